@@ -35,7 +35,7 @@ Shape = Literal["constant", "linear", "quadratic", "triangular", "table"]
 Charged = Literal["always", "when-obfuscating"]
 Objective = Literal["privacy", "learning"]
 
-MAX_STATES = 1_000_004  # a million, rounded up to whole backlog levels of the paper's three states
+MAX_STATES = 10_000_000  # what fits into the memory of an ordinary machine
 
 
 class Action(enum.IntEnum):

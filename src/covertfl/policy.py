@@ -231,7 +231,9 @@ def _sigmoid(x: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
 
 
-def build_horizon_threshold_table(problem: FiniteHorizon, thresholds: npt.ArrayLike) -> HorizonTable:
+def build_horizon_threshold_table(
+    problem: FiniteHorizon, thresholds: npt.ArrayLike
+) -> HorizonTable:
     """Learn from chi_n(o) on (Theorem 2).
 
     Parameters

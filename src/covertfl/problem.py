@@ -138,9 +138,7 @@ class FiniteHorizon:
     updates: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle)
-        )
+        object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
         for name in ("rounds", "updates"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -185,9 +183,7 @@ class QueueProblem:
     full_cost: float = field(default=0.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle)
-        )
+        object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
         require_irreducible(self.oracle)
         if not 0.0 < self.arrival_prob <= 1.0:
             raise InvalidInput(f"arrival_prob must lie in (0, 1], got {self.arrival_prob:g}")

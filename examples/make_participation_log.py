@@ -1,0 +1,65 @@
+"""Make the example log src/covertfl/data/participation.csv: python make_participation_log.py [FILE].
+
+600 rounds of a federation of 20 clients, each with 34 batches of 40 examples.  A hidden Markov
+chain, the paper's matrix, says how many clients take part; how many of its batches a client gets
+through depends on how long the round was kept open.  Only uniform draws of one fixed bit generator
+are used, so that the same seed gives the same file, byte for byte, wherever it is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SEED = 0
+NUM_ROUNDS = 600
+TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
+CLIENTS = ((3, 7), (8, 12), (15, 20))  # least and most that take part, by state
+BATCH_SIZE = 40
+# Share of the rounds that are short, ordinary and long; batches a client then gets through.
+ROUND_LENGTHS = (0.1, 0.7, 0.2)
+BATCHES = ((0, 17), (0, 34), (24, 34))
+ARRIVAL_PROB = 0.05
+ARRIVAL_SIZE = 4
+
+EXAMPLE_LOG = Path(__file__).parents[1] / "src" / "covertfl" / "data" / "participation.csv"
+
+
+def draw_index(shares: tuple[float, ...], *, generator: np.random.Generator) -> int:
+    """An index with the chances `shares`, from one uniform draw."""
+    uniform = generator.random()
+    return sum(uniform >= end for end in np.cumsum(shares)[:-1])
+
+
+def draw_whole(least: int, most: int, *, generator: np.random.Generator) -> int:
+    """A whole number from `least` to `most`, all equally likely, from one uniform draw."""
+    return least + int(generator.random() * (most - least + 1))
+
+
+def draw_round(state: int, *, generator: np.random.Generator) -> tuple[int, int, int]:
+    """Clients that took part, examples behind their replies, and updates that fell due."""
+    clients = draw_whole(*CLIENTS[state], generator=generator)
+    length = draw_index(ROUND_LENGTHS, generator=generator)
+    batches = sum(draw_whole(*BATCHES[length], generator=generator) for _ in range(clients))
+    arrival = ARRIVAL_SIZE * int(generator.random() < ARRIVAL_PROB)
+    return clients, batches * BATCH_SIZE, arrival
+
+
+def make_log(num_rounds: int = NUM_ROUNDS, *, generator: np.random.Generator) -> str:
+    """The text of a log whose first round is in the middle state."""
+    lines = ["round,clients,examples,arrival"]
+    state = 1
+    for number in range(1, num_rounds + 1):
+        clients, examples, arrival = draw_round(state, generator=generator)
+        lines.append(f"{number},{clients},{examples},{arrival}")
+        state = draw_index(TRANSITION[state], generator=generator)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else EXAMPLE_LOG
+    log = make_log(generator=np.random.Generator(np.random.PCG64(SEED)))
+    target.write_bytes(log.encode("ascii"))
+    print(f"{target}: {NUM_ROUNDS} rounds")

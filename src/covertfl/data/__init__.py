@@ -1,0 +1,1 @@
+"""The example participation log that ships with covertfl."""

@@ -1,0 +1,1 @@
+"""How the decision is made: exact dynamic programmes, exact constrained solutions and checks."""

@@ -1,0 +1,277 @@
+"""The unconstrained problem at one multiplier, by policy iteration (equations (10) and (11)).
+
+A round costs w_p * privacy + w_l * learning; (10) is w_p = 1 and w_l = lambda, and the weights
+(0, 1) ask for the least learning cost of all.  Each step evaluates the current policy exactly with
+`queue_chain` and takes the better action in every state.  Actions that are equally good, up to the
+rounding of the evaluation, are left alone while iterating and broken towards obfuscating at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl import queue_chain
+from covertfl.errors import InvalidInput, SolverFailed, SplitChain
+from covertfl.oracle import FloatArray, IntArray
+from covertfl.problem import Action, QueueProblem, next_backlog, round_learning_cost
+from covertfl.queue_chain import ChainSolution
+
+BoolArray = npt.NDArray[np.bool_]
+
+MAX_ITERATIONS = 300
+# Two actions whose costs differ by less than this share of the numbers they were computed from
+# are equally good: the evaluation is accurate to about a hundredth of it.
+TIE_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ActionGap:
+    """Cost of learning minus cost of obfuscating in every state, and how far it can be trusted.
+
+    Parameters
+    ----------
+    gap : (W, 2, capacity + 1); negative where learning is better
+    rounding : (W, 2, capacity + 1) size below which the sign says nothing
+    """
+
+    gap: FloatArray
+    rounding: FloatArray
+
+    @property
+    def is_tie(self) -> BoolArray:
+        """States in which both actions are equally good."""
+        return np.asarray(np.abs(self.gap) <= self.rounding)
+
+
+@dataclass(frozen=True, eq=False)
+class AverageCostSolution:
+    """An optimal deterministic policy at one pair of weights.
+
+    Parameters
+    ----------
+    weights : w_p, w_l
+    learn : (W, 2, capacity + 1) the policy
+    chain : its averages, stationary law and relative values
+    gap : learning against obfuscating under those values
+    iterations : policies evaluated
+    """
+
+    weights: tuple[float, float]
+    learn: BoolArray
+    chain: ChainSolution
+    gap: ActionGap
+    iterations: int
+
+    @property
+    def gain(self) -> float:
+        """Average weighted cost of a round, J*(lambda)."""
+        return float(np.dot(self.weights, self.chain.averages))
+
+
+class QueueOperator:
+    """The one-step look-ahead of a queue problem; remembers what does not depend on the policy."""
+
+    def __init__(self, problem: QueueProblem) -> None:
+        self.problem = problem
+
+    @cached_property
+    def _backlog_if_served(self) -> IntArray:
+        return next_backlog(self.problem, served=True)
+
+    @cached_property
+    def _backlog_if_not(self) -> IntArray:
+        return next_backlog(self.problem, served=False)
+
+    @cached_property
+    def _learning_cost_of_learning(self) -> FloatArray:
+        return round_learning_cost(self.problem, Action.LEARN) - round_learning_cost(
+            self.problem, Action.OBFUSCATE
+        )
+
+    def compare_actions(
+        self,
+        values: FloatArray,
+        averages: FloatArray,
+        weights: tuple[float, float],
+        *,
+        discount: float = 1.0,
+    ) -> ActionGap:
+        """Cost of learning now minus cost of obfuscating now, continuing with `values`.
+
+        Parameters
+        ----------
+        values : (2, capacity + 1, W) relative values of privacy and learning cost
+        averages : (2,) what they are relative to, zeros with a discount
+        weights : w_p, w_l
+        discount : beta of (11), 1 for the average
+        """
+        problem = self.problem
+        ahead = problem.oracle.transition @ np.tensordot(weights, values, axes=1).T
+        served, not_served = ahead[:, self._backlog_if_served], ahead[:, self._backlog_if_not]
+        privacy = weights[0] * problem.privacy_cost[:, None, None]
+        learning = weights[1] * self._learning_cost_of_learning
+        g = discount * problem.oracle.success[:, None, None]
+        gap = privacy + learning + g * (served - not_served)
+        # The values are sums of (cost - average), each rounded on the scale of the average.
+        floor = 0.01 * np.dot(weights, averages)
+        rounding = TIE_TOLERANCE * (
+            floor + privacy + np.abs(learning) + g * (np.abs(served) + np.abs(not_served))
+        )
+        gap[:, :, 0] = np.inf  # learning is not admissible with nothing owed
+        return ActionGap(gap, rounding)
+
+
+def always_learn(problem: QueueProblem) -> BoolArray:
+    """The policy that learns whenever an update is owed: the least backlog."""
+    learn = np.ones(problem.table_shape, dtype=np.bool_)
+    learn[:, :, 0] = False
+    return learn
+
+
+def never_learn(problem: QueueProblem) -> BoolArray:
+    """The policy that never learns: the least privacy cost."""
+    return np.zeros(problem.table_shape, dtype=np.bool_)
+
+
+def solve_average_cost(
+    operator: QueueOperator, weights: tuple[float, float], start: BoolArray
+) -> AverageCostSolution:
+    """Minimise the average weighted cost by policy iteration, equation (10).
+
+    Parameters
+    ----------
+    operator : of a problem with a capacity in numbers
+    weights : w_p, w_l, at least 0
+    start : (W, 2, capacity + 1) policy to start from
+
+    Raises
+    ------
+    SplitChain
+        if the policies to compare hardly ever meet
+    """
+    learn, chain = _evaluate(operator.problem, start, weights, pivot=0)
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        gap = operator.compare_actions(chain.values, chain.averages, weights)
+        better = _improve(learn, gap)
+        if np.array_equal(better, learn):
+            break
+        pivot = int(np.argmax(chain.mass))
+        learn, chain = _evaluate(operator.problem, better, weights, pivot=pivot)
+    else:
+        raise SplitChain(
+            f"policy iteration did not settle in {MAX_ITERATIONS} steps: the queue can be run in "
+            "ways that hardly ever meet and cost nearly the same, and which is better is lost in "
+            "rounding"
+        )
+    return _prefer_obfuscating(operator, AverageCostSolution(weights, learn, chain, gap, iteration))
+
+
+def _improve(learn: BoolArray, gap: ActionGap) -> BoolArray:
+    better = np.where(gap.is_tie, learn, gap.gap < 0.0)
+    better[:, :, 0] = False
+    return np.asarray(better, dtype=np.bool_)
+
+
+def _prefer_obfuscating(
+    operator: QueueOperator, solution: AverageCostSolution
+) -> AverageCostSolution:
+    """Obfuscate wherever learning is only equally good, as long as the chain stays in one piece."""
+    learn = solution.learn & ~solution.gap.is_tie
+    if np.array_equal(learn, solution.learn):
+        return solution
+    chain = queue_chain.solve_chain(operator.problem, learn.astype(np.float64))
+    if len(chain.roots) > 1:
+        return solution
+    gap = operator.compare_actions(chain.values, chain.averages, solution.weights)
+    candidate = AverageCostSolution(solution.weights, learn, chain, gap, solution.iterations + 1)
+    slack = TIE_TOLERANCE * max(abs(solution.gain), 1.0)
+    return candidate if candidate.gain <= solution.gain + slack else solution
+
+
+def _evaluate(
+    problem: QueueProblem, learn: BoolArray, weights: tuple[float, float], *, pivot: int
+) -> tuple[BoolArray, ChainSolution]:
+    """Evaluate a policy; one that splits the chain is first led into its cheapest closed class."""
+    chain = queue_chain.solve_chain(problem, learn.astype(np.float64), pivot=pivot)
+    if len(chain.roots) == 1:
+        return learn, chain
+    joined = [
+        (policy, queue_chain.solve_chain(problem, policy.astype(np.float64)))
+        for policy in (
+            lead_into(problem, learn, members)
+            for members in queue_chain.find_closed_classes(problem, learn.astype(np.float64))
+        )
+    ]
+    whole = [(policy, chain) for policy, chain in joined if len(chain.roots) == 1]
+    if not whole:
+        raise SplitChain(
+            f"the best policy splits the queue into {len(chain.roots)} closed classes that cannot "
+            "be joined, so no long-run average holds from every start"
+        )
+    return min(whole, key=lambda pair: float(np.dot(weights, pair[1].averages)))
+
+
+def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> BoolArray:
+    """Keep the policy on a closed class and steer every other state towards it.
+
+    Parameters
+    ----------
+    members : (capacity + 1, W) the class
+    """
+    levels = np.flatnonzero(members.any(axis=1))
+    above = np.arange(problem.num_levels) >= levels[0]
+    toward = np.broadcast_to(above, problem.table_shape)
+    inside = np.broadcast_to(members.T[:, None, :], problem.table_shape)
+    steered = np.where(inside, learn, toward)
+    steered[:, :, 0] = False
+    return np.asarray(steered, dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class DiscountedSolution:
+    """An optimal policy of the discounted problem (11).
+
+    Parameters
+    ----------
+    learn : (W, 2, capacity + 1) the policy
+    values : (2, capacity + 1, W) discounted privacy and learning cost before the arrival is known
+    iterations : policies evaluated
+    """
+
+    learn: BoolArray
+    values: FloatArray
+    iterations: int
+
+
+def solve_discounted(
+    problem: QueueProblem, multiplier: float, discount: float
+) -> DiscountedSolution:
+    """Minimise the discounted Lagrangian cost by policy iteration, equation (11).
+
+    As the discount tends to 1, (1 - discount) * (value) tends to the average of (10) and the policy
+    to an optimal one.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+    multiplier : lambda >= 0, the weight of the learning cost
+    discount : beta in (0, 1); the first round is not discounted
+    """
+    if not 0.0 < discount < 1.0:
+        raise InvalidInput(f"discount must lie strictly between 0 and 1, got {discount:g}")
+    if not multiplier >= 0.0:
+        raise InvalidInput(f"multiplier must be at least 0, got {multiplier:g}")
+    operator, weights = QueueOperator(problem), (1.0, multiplier)
+    learn = always_learn(problem)
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        values = queue_chain.solve_discounted_chain(problem, learn.astype(np.float64), discount)
+        gap = operator.compare_actions(values, np.zeros(2), weights, discount=discount)
+        better = _improve(learn, gap)
+        if np.array_equal(better, learn):
+            return DiscountedSolution(learn & ~gap.is_tie, values, iteration)
+        learn = better
+    raise SolverFailed(f"policy iteration did not settle in {MAX_ITERATIONS} steps")

@@ -1,0 +1,262 @@
+"""The finite horizon solved exactly, by backward induction on equation (7) (section 3.1).
+
+With n rounds left, oracle state o and backlog y, the cost to go of action u is
+
+    Q_n(o, y, u) = c(o) u + sum_o' P(o, o') [s V_{n-1}(o', y - 1) + (1 - s) V_{n-1}(o', y)],
+
+where s = g(o) u, V_n(o, y) = min_u Q_n(o, y, u) and V_0(o, y) = l(y).  Learning at backlog 0 is not
+admissible (deviation D1).  Where l is convex, Q_n(o, y, 1) - Q_n(o, y, 0) does not increase in y:
+the policy learns from a threshold chi_n(o) on (Theorem 2), and chi_n(o) does not decrease in n
+(deviation D5).
+
+Ties go to obfuscating.  Rounding must not decide them, so learning has to be cheaper by more than
+a relative `tie_tolerance`, which covers the rounding errors of n rounds: all terms of (7) are
+nonnegative, so these errors are relative to the value itself.  Where l is convex and learning is
+cheaper by that much at some backlog, it is taken at every larger one as well: by Theorem 2 it is
+cheaper there too, even where the larger value hides a small gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.oracle import FloatArray, IntArray
+from covertfl.policy import HorizonTable
+from covertfl.problem import Action, FiniteHorizon
+
+BoolArray = npt.NDArray[np.bool_]
+
+TIE_TOLERANCE = 1e-12
+ROUNDING_UNIT = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class HorizonSolution:
+    """The optimal policy of a finite horizon and its cost.
+
+    Parameters
+    ----------
+    problem : what was solved
+    learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog], the optimal action
+    thresholds : (N, W) least backlog chi_n(o) at which it learns, [rounds_left - 1][oracle],
+        updates + 1 where it never learns; None where the policy is no threshold policy
+    final_value : (W, M + 1) optimal cost V_N of all rounds, by first oracle state and backlog
+    values : (N + 1, W, M + 1) optimal costs V_0 .. V_N where they were kept, else None
+    """
+
+    problem: FiniteHorizon
+    learn: BoolArray
+    thresholds: IntArray | None
+    final_value: FloatArray
+    values: FloatArray | None
+
+    @property
+    def is_monotone_in_backlog(self) -> bool:
+        """Whether a larger backlog never turns learning into obfuscating (Theorem 2)."""
+        return self.thresholds is not None
+
+    @property
+    def expected_cost(self) -> list[float]:
+        """Optimal cost by first oracle state, all updates still needed."""
+        return [float(cost) for cost in self.final_value[:, -1]]
+
+    @property
+    def policy(self) -> HorizonTable:
+        """The policy as a table of chances; eight times the memory of `learn`."""
+        return HorizonTable(self.learn.astype(np.float64))
+
+
+def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
+    """Cost Q(o, y, u) of each action given the cost afterwards: the operator of (7).
+
+    Parameters
+    ----------
+    value : (W, M + 1) cost V_{n-1} by oracle state and backlog after this round
+
+    Returns
+    -------
+    (2, W, M + 1) by action, oracle state and backlog; infinite for learning at backlog 0
+    """
+    g = problem.oracle.success[:, None]
+    costs = np.empty((len(Action), *value.shape))
+    later = np.matmul(problem.oracle.transition, value, out=costs[Action.OBFUSCATE])
+    learning = costs[Action.LEARN]
+    learning[:, 0] = np.inf
+    learning[:, 1:] = problem.privacy_cost[:, None] + (g * later[:, :-1] + (1.0 - g) * later[:, 1:])
+    return costs
+
+
+def tie_tolerance(problem: FiniteHorizon, rounds_left: int) -> float:
+    """Relative difference below which two costs of (7) count as equal.
+
+    1e-12, or the bound (W + 4) * eps on the rounding error of a round times the rounds left, where
+    that is more.
+    """
+    per_round = (problem.oracle.num_states + 4) * ROUNDING_UNIT
+    return max(TIE_TOLERANCE, per_round * rounds_left)
+
+
+def has_convex_terminal_cost(problem: FiniteHorizon) -> bool:
+    """Whether l(y + 1) - l(y) never falls beyond rounding on 0 .. updates (assumption M3)."""
+    cost = problem.terminal_cost()
+    bends = cost[2:] - 2.0 * cost[1:-1] + cost[:-2]
+    return bool(np.all(bends >= -TIE_TOLERANCE * cost.max()))
+
+
+def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> BoolArray:
+    """Where learning is the cheaper action; ties go to obfuscating.
+
+    Parameters
+    ----------
+    costs : (2, W, M + 1) by action, oracle state and backlog
+    tolerance : relative difference that counts as a tie
+    is_convex : whether the terminal cost is convex, so that Theorem 2 holds
+
+    Returns
+    -------
+    (W, M + 1) booleans
+    """
+    learn = costs[Action.LEARN] < (1.0 - tolerance) * costs[Action.OBFUSCATE]
+    return np.logical_or.accumulate(learn, axis=1) if is_convex else learn
+
+
+def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> HorizonSolution:
+    """Optimal policy and cost of a finite horizon, equation (7) for n = 1 .. N.
+
+    Time and memory grow as N W M; without `keep_values` the memory is one byte for each state.
+
+    Parameters
+    ----------
+    keep_values : keep V_0 .. V_N, eight bytes for each state
+    """
+    num_states, levels = problem.oracle.num_states, problem.updates + 1
+    is_convex = has_convex_terminal_cost(problem)
+    value = np.tile(problem.terminal_cost(), (num_states, 1))
+    values = np.empty((problem.rounds + 1, num_states, levels)) if keep_values else None
+    learn = np.empty((problem.rounds, num_states, levels), dtype=np.bool_)
+    for n in range(1, problem.rounds + 1):
+        if values is not None:
+            values[n - 1] = value
+        costs = state_action_costs(problem, value)
+        learn[n - 1] = choose_learning(costs, tie_tolerance(problem, n), is_convex=is_convex)
+        value = np.minimum(costs[Action.OBFUSCATE], costs[Action.LEARN])
+    if values is not None:
+        values[-1] = value
+    return HorizonSolution(problem, learn, compute_thresholds(learn), value, values)
+
+
+def compute_thresholds(learn: BoolArray) -> IntArray | None:
+    """Least backlog at which the policy learns, or None where it is no threshold policy.
+
+    Parameters
+    ----------
+    learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog]
+
+    Returns
+    -------
+    (N, W) thresholds, M + 1 where it never learns
+    """
+    if find_backlog_reversal(learn) is not None:
+        return None
+    return np.asarray((~learn).sum(axis=2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class BacklogReversal:
+    """A state that learns although one update more makes it obfuscate."""
+
+    rounds_left: int
+    oracle_state: int
+    backlog: int
+
+    def __str__(self) -> str:
+        return (
+            f"with {self.rounds_left} rounds left in oracle state {self.oracle_state} the policy "
+            f"learns at backlog {self.backlog} but not at {self.backlog + 1}"
+        )
+
+
+@dataclass(frozen=True)
+class RoundsReversal:
+    """A threshold that falls when one more round is left."""
+
+    rounds_left: int
+    oracle_state: int
+    threshold: int
+    threshold_with_one_more: int
+
+    def __str__(self) -> str:
+        return (
+            f"in oracle state {self.oracle_state} the threshold is {self.threshold} with "
+            f"{self.rounds_left} rounds left and {self.threshold_with_one_more} with one more"
+        )
+
+
+@dataclass(frozen=True)
+class OracleReversal:
+    """A threshold that rises when the oracle is one state better."""
+
+    rounds_left: int
+    oracle_state: int
+    threshold: int
+    threshold_of_better: int
+
+    def __str__(self) -> str:
+        return (
+            f"with {self.rounds_left} rounds left the threshold is {self.threshold} in oracle "
+            f"state {self.oracle_state} and {self.threshold_of_better} in the better state "
+            f"{self.oracle_state + 1}"
+        )
+
+
+def find_backlog_reversal(learn: BoolArray) -> BacklogReversal | None:
+    """First state against Theorem 2, by rounds left, oracle state and backlog.
+
+    Parameters
+    ----------
+    learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog]
+    """
+    place = _find_first(learn[:, :, :-1] & ~learn[:, :, 1:])
+    if place is None:
+        return None
+    return BacklogReversal(place[0] + 1, place[1], place[2])
+
+
+def find_rounds_reversal(thresholds: IntArray) -> RoundsReversal | None:
+    """First threshold that decreases in the rounds left; none where l is convex (D5).
+
+    Parameters
+    ----------
+    thresholds : (N, W) chi_n(o)
+    """
+    place = _find_first(thresholds[1:] < thresholds[:-1])
+    if place is None:
+        return None
+    n, o = place
+    return RoundsReversal(n + 1, o, int(thresholds[n, o]), int(thresholds[n + 1, o]))
+
+
+def find_oracle_reversal(thresholds: IntArray) -> OracleReversal | None:
+    """First threshold that increases in the oracle state.
+
+    The assumptions M1, M2 and M5 do not exclude it: a middling state that is likely to become a
+    good one should wait (D5).
+
+    Parameters
+    ----------
+    thresholds : (N, W) chi_n(o)
+    """
+    place = _find_first(thresholds[:, 1:] > thresholds[:, :-1])
+    if place is None:
+        return None
+    n, o = place
+    return OracleReversal(n + 1, o, int(thresholds[n, o]), int(thresholds[n, o + 1]))
+
+
+def _find_first(broken: BoolArray) -> tuple[int, ...] | None:
+    if not broken.any():
+        return None
+    return tuple(int(index) for index in np.unravel_index(int(broken.argmax()), broken.shape))

@@ -1,0 +1,230 @@
+"""The constrained queue problem (9), solved exactly (Theorem 3).
+
+One average cost is minimised while the other stays within a limit.  `multiplier` finds the price of
+the limit and the mixture; this module puts the pieces together, grows an automatic capacity, and
+evaluates the answer anew: its cost is compared with the lower bound that the multiplier proves, and
+that difference is the certificate.  An answer that does not stand the comparison is not returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
+from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.policy import QueueTable
+from covertfl.problem import QueueProblem
+from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy, require_settling
+from covertfl.solvers.average_cost import BoolArray, always_learn
+from covertfl.solvers.multiplier import (
+    LIMIT_TOLERANCE,
+    Lagrangian,
+    Mixing,
+    bracket_limit,
+    find_critical,
+    mix_policies,
+)
+
+CERTIFICATE_TOLERANCE = 1e-9
+# An automatic capacity is large enough when the queue is full less often than this.
+FULL_PROB = 1e-9
+AUTO_STATES = 1_000_008
+
+
+@dataclass(frozen=True, eq=False)
+class QueueSolution:
+    """An optimal policy of a queue problem and what is proven of it.
+
+    Parameters
+    ----------
+    problem : the problem solved, with its capacity in numbers
+    method : how it was solved
+    policy : the policy, a table [oracle][arrival][backlog]
+    evaluation : its exact long-run averages
+    multiplier : price of the limit, 0 where the limit does not bind
+    mixing : where it randomises, None if nowhere
+    lower_bound : no policy within the limit costs less than this
+    iterations : policies evaluated on the way
+    """
+
+    problem: QueueProblem
+    method: str
+    policy: QueueTable
+    evaluation: QueueEvaluation
+    multiplier: float
+    mixing: Mixing | None
+    lower_bound: float
+    iterations: int
+
+    @property
+    def cost(self) -> float:
+        """The average that was minimised."""
+        if self.problem.objective == "privacy":
+            return self.evaluation.privacy_cost
+        return self.evaluation.learning_cost
+
+    @property
+    def certificate_gap(self) -> float:
+        """How far the cost lies above the proven lower bound, as a share of it."""
+        return (self.cost - self.lower_bound) / max(abs(self.lower_bound), 1e-300)
+
+
+Progress = Callable[[str], None]
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def solve_queue(problem: QueueProblem, *, progress: Progress = _say_nothing) -> QueueSolution:
+    """Solve the constrained problem (9) exactly.
+
+    Parameters
+    ----------
+    problem : with capacity None the capacity grows until a full queue has a chance below 1e-9
+    progress : told in words what is being done
+
+    Raises
+    ------
+    Infeasible
+        if the limit cannot be met; carries the best reachable value
+    Unstable
+        if the capacity is automatic and the backlog has no bound that holds
+    SplitChain
+        if the optimum is reached from no start state
+    """
+    if problem.capacity is not None:
+        return _solve_bounded(problem, None)
+    return _solve_growing(problem, progress)
+
+
+# --- capacity ---------------------------------------------------------------------------------
+
+
+def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
+    _require_serviceable(problem)
+    largest = AUTO_STATES // (2 * problem.oracle.num_states) - 1
+    capacity = min(max(64, 16 * problem.arrival_size), largest)
+    solution: QueueSolution | None = None
+    while True:
+        progress(f"capacity {capacity}")
+        bounded = problem.with_capacity(capacity)
+        try:
+            solution = _solve_bounded(bounded, solution)
+            full_prob = solution.evaluation.full_prob
+        except Infeasible:
+            # Lost updates are charged for, so a buffer too small can make the limit look
+            # unreachable; the last word is that of a buffer that is large enough.
+            full_prob = float(Lagrangian(bounded).solve_for_constraint().chain.mass[-1].sum())
+            if capacity >= largest or full_prob < FULL_PROB:
+                raise
+        except (SolverFailed, SplitChain) as error:
+            # Living with a full queue and keeping it short have drifted apart: the larger the
+            # buffer, the rarer the passage between them.
+            if solution is None:
+                raise
+            raise Unstable(_describe_unstable(solution)) from error
+        if solution is not None and full_prob < FULL_PROB:
+            return solution
+        if capacity >= largest:
+            assert solution is not None
+            raise Unstable(_describe_unstable(solution))
+        capacity = _grow(capacity, full_prob, largest)
+
+
+def _grow(capacity: int, full_prob: float, largest: int) -> int:
+    """A capacity at which a geometric tail would have died out, within a factor of four."""
+    factor = np.clip(np.log(1e-3 * FULL_PROB) / np.log(min(full_prob, 0.5)), 1.5, 4.0)
+    return min(int(capacity * factor), largest)
+
+
+def _require_serviceable(problem: QueueProblem) -> None:
+    service = float(compute_stationary_law(problem.oracle) @ problem.oracle.success)
+    if problem.load >= service:
+        raise Unstable(
+            f"the queue cannot be stable: {problem.load:.6g} updates arrive in a round and at most "
+            f"{service:.6g} can be done even if every query learns, so the backlog grows by "
+            f"{problem.load - service:.6g} a round or more"
+        )
+
+
+def _describe_unstable(solution: QueueSolution) -> str:
+    problem, evaluation = solution.problem, solution.evaluation
+    done = problem.load - evaluation.lost_per_round
+    return (
+        f"the queue is unstable under this cost: with room for {problem.capacity:,} updates it is "
+        f"still full in {evaluation.full_prob:.2%} of rounds, and of {problem.load:.6g} updates that "
+        f"arrive in a round only {done:.6g} are done, a drift of {evaluation.lost_per_round:.3g} a "
+        "round; use a cost that grows with the backlog, or a fixed capacity with an overflow_cost"
+    )
+
+
+# --- one capacity -------------------------------------------------------------------------------
+
+
+def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> QueueSolution:
+    lagrangian = Lagrangian(problem)
+    tight = lagrangian.solve_for_constraint()
+    least = lagrangian.costs(tight.chain)[1]
+    if least > problem.limit * (1.0 + LIMIT_TOLERANCE):
+        raise Infeasible(
+            f"{problem.limit_name} = {problem.limit:g} cannot be met: "
+            f"the best reachable value is {least:.6g}",
+            best=least,
+        )
+    free = lagrangian.solve_without_limit()
+    if lagrangian.costs(free.chain)[1] <= problem.limit:
+        return _finish(lagrangian, 0.0, free.learn.astype(np.float64), None)
+    first_multiplier = None
+    if smaller is not None and smaller.multiplier > 0.0:
+        lagrangian.learn = _extend(smaller.policy.table > 0.5, problem)
+        first_multiplier = 1.05 * smaller.multiplier
+    loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier)
+    multiplier, path = find_critical(lagrangian, loose, tight)
+    return _finish(lagrangian, multiplier, *mix_policies(path))
+
+
+def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:
+    """Carry a policy over to a larger capacity; the new levels learn."""
+    extended = always_learn(problem)
+    # The last levels of the smaller problem were distorted by its boundary.
+    trusted = max(learn.shape[2] - 2 * problem.arrival_size, 1)
+    extended[:, :, :trusted] = learn[:, :, :trusted]
+    return extended
+
+
+def _finish(
+    lagrangian: Lagrangian, multiplier: float, table: FloatArray, mixing: Mixing | None
+) -> QueueSolution:
+    """Evaluate the answer anew, compare it with the lower bound, and vouch for it or refuse."""
+    problem = lagrangian.problem
+    policy = QueueTable(table)
+    evaluation = evaluate_queue_policy(problem, policy)
+    bound = lagrangian.solve(multiplier).gain - multiplier * problem.limit
+    solution = QueueSolution(
+        problem, "exact", policy, evaluation, multiplier, mixing, bound, lagrangian.iterations
+    )
+    _vouch_for(solution)
+    return solution
+
+
+def _vouch_for(solution: QueueSolution) -> None:
+    problem, evaluation = solution.problem, solution.evaluation
+    require_settling(evaluation)
+    constrained = (
+        evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
+    )
+    if constrained > problem.limit * (1.0 + 1e-9):
+        raise SolverFailed(
+            f"the policy found exceeds {problem.limit_name} = {problem.limit:g} "
+            f"({constrained:.12g}) and is not returned"
+        )
+    scale = max(abs(solution.lower_bound), solution.multiplier * problem.limit)
+    if solution.cost - solution.lower_bound > CERTIFICATE_TOLERANCE * scale:
+        raise SolverFailed(
+            f"the policy found costs {solution.cost:.12g}, above the proven bound "
+            f"{solution.lower_bound:.12g}, and is not returned"
+        )

@@ -1,0 +1,251 @@
+"""The multiplier of a limit and the mixture that meets it (equations (10) and (12), Theorem 3).
+
+For a multiplier lambda >= 0 the weighted problem (10) gives a lower bound d(lambda) on the optimum, a
+concave function made of straight pieces, one for each deterministic policy.  Two policies on either
+side of the limit meet at the multiplier where their lines cross; if nothing lies below that
+crossing, it is the critical multiplier, both are optimal there and the optimum lies between them.
+Otherwise the policy found below it replaces one of the two.  The search ends after finitely many
+steps.
+
+The two policies of the critical multiplier are joined by a path that changes one state at a time,
+each policy on it equally good.  Somewhere on the path the limit is crossed; the answer randomises in
+the one state that differs there, with the chance that makes the limit hold with equality
+(deviation D8: the printed weight of (12) does not).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covertfl.errors import SolverFailed, SplitChain
+from covertfl.oracle import FloatArray
+from covertfl.problem import QueueProblem
+from covertfl.queue_chain import LEARNING, PRIVACY, ChainSolution, solve_chain
+from covertfl.solvers.average_cost import (
+    AverageCostSolution,
+    BoolArray,
+    QueueOperator,
+    always_learn,
+    never_learn,
+    solve_average_cost,
+)
+
+MAX_STEPS = 500
+# Steps of the multiplier on the way down to the first policy that exceeds the limit.
+SHRINK, MAX_SHRINKS = 4.0, 12
+# A policy improves on a crossing of two lines only by more than rounding.
+GAIN_TOLERANCE = 1e-13
+# The limit is met to this share of itself.
+LIMIT_TOLERANCE = 1e-11
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The one state in which an optimal policy randomises."""
+
+    oracle: int
+    arrival: int
+    backlog: int
+    learn_prob: float
+
+
+class Lagrangian:
+    """The weighted problem as a function of the multiplier; remembers the latest policy."""
+
+    def __init__(self, problem: QueueProblem) -> None:
+        self.problem = problem
+        self.operator = QueueOperator(problem)
+        self.minimised = PRIVACY if problem.objective == "privacy" else LEARNING
+        self.learn = always_learn(problem)
+        self.iterations = 0
+
+    def solve(self, multiplier: float) -> AverageCostSolution:
+        """Minimise (minimised cost) + multiplier * (constrained cost), from the latest policy."""
+        solution = self._solve((1.0, multiplier), self.learn)
+        self.learn = solution.learn
+        return solution
+
+    def solve_without_limit(self) -> AverageCostSolution:
+        """Minimise the minimised cost alone."""
+        return self._solve((1.0, 0.0), self._nearest_to_best(self.minimised))
+
+    def solve_for_constraint(self) -> AverageCostSolution:
+        """Minimise the constrained cost alone."""
+        return self._solve((0.0, 1.0), self._nearest_to_best(1 - self.minimised))
+
+    def _nearest_to_best(self, cost: int) -> BoolArray:
+        return never_learn(self.problem) if cost == PRIVACY else always_learn(self.problem)
+
+    def _solve(self, weights: tuple[float, float], start: BoolArray) -> AverageCostSolution:
+        by_cost = weights if self.minimised == PRIVACY else (weights[1], weights[0])
+        solution = solve_average_cost(self.operator, by_cost, start)
+        self.iterations += solution.iterations
+        return solution
+
+    def costs(self, chain: ChainSolution) -> tuple[float, float]:
+        """The minimised and the constrained average of a policy."""
+        return float(chain.averages[self.minimised]), float(chain.averages[1 - self.minimised])
+
+
+def bracket_limit(
+    lagrangian: Lagrangian,
+    free: AverageCostSolution,
+    tight: AverageCostSolution,
+    multiplier: float | None,
+) -> tuple[AverageCostSolution, AverageCostSolution]:
+    """Two weighted optima, one over the limit and one within it, walking the multiplier down.
+
+    Coming from above keeps the queue stable: with a small multiplier and a large capacity, policies
+    that give up would have to be evaluated as well.
+
+    Parameters
+    ----------
+    free : the optimum without a limit, which exceeds it
+    tight : the policy of the least constrained cost
+    multiplier : where to begin, None where nothing is known
+    """
+    limit = lagrangian.problem.limit
+    if multiplier is None:
+        cost, least = lagrangian.costs(tight.chain)
+        multiplier = max(cost, 1e-3) / max(limit - least, 1e-3 * limit, 1e-12)
+    for _ in range(MAX_SHRINKS):
+        solution = lagrangian.solve(multiplier)
+        if lagrangian.costs(solution.chain)[1] > limit:
+            return solution, tight
+        tight = solution
+        multiplier /= SHRINK
+    return free, tight
+
+
+def find_critical(
+    lagrangian: Lagrangian, loose: AverageCostSolution, tight: AverageCostSolution
+) -> tuple[float, Path]:
+    """The critical multiplier, and the policies that are optimal there.
+
+    Parameters
+    ----------
+    loose, tight : weighted optima over the limit and within it
+    """
+    for _ in range(MAX_STEPS):
+        loose_cost, loose_excess = lagrangian.costs(loose.chain)
+        tight_cost, tight_excess = lagrangian.costs(tight.chain)
+        multiplier = max((tight_cost - loose_cost) / (loose_excess - tight_excess), 0.0)
+        crossing = tight_cost + multiplier * tight_excess
+        solution = lagrangian.solve(multiplier)
+        if solution.gain >= crossing - GAIN_TOLERANCE * max(abs(crossing), tight_cost):
+            return multiplier, Path(lagrangian, solution, loose.learn, tight.learn)
+        if lagrangian.costs(solution.chain)[1] > lagrangian.problem.limit:
+            loose = solution
+        else:
+            tight = solution
+    raise SolverFailed(f"the multiplier did not settle in {MAX_STEPS} steps")
+
+
+class Path:
+    """Policies of the critical multiplier from `loose` to `tight`, changing one state at a time.
+
+    Under the values of one policy that is optimal at the critical multiplier, both actions are
+    equally good in every state that either end visits.  Everywhere else all policies of the path
+    act as that one does, so that all of them are optimal.
+    """
+
+    def __init__(
+        self,
+        lagrangian: Lagrangian,
+        critical: AverageCostSolution,
+        loose: BoolArray,
+        tight: BoolArray,
+    ) -> None:
+        # The multiplier carries the rounding of the averages, so ties are judged loosely here;
+        # the certificate judges the result.
+        ties = np.abs(critical.gap.gap) <= 1e3 * critical.gap.rounding
+        self.lagrangian = lagrangian
+        self.loose = np.where(ties, loose, critical.learn)
+        self.tight = np.where(ties, tight, critical.learn)
+        # The largest backlog first, so that thresholds stay thresholds.
+        self.states: list[tuple[int, int, int]] = sorted(
+            ((int(o), int(e), int(y)) for o, e, y in np.argwhere(self.loose != self.tight)),
+            key=lambda state: (-state[2], state[0], state[1]),
+        )
+
+    def policy(self, changed: int) -> BoolArray:
+        """The policy after that many changes."""
+        learn = self.loose.copy()
+        for state in self.states[:changed]:
+            learn[state] = self.tight[state]
+        return learn
+
+    def chain(self, changed: int) -> ChainSolution:
+        """Its averages and stationary law."""
+        self.lagrangian.iterations += 1
+        chain = solve_chain(self.lagrangian.problem, self.policy(changed).astype(np.float64))
+        if len(chain.roots) > 1:
+            raise SplitChain(
+                "the optimum mixes policies that split the queue into closed classes, so no "
+                "stationary policy reaches it from every start"
+            )
+        return chain
+
+
+def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
+    """Randomise in one state of the path so that the limit is met with equality (Theorem 3).
+
+    Returns
+    -------
+    (W, 2, capacity + 1) chance of learning, and where it is neither 0 nor 1
+    """
+    lagrangian, limit = path.lagrangian, path.lagrangian.problem.limit
+    low, high = 0, len(path.states)
+    over, within = path.chain(low), path.chain(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        chain = path.chain(middle)
+        if lagrangian.costs(chain)[1] > limit:
+            low, over = middle, chain
+        else:
+            high, within = middle, chain
+    if lagrangian.costs(over)[1] <= limit or lagrangian.costs(within)[1] > limit:
+        raise SplitChain(
+            "the optimum lies between two ways of running the queue that hardly ever meet; joining "
+            "them is lost in rounding, so no average that holds from every start can be given"
+        )
+    if lagrangian.costs(within)[1] >= limit * (1.0 - LIMIT_TOLERANCE):
+        return path.policy(high).astype(np.float64), None
+    return _mix_in_state(
+        lagrangian, path.policy(low), path.policy(high), over, within, path.states[low]
+    )
+
+
+def _mix_in_state(
+    lagrangian: Lagrangian,
+    over_policy: BoolArray,
+    within_policy: BoolArray,
+    over: ChainSolution,
+    within: ChainSolution,
+    state: tuple[int, int, int],
+) -> tuple[FloatArray, Mixing]:
+    """The chance of learning in one state that meets the limit with equality.
+
+    With alpha = (limit - B_within) / (B_over - B_within) the occupation measure is
+    alpha m_over + (1 - alpha) m_within, and in the state s the chance of `within`'s action is
+    w = (1 - alpha) m_within(s) / (alpha m_over(s) + (1 - alpha) m_within(s)).
+    """
+    limit = lagrangian.problem.limit
+    excess_over, excess_within = lagrangian.costs(over)[1], lagrangian.costs(within)[1]
+    oracle, arrival, backlog = state
+    m_over, m_within = float(over.mass[backlog, oracle]), float(within.mass[backlog, oracle])
+    alpha = (limit - excess_within) / (excess_over - excess_within)
+    weight = (1.0 - alpha) * m_within / (alpha * m_over + (1.0 - alpha) * m_within)
+    for _ in range(3):  # Newton's steps remove what rounding has left
+        table = over_policy.astype(np.float64)
+        table[state] = weight if within_policy[state] else 1.0 - weight
+        excess = lagrangian.costs(solve_chain(lagrangian.problem, table))[1]
+        lagrangian.iterations += 1
+        if abs(excess - limit) <= LIMIT_TOLERANCE * limit:
+            break
+        slope = (excess_within - excess_over) * m_over * m_within
+        slope /= (weight * m_over + (1.0 - weight) * m_within) ** 2
+        weight = min(max(weight - (excess - limit) / slope, 0.0), 1.0)
+    return table, Mixing(oracle, arrival, backlog, float(table[state]))

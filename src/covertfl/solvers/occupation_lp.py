@@ -1,0 +1,224 @@
+"""The constrained queue problem (9) as a linear programme over occupation measures.
+
+An independent check of `constrained`: it is written on the full states (o, e, y) with the
+transitions (8) spelled out as sparse matrices, and solved by HiGHS (dual simplex).  Variables
+x(s, u) >= 0 are the long-run shares of rounds spent in state s with action u; they balance,
+sum to 1, and meet the limit.
+
+Costs of a full queue can be thousands of times the limit, so the programme has a second form in
+which shares are measured in units that cost about 1; HiGHS gives up on either form of some problems,
+even of a few hundred states, and then the next form is tried.  Where it gives up on all of them, or
+no answer stands an exact evaluation of its policy, an error says so and no policy is returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain
+from covertfl.oracle import FloatArray
+from covertfl.policy import QueueTable
+from covertfl.problem import Action, QueueProblem, next_backlog, round_learning_cost
+from covertfl.queue_evaluation import evaluate_queue_policy, require_settling
+from covertfl.solvers.average_cost import lead_into
+from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.multiplier import Mixing
+
+# Shares below this are rounding of the simplex method, not visits.
+VISIBLE = 1e-11
+AGREEMENT = 1e-6
+# Whether columns are scaled by their cost, and whether HiGHS may simplify before it starts.
+FORMS = ((False, True), (True, True), (True, False), (False, False))
+
+
+def solve_occupation_lp(problem: QueueProblem) -> QueueSolution:
+    """Solve (9) by HiGHS.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+
+    Raises
+    ------
+    Infeasible
+        if the limit cannot be met; carries the best reachable value
+    SolverFailed
+        if HiGHS gives up on every form of the programme
+    SplitChain
+        if the measure mixes closed classes, so that its averages belong to no start state
+    """
+    failure: NoSolution | None = None
+    for scaled, presolve in FORMS:
+        try:
+            return _solve_form(problem, scaled=scaled, presolve=presolve)
+        except (SolverFailed, SplitChain) as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _solve_form(problem: QueueProblem, *, scaled: bool, presolve: bool) -> QueueSolution:
+    privacy, learning = _stack_costs(problem)
+    objective, constrained = (
+        (privacy, learning) if problem.objective == "privacy" else (learning, privacy)
+    )
+    programme = _Programme(problem, scaled=scaled, presolve=presolve)
+    optimum = programme.minimise(objective, constrained, problem.limit)
+    if optimum is None:
+        least = programme.minimise(constrained, constrained, float(constrained.max()))
+        if least is None or least.value <= problem.limit:
+            raise SolverFailed("HiGHS contradicts itself on whether the limit can be met")
+        raise Infeasible(
+            f"{problem.limit_name} = {problem.limit:g} cannot be met: "
+            f"the best reachable value is {least.value:.6g}",
+            best=least.value,
+        )
+    policy = _read_policy(problem, optimum.shares)
+    evaluation = evaluate_queue_policy(problem, policy)
+    require_settling(evaluation)
+    shares = optimum.shares.ravel()
+    _require_agreement(float(privacy @ shares), evaluation.privacy_cost)
+    _require_agreement(float(learning @ shares), evaluation.learning_cost)
+    return QueueSolution(
+        problem,
+        "lp",
+        policy,
+        evaluation,
+        multiplier=max(optimum.price, 0.0),
+        mixing=_find_mixing(policy.table),
+        lower_bound=optimum.value,
+        iterations=0,
+    )
+
+
+def _stack_costs(problem: QueueProblem) -> tuple[FloatArray, FloatArray]:
+    """Costs of x(s, u) as one vector: all states obfuscating, then all states learning."""
+    learn_privacy = np.broadcast_to(problem.privacy_cost[:, None, None], problem.table_shape)
+    privacy = np.concatenate([np.zeros(problem.num_states), learn_privacy.ravel()])
+    learning = np.concatenate([round_learning_cost(problem, action).ravel() for action in Action])
+    return privacy, learning
+
+
+def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
+    """Transition chances (8) of every state under one action.
+
+    Returns
+    -------
+    sparse (states, states), rows in the order of `state_index`
+    """
+    from scipy import sparse
+
+    num_oracle, _, num_levels = problem.table_shape
+    g = problem.oracle.success if action is Action.LEARN else np.zeros(num_oracle)
+    backlog = np.arange(num_levels)
+    moves = []
+    for e in range(2):
+        shifts = [
+            sparse.csr_array(
+                (np.ones(num_levels), (backlog, next_backlog(problem, served=served)[e])),
+                shape=(num_levels, num_levels),
+            )
+            for served in (False, True)
+        ]
+        moves.append(shifts)
+    arrival_law = (1.0 - problem.arrival_prob, problem.arrival_prob)
+    rows = []
+    for o in range(num_oracle):
+        for e in range(2):
+            move = (1.0 - g[o]) * moves[e][0] + g[o] * moves[e][1]
+            rows.append(
+                [
+                    problem.oracle.transition[o, following] * chance * move
+                    for following in range(num_oracle)
+                    for chance in arrival_law
+                ]
+            )
+    return sparse.csr_array(sparse.block_array(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    """What HiGHS found: the value, the shares x(u, s) and the price of the limit."""
+
+    value: float
+    shares: FloatArray
+    price: float
+
+
+@dataclass(frozen=True)
+class _Programme:
+    """One form of the linear programme: the same optimum, other numbers for HiGHS to work with."""
+
+    problem: QueueProblem
+    scaled: bool
+    presolve: bool
+
+    def minimise(
+        self, objective: FloatArray, constrained: FloatArray, limit: float
+    ) -> _Optimum | None:
+        """The optimum, or None where HiGHS has proven that the limit cannot be met."""
+        from scipy import optimize, sparse
+
+        problem = self.problem
+        unit = np.ones(2 * problem.num_states)
+        if self.scaled:
+            unit /= 1.0 + np.maximum(objective, constrained)
+        identity = sparse.eye_array(problem.num_states)
+        balance = sparse.hstack(
+            [identity - build_transition_matrix(problem, action).T for action in Action]
+        ) @ sparse.diags_array(unit)
+        upper = np.full((2, *problem.table_shape), np.inf)
+        upper[Action.LEARN, :, :, 0] = 0.0
+        outcome = optimize.linprog(
+            objective * unit,
+            A_ub=(constrained * unit)[None, :],
+            b_ub=[limit],
+            A_eq=sparse.vstack([balance, unit[None, :]], format="csr"),
+            b_eq=np.append(np.zeros(problem.num_states), 1.0),
+            bounds=np.column_stack([np.zeros(2 * problem.num_states), upper.ravel()]),
+            method="highs-ds",
+            options={
+                "presolve": self.presolve,
+                "primal_feasibility_tolerance": 1e-10,
+                "dual_feasibility_tolerance": 1e-10,
+            },
+        )
+        if outcome.status == 2:
+            return None
+        if outcome.status != 0:
+            raise SolverFailed(f"HiGHS gave up, so there is no answer: {outcome.message}")
+        shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
+        return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
+
+
+def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:
+    """The chance of learning in visited states; the others are led to them."""
+    mass = shares.sum(axis=0)
+    visited = mass > VISIBLE
+    chance = np.divide(shares[Action.LEARN], mass, out=np.zeros_like(mass), where=visited)
+    chance = np.where(shares[Action.LEARN] < VISIBLE, 0.0, chance)
+    chance = np.where(shares[Action.OBFUSCATE] < VISIBLE, 1.0, chance)
+    steered = lead_into(problem, chance > 0.5, visited.any(axis=1).T)
+    table = np.where(visited, chance, steered)
+    table[:, :, 0] = 0.0
+    return QueueTable(table)
+
+
+def _find_mixing(table: FloatArray) -> Mixing | None:
+    mixed = np.argwhere((table > 0.0) & (table < 1.0))
+    if not len(mixed):
+        return None
+    o, e, y = (int(index) for index in mixed[0])
+    return Mixing(o, e, y, float(table[o, e, y]))
+
+
+def _require_agreement(claimed: float, evaluated: float) -> None:
+    if abs(claimed - evaluated) > AGREEMENT * max(abs(claimed), abs(evaluated), 1.0):
+        raise SplitChain(
+            f"the linear programme claims an average of {claimed:.9g}, but its policy gives "
+            f"{evaluated:.9g}: it mixes ways of running the queue that hardly ever meet, and its "
+            "average belongs to no start state"
+        )

@@ -1,0 +1,105 @@
+"""How many updates a goal needs, and what the simplest eavesdropper believes: F1, F2 and F3.
+
+The goal is E|grad f|^2 <= epsilon, equation (3), for the randomised estimate that is iterate i with
+chance mu_i / sum(mu), mu the step sizes (Theorem 1 and the remark after it).  Theorem 1 gives the
+order only; here the gap to the best value is kept and the constants are written out (deviation
+D10).
+
+=================  ==================  ========================================
+name               symbol              meaning
+=================  ==================  ========================================
+`gap`              D = f(x_1) - f*     how far the first value is from the best
+`smoothness_noise` L s^2               Lipschitz constant times the noise bound
+`epsilon`          eps                 the goal
+=================  ==================  ========================================
+"""
+
+from __future__ import annotations
+
+import math
+
+from covertfl.errors import InvalidInput, NoSolution
+
+ROUNDING = 1e-12  # relative, so that a bound that is whole but for rounding stays that number
+
+
+def bound_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> float:
+    """Number of updates with steps 1/m that meets the goal, as a real number (F1).
+
+    sum of mu_m >= log(M + 1) and sum of mu_m^2 <= pi^2 / 6 give
+
+        M >= exp((D + pi^2 L s^2 / 12) / eps) - 1.
+
+    Raises
+    ------
+    NoSolution
+        if the number is beyond 1e308
+    """
+    _check(gap, smoothness_noise, epsilon)
+    exponent = (gap + math.pi**2 * smoothness_noise / 12.0) / epsilon
+    try:
+        return math.expm1(exponent)
+    except OverflowError:
+        raise NoSolution(
+            f"with steps 1/m the goal epsilon = {epsilon:g} needs e^{exponent:.0f} updates"
+        ) from None
+
+
+def bound_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> float:
+    """Number of updates with the best constant step that meets the goal, as a real number (F2).
+
+    The step sqrt(2 D / (L s^2 M)) gives M >= 2 D L s^2 / eps^2.
+    """
+    _check(gap, smoothness_noise, epsilon)
+    return 2.0 * (gap / epsilon) * (smoothness_noise / epsilon)
+
+
+def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
+    """Smallest whole number of updates that satisfies F1, steps 1/m.
+
+    Parameters
+    ----------
+    gap : D, at least 0
+    smoothness_noise : L s^2, at least 0
+    epsilon : eps, positive
+    """
+    return _round_up(bound_decreasing_step(gap, smoothness_noise, epsilon))
+
+
+def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
+    """Smallest whole number of updates that satisfies F2, constant step.
+
+    Parameters
+    ----------
+    gap : D, at least 0
+    smoothness_noise : L s^2, at least 0
+    epsilon : eps, positive
+    """
+    return _round_up(bound_constant_step(gap, smoothness_noise, epsilon))
+
+
+def proportional_belief(learning_queries: int, queries: int) -> float:
+    """Chance that the proportional-sampling eavesdropper gives the true trajectory (F3, (6)).
+
+    Parameters
+    ----------
+    learning_queries : 0 .. queries
+    queries : all queries, at least 1
+    """
+    if queries < 1:
+        raise InvalidInput(f"queries must be at least 1, got {queries}")
+    if not 0 <= learning_queries <= queries:
+        raise InvalidInput(f"learning_queries must lie in 0..{queries}, got {learning_queries}")
+    return learning_queries / queries
+
+
+def _check(gap: float, smoothness_noise: float, epsilon: float) -> None:
+    for name, value in (("gap", gap), ("smoothness_noise", smoothness_noise)):
+        if not (math.isfinite(value) and value >= 0.0):
+            raise InvalidInput(f"{name} must be a finite number of at least 0, got {value:g}")
+    if not (math.isfinite(epsilon) and epsilon > 0.0):
+        raise InvalidInput(f"epsilon must be a positive finite number, got {epsilon:g}")
+
+
+def _round_up(bound: float) -> int:
+    return math.ceil(bound * (1.0 - ROUNDING))

@@ -16,10 +16,8 @@ from covertfl.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.problem import Action, QueueProblem, expected_lost
 from covertfl.queue_chain import ChainSolution, find_closed_classes, mean_costs, solve_chain
 
-# States with less mass than this are not on the chain's path in practice.
-VISITED = 1e-9
 # Averages that take longer than this to show belong to no start state.
-SLOWEST_SETTLING = 1e11
+SLOWEST_SETTLING = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +32,8 @@ class QueueEvaluation:
     lost_per_round : updates lost in a round
     mean_backlog : average backlog at the beginning of a round
     mass : (W, 2, capacity + 1) stationary law of (oracle, arrival, backlog)
-    settling_rounds : rounds after which the average from any visited start, and from an empty
-        queue, is within one percent of the long-run one
+    settling_rounds : rounds after which the average so far, from an empty queue or a typical state,
+        is within one percent of the long-run one
     """
 
     privacy_cost: float
@@ -99,21 +97,24 @@ def require_settling(evaluation: QueueEvaluation) -> None:
     if evaluation.settling_rounds > SLOWEST_SETTLING:
         raise SplitChain(
             "the optimum mixes two ways of running the queue that take turns less than once in "
-            f"{SLOWEST_SETTLING / 100:.0e} rounds, so its average belongs to no start state; "
+            f"{SLOWEST_SETTLING:.0e} rounds, so its average belongs to no start state; "
             "raise overflow_cost or full_cost, or use a cost that grows with the backlog"
         )
 
 
 def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
-    """Bound on the rounds until an average settles: |T-round average - limit| <= span / T.
+    """Rounds until an average settles: from state s the T-round average is off by h(s) / T.
 
-    An average below a millionth of the dearest round is judged on that scale.
+    h is taken relative to its mean.  It is judged at an empty queue and, on average, at a state drawn
+    from the stationary law; an average below a thousandth of the dearest round counts as that.
     """
-    starts = chain.mass > VISITED
-    starts[0] = True
-    spans = np.ptp(chain.values[:, starts], axis=1)
-    scale = 0.01 * np.maximum(chain.averages, 1e-6 * dearest)
-    return float(np.max(spans[scale > 0.0] / scale[scale > 0.0], initial=0.0))
+    h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
+    from_empty = np.abs(h[:, 0]).max(axis=1)
+    from_typical = np.sum(np.abs(h) * chain.mass, axis=(1, 2))
+    scale = 0.01 * np.maximum(chain.averages, 1e-3 * dearest)
+    positive = scale > 0.0
+    off = np.maximum(from_empty, from_typical)[positive]
+    return float(np.max(off / scale[positive], initial=0.0))
 
 
 def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:

@@ -8,6 +8,7 @@ rounding of the evaluation, are left alone while iterating and broken towards ob
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -154,13 +155,18 @@ def solve_average_cost(
         if the policies to compare hardly ever meet
     """
     learn, chain = _evaluate(operator.problem, start, weights, pivot=0)
+    seen = {_fingerprint(learn)}
     for iteration in range(1, MAX_ITERATIONS + 1):
         gap = operator.compare_actions(chain.values, chain.averages, weights)
         better = _improve(learn, gap)
-        if np.array_equal(better, learn):
+        # Each policy is better than the one before, so one that comes back shows that the
+        # policies since then differ by rounding only.
+        if _fingerprint(better) in seen:
             break
-        pivot = int(np.argmax(chain.mass))
-        learn, chain = _evaluate(operator.problem, better, weights, pivot=pivot)
+        learn, chain = _evaluate(
+            operator.problem, better, weights, pivot=int(np.argmax(chain.mass))
+        )
+        seen.add(_fingerprint(learn))
     else:
         raise SplitChain(
             f"policy iteration did not settle in {MAX_ITERATIONS} steps: the queue can be run in "
@@ -168,6 +174,10 @@ def solve_average_cost(
             "rounding"
         )
     return _prefer_obfuscating(operator, AverageCostSolution(weights, learn, chain, gap, iteration))
+
+
+def _fingerprint(learn: BoolArray) -> bytes:
+    return hashlib.blake2b(np.packbits(learn).tobytes(), digest_size=16).digest()
 
 
 def _improve(learn: BoolArray, gap: ActionGap) -> BoolArray:

@@ -39,6 +39,8 @@ SHRINK, MAX_SHRINKS = 4.0, 12
 GAIN_TOLERANCE = 1e-13
 # The limit is met to this share of itself.
 LIMIT_TOLERANCE = 1e-11
+# A share of rounds in which a suboptimal action would show in the average.
+OFTEN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def find_critical(
         crossing = tight_cost + multiplier * tight_excess
         solution = lagrangian.solve(multiplier)
         if solution.gain >= crossing - GAIN_TOLERANCE * max(abs(crossing), tight_cost):
-            return multiplier, Path(lagrangian, solution, loose.learn, tight.learn)
+            return multiplier, Path(lagrangian, solution, loose, tight)
         if lagrangian.costs(solution.chain)[1] > lagrangian.problem.limit:
             loose = solution
         else:
@@ -155,15 +157,12 @@ class Path:
         self,
         lagrangian: Lagrangian,
         critical: AverageCostSolution,
-        loose: BoolArray,
-        tight: BoolArray,
+        loose: AverageCostSolution,
+        tight: AverageCostSolution,
     ) -> None:
-        # The multiplier carries the rounding of the averages, so ties are judged loosely here;
-        # the certificate judges the result.
-        ties = np.abs(critical.gap.gap) <= 1e3 * critical.gap.rounding
         self.lagrangian = lagrangian
-        self.loose = np.where(ties, loose, critical.learn)
-        self.tight = np.where(ties, tight, critical.learn)
+        self.loose = np.where(_is_tie(critical, loose), loose.learn, critical.learn)
+        self.tight = np.where(_is_tie(critical, tight), tight.learn, critical.learn)
         # The largest backlog first, so that thresholds stay thresholds.
         self.states: list[tuple[int, int, int]] = sorted(
             ((int(o), int(e), int(y)) for o, e, y in np.argwhere(self.loose != self.tight)),
@@ -187,6 +186,18 @@ class Path:
                 "stationary policy reaches it from every start"
             )
         return chain
+
+
+def _is_tie(critical: AverageCostSolution, end: AverageCostSolution) -> BoolArray:
+    """States in which both actions are equally good at the critical multiplier.
+
+    The multiplier carries the rounding of the averages, so the gap is judged loosely; states that an
+    optimal policy visits often are ties whatever the rounding says.  The certificate judges the
+    result.
+    """
+    close = np.abs(critical.gap.gap) <= 1e3 * critical.gap.rounding
+    visited = (end.chain.mass > OFTEN).T[:, None, :]
+    return np.asarray(close | visited)
 
 
 def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:

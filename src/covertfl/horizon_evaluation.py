@@ -16,6 +16,7 @@ import numpy.typing as npt
 from covertfl.errors import InvalidInput, NoSolution
 from covertfl.oracle import (
     ROW_SUM_TOLERANCE,
+    BoolArray,
     FloatArray,
     IntArray,
     Oracle,
@@ -24,8 +25,6 @@ from covertfl.oracle import (
 )
 from covertfl.policy import Observation, Policy
 from covertfl.problem import FiniteHorizon
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from covertfl.errors import InvalidInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 ROW_SUM_TOLERANCE = 1e-8
 
@@ -91,7 +92,7 @@ def _check_transition(transition: FloatArray) -> None:
             raise InvalidInput(f"transition row {row} must sum to 1, got {total:.10g}")
 
 
-def find_reachable(transition: FloatArray, start: int) -> npt.NDArray[np.bool_]:
+def find_reachable(transition: FloatArray, start: int) -> BoolArray:
     """States that can be reached from `start` in any number of steps, itself included.
 
     Parameters
@@ -196,7 +197,7 @@ def find_dominance_violation(
 
 def sample_path(
     oracle: Oracle, rounds: int, *, generator: np.random.Generator, first: int | None = None
-) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+) -> tuple[IntArray, BoolArray]:
     """Draw a path of the oracle and whether a learning query would have succeeded in each round.
 
     Parameters

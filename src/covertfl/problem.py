@@ -87,7 +87,7 @@ class LearningCost:
         """Cost l(y) of each backlog; a table must reach as far as the largest."""
         y = np.asarray(backlog, dtype=np.float64)
         if self.shape == "constant":
-            return self.scale * (y > 0)
+            return np.where(y > 0, self.scale, 0.0)
         if self.shape == "linear":
             return self.scale * y
         if self.shape == "quadratic":
@@ -208,7 +208,7 @@ class QueueProblem:
             raise InvalidInput(f"capacity must be at least 1, got {capacity}")
         if self.overflow_cost is None:
             raise InvalidInput(
-                f"overflow_cost is required with capacity = {capacity}: what does a lost update cost?"
+                f"overflow_cost, what a lost update costs, is required with capacity = {capacity}"
             )
         if self.num_states > MAX_STATES:
             raise InvalidInput(

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from covertfl.oracle import FloatArray, IntArray
+from covertfl.oracle import BoolArray, FloatArray, IntArray
 from covertfl.problem import Action, QueueProblem, round_learning_cost
 
 # A class of states that is left less than once in this many rounds counts as closed.
@@ -282,7 +281,7 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
     )
 
 
-def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[npt.NDArray[np.bool_]]:
+def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:
     """The closed classes of a policy: sets of states that the chain never leaves.
 
     States with less than `NEGLIGIBLE` of their class's mass are left out: a chain that is only

@@ -105,8 +105,9 @@ def require_settling(evaluation: QueueEvaluation) -> None:
 def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
     """Rounds until an average settles: from state s the T-round average is off by h(s) / T.
 
-    h is taken relative to its mean.  It is judged at an empty queue and, on average, at a state drawn
-    from the stationary law; an average below a thousandth of the dearest round counts as that.
+    h is taken relative to its mean.  It is judged at an empty queue and, on average, at a state
+    drawn from the stationary law.  An average below a thousandth of the dearest round counts as
+    that.
     """
     h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
     from_empty = np.abs(h[:, 0]).max(axis=1)

@@ -27,11 +27,9 @@ from covertfl.horizon_evaluation import (
     simulate_horizon_policy,
     tabulate_round,
 )
-from covertfl.oracle import FloatArray
+from covertfl.oracle import BoolArray, FloatArray
 from covertfl.policy import Policy
 from covertfl.problem import FiniteHorizon
-
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_ENUMERATED = 4096
 NORMAL_QUANTILE = 1.959963984540054  # of 97.5%

@@ -3,7 +3,7 @@
 A round costs w_p * privacy + w_l * learning; (10) is w_p = 1 and w_l = lambda, and the weights
 (0, 1) ask for the least learning cost of all.  Each step evaluates the current policy exactly with
 `queue_chain` and takes the better action in every state.  Actions that are equally good, up to the
-rounding of the evaluation, are left alone while iterating and broken towards obfuscating at the end.
+rounding of the evaluation, are left alone while iterating; at the end such ties go to obfuscating.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl import queue_chain
 from covertfl.errors import InvalidInput, SolverFailed, SplitChain
-from covertfl.oracle import FloatArray, IntArray
+from covertfl.oracle import BoolArray, FloatArray, IntArray
 from covertfl.problem import Action, QueueProblem, next_backlog, round_learning_cost
 from covertfl.queue_chain import ChainSolution
-
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_ITERATIONS = 300
 # Two actions whose costs differ by less than this share of the numbers they were computed from
@@ -156,7 +153,7 @@ def solve_average_cost(
     """
     learn, chain = _evaluate(operator.problem, start, weights, pivot=0)
     seen = {_fingerprint(learn)}
-    for iteration in range(1, MAX_ITERATIONS + 1):
+    while len(seen) <= MAX_ITERATIONS:
         gap = operator.compare_actions(chain.values, chain.averages, weights)
         better = _improve(learn, gap)
         # Each policy is better than the one before, so one that comes back shows that the
@@ -173,7 +170,7 @@ def solve_average_cost(
             "ways that hardly ever meet and cost nearly the same, and which is better is lost in "
             "rounding"
         )
-    return _prefer_obfuscating(operator, AverageCostSolution(weights, learn, chain, gap, iteration))
+    return _prefer_obfuscating(operator, AverageCostSolution(weights, learn, chain, gap, len(seen)))
 
 
 def _fingerprint(learn: BoolArray) -> bytes:

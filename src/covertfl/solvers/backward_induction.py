@@ -21,13 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from covertfl.oracle import FloatArray, IntArray
+from covertfl.oracle import BoolArray, FloatArray, IntArray
 from covertfl.policy import HorizonTable
 from covertfl.problem import Action, FiniteHorizon
-
-BoolArray = npt.NDArray[np.bool_]
 
 TIE_TOLERANCE = 1e-12
 ROUNDING_UNIT = float(np.finfo(np.float64).eps)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
-from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.oracle import BoolArray, FloatArray, compute_stationary_law
 from covertfl.policy import QueueTable
 from covertfl.problem import QueueProblem
 from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy, require_settling
-from covertfl.solvers.average_cost import BoolArray, always_learn
+from covertfl.solvers.average_cost import always_learn
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
     Lagrangian,
@@ -156,9 +156,10 @@ def _describe_unstable(solution: QueueSolution) -> str:
     done = problem.load - evaluation.lost_per_round
     return (
         f"the queue is unstable under this cost: with room for {problem.capacity:,} updates it is "
-        f"still full in {evaluation.full_prob:.2%} of rounds, and of {problem.load:.6g} updates that "
-        f"arrive in a round only {done:.6g} are done, a drift of {evaluation.lost_per_round:.3g} a "
-        "round; use a cost that grows with the backlog, or a fixed capacity with an overflow_cost"
+        f"still full in {evaluation.full_prob:.2%} of rounds, and of {problem.load:.6g} updates "
+        f"that arrive in a round only {done:.6g} are done, a drift of "
+        f"{evaluation.lost_per_round:.3g} a round; use a cost that grows with the backlog, or a "
+        "fixed capacity with an overflow_cost"
     )
 
 
@@ -217,7 +218,7 @@ def _vouch_for(solution: QueueSolution) -> None:
     constrained = (
         evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
     )
-    if constrained > problem.limit * (1.0 + 1e-9):
+    if constrained > problem.limit * (1.0 + 1e-9) + 1e-15:
         raise SolverFailed(
             f"the policy found exceeds {problem.limit_name} = {problem.limit:g} "
             f"({constrained:.12g}) and is not returned"

@@ -26,11 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.oracle import FloatArray, Oracle, compute_stationary_law
+from covertfl.oracle import BoolArray, FloatArray, Oracle, compute_stationary_law
 from covertfl.policy import Observation
 from covertfl.problem import FiniteHorizon
-
-BoolArray = npt.NDArray[np.bool_]
 
 TIE_TOLERANCE = 1e-12
 MAX_TABLE_ENTRIES = 1_000_000_000  # one byte each

@@ -1,15 +1,15 @@
 """The multiplier of a limit and the mixture that meets it (equations (10) and (12), Theorem 3).
 
-For a multiplier lambda >= 0 the weighted problem (10) gives a lower bound d(lambda) on the optimum, a
-concave function made of straight pieces, one for each deterministic policy.  Two policies on either
-side of the limit meet at the multiplier where their lines cross; if nothing lies below that
+For a multiplier lambda >= 0 the weighted problem (10) gives a lower bound d(lambda) on the optimum,
+a concave function made of straight pieces, one for each deterministic policy.  Two policies on
+either side of the limit meet at the multiplier where their lines cross; if nothing lies below that
 crossing, it is the critical multiplier, both are optimal there and the optimum lies between them.
 Otherwise the policy found below it replaces one of the two.  The search ends after finitely many
 steps.
 
 The two policies of the critical multiplier are joined by a path that changes one state at a time,
-each policy on it equally good.  Somewhere on the path the limit is crossed; the answer randomises in
-the one state that differs there, with the chance that makes the limit hold with equality
+each policy on it equally good.  Somewhere on the path the limit is crossed; the answer randomises
+in the one state that differs there, with the chance that makes the limit hold with equality
 (deviation D8: the printed weight of (12) does not).
 """
 
@@ -20,12 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.errors import SolverFailed, SplitChain
-from covertfl.oracle import FloatArray
+from covertfl.oracle import BoolArray, FloatArray
 from covertfl.problem import QueueProblem
 from covertfl.queue_chain import LEARNING, PRIVACY, ChainSolution, solve_chain
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
-    BoolArray,
     QueueOperator,
     always_learn,
     never_learn,
@@ -191,8 +190,8 @@ class Path:
 def _is_tie(critical: AverageCostSolution, end: AverageCostSolution) -> BoolArray:
     """States in which both actions are equally good at the critical multiplier.
 
-    The multiplier carries the rounding of the averages, so the gap is judged loosely; states that an
-    optimal policy visits often are ties whatever the rounding says.  The certificate judges the
+    The multiplier carries the rounding of the averages, so the gap is judged loosely; states that
+    an optimal policy visits often are ties whatever the rounding says.  The certificate judges the
     result.
     """
     close = np.abs(critical.gap.gap) <= 1e3 * critical.gap.rounding
@@ -254,7 +253,7 @@ def _mix_in_state(
         table[state] = weight if within_policy[state] else 1.0 - weight
         excess = lagrangian.costs(solve_chain(lagrangian.problem, table))[1]
         lagrangian.iterations += 1
-        if abs(excess - limit) <= LIMIT_TOLERANCE * limit:
+        if abs(excess - limit) <= LIMIT_TOLERANCE * limit + 1e-16:
             break
         slope = (excess_within - excess_over) * m_over * m_within
         slope /= (weight * m_over + (1.0 - weight) * m_within) ** 2

@@ -6,9 +6,10 @@ x(s, u) >= 0 are the long-run shares of rounds spent in state s with action u; t
 sum to 1, and meet the limit.
 
 Costs of a full queue can be thousands of times the limit, so the programme has a second form in
-which shares are measured in units that cost about 1; HiGHS gives up on either form of some problems,
-even of a few hundred states, and then the next form is tried.  Where it gives up on all of them, or
-no answer stands an exact evaluation of its policy, an error says so and no policy is returned.
+which shares are measured in units that cost about 1.  HiGHS gives up on either form of some
+problems, even of a few hundred states, and then the next form is tried.  Where it gives up on all
+of them, or no answer stands an exact evaluation of its policy, an error says so and no policy is
+returned.
 """
 
 from __future__ import annotations

@@ -1,0 +1,453 @@
+"""The planner: what can be had at all, and at what exposure (formulas F1 to F11).
+
+========  ===================================================================================
+formula   what it says, and where it is computed
+========  ===================================================================================
+F1, F2    updates that reach a given accuracy (`updates_needed`)
+F3        belief of the proportional-sampling eavesdropper (`updates_needed`)
+F4        success of the best eavesdropper that knows the policy (`schedule_bound`)
+F5        largest chance to finish with learning a strict minority (`solvers.minority`)
+F6, F8    least exposure and least privacy cost of a stable queue (here)
+F7        whether every feasible policy keeps the queue stable (here)
+F9        frontier: privacy cost and exposure as the limit varies (here)
+F10       expected learning queries of the greedy policy (`horizon_evaluation`)
+F11       F5 with the uncertainty of a fitted oracle carried through (here)
+========  ===================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from covertfl.errors import Infeasible, InvalidInput, NoSolution
+from covertfl.horizon_evaluation import (
+    HorizonEvaluation,
+    evaluate_horizon_policy,
+    mean_greedy_queries,
+)
+from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.oracle_fit import sample_oracles
+from covertfl.problem import FiniteHorizon, QueueProblem
+from covertfl.problem_file import Evidence
+from covertfl.schedule_bound import ScheduleBound, bound_best_eavesdropper
+from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.minority import (
+    completion_by_rounds,
+    completion_chances,
+    prefix_completion_chances,
+    rounds_needed,
+)
+
+CHANCES = (0.9, 0.95, 0.99)
+BOUND_SAMPLES = 4000
+POSTERIOR_SAMPLES = 200
+# Limits of the frontier, by how far they lie above the least reachable one.
+FRONTIER_STEPS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0, 7.0, 12.0)
+EXPOSURE_TOLERANCE = 1e-6
+
+
+# --- horizon ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HorizonPlan:
+    """What a finite horizon allows.
+
+    Parameters
+    ----------
+    problem, solution : the problem and its optimal policy
+    evaluation : what the optimal policy does, first state stationary
+    minority, prefix_minority : (W,) chances F5 by first oracle state
+    minority_interval : (W, 2) 95% interval of `minority` from the evidence (F11), or None
+    rounds_needed : rounds for a chance of 90, 95 and 99% (F5), None where out of reach
+    greedy_learning_queries : F10
+    best_eavesdropper : F4 of the optimal policy, first state stationary
+    """
+
+    problem: FiniteHorizon
+    solution: HorizonSolution
+    evaluation: HorizonEvaluation
+    minority: FloatArray
+    prefix_minority: FloatArray
+    minority_interval: FloatArray | None
+    rounds_needed: dict[float, int | None]
+    greedy_learning_queries: float
+    best_eavesdropper: ScheduleBound
+
+    @property
+    def advice(self) -> str:
+        """One plain sentence."""
+        problem = self.problem
+        task = f"{problem.updates} updates in {problem.rounds} rounds"
+        low, high = (round(100 * float(chance)) for chance in _spread(self.minority))
+        best = f"{low}%" if low == high else f"{low} to {high}%"
+        where = "" if low == high else ", depending on the first round"
+        needed = self.rounds_needed[0.95]
+        if low >= 95:
+            return f"{task} can be covert: {best} chance to finish at best{where}."
+        if high == 0:
+            return f"{task} cannot be covert: {_how_many(needed)}."
+        return (
+            f"{task} cannot be both covert and certain: {best} at best{where}; {_how_many(needed)}."
+        )
+
+
+def _how_many(needed: int | None) -> str:
+    return "no number of rounds tried gives 95%" if needed is None else f"{needed} rounds give 95%"
+
+
+def _spread(chances: FloatArray) -> tuple[float, float]:
+    return float(chances.min()), float(chances.max())
+
+
+def plan_horizon(
+    problem: FiniteHorizon, *, generator: np.random.Generator, evidence: Evidence | None = None
+) -> HorizonPlan:
+    """Everything the planner has to say about a finite horizon.
+
+    Parameters
+    ----------
+    generator : for the sampled bound F4 and the posterior of F11
+    evidence : counts behind the oracle, where it was fitted
+    """
+    solution = solve_horizon(problem)
+    policy = solution.policy
+    return HorizonPlan(
+        problem=problem,
+        solution=solution,
+        evaluation=evaluate_horizon_policy(problem, policy),
+        minority=completion_chances(problem.oracle, problem.updates, problem.rounds),
+        prefix_minority=prefix_completion_chances(problem.oracle, problem.updates, problem.rounds),
+        minority_interval=_carry_uncertainty(problem, evidence, generator),
+        rounds_needed=rounds_needed(
+            problem.oracle, problem.updates, CHANCES, max_rounds=_search_range(problem)
+        ),
+        greedy_learning_queries=mean_greedy_queries(problem.oracle, problem.updates),
+        best_eavesdropper=bound_best_eavesdropper(
+            problem, policy, num_samples=BOUND_SAMPLES, generator=generator
+        ),
+    )
+
+
+def _search_range(problem: FiniteHorizon) -> int:
+    """Rounds up to which it makes sense to look: well beyond what waiting for good rounds takes."""
+    return min(max(4 * problem.rounds, 60 * problem.updates), 3000)
+
+
+def _carry_uncertainty(
+    problem: FiniteHorizon, evidence: Evidence | None, generator: np.random.Generator
+) -> FloatArray | None:
+    """95% interval of F5 over oracles drawn from the posterior of the counts (F11)."""
+    if evidence is None:
+        return None
+    draws = sample_oracles(
+        evidence.transition_counts,
+        evidence.success_counts,
+        POSTERIOR_SAMPLES,
+        generator=generator,
+    )
+    chances = [completion_chances(oracle, problem.updates, problem.rounds) for oracle in draws]
+    return np.quantile(np.array(chances), [0.025, 0.975], axis=0).T
+
+
+def completion_curve(plan: HorizonPlan) -> FloatArray:
+    """Chance F5 for every number of rounds, up to what a 99% chance takes.
+
+    Returns
+    -------
+    (rounds + 1,) by number of rounds, first state stationary
+    """
+    last = plan.rounds_needed[max(CHANCES)] or 4 * plan.problem.rounds
+    rounds = max(plan.problem.rounds, last) + 5
+    return completion_by_rounds(plan.problem.oracle, plan.problem.updates, rounds)
+
+
+# --- queue ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """One limit and what the optimal policy under it costs and shows (F9)."""
+
+    limit: float
+    privacy_cost: float
+    learning_cost: float
+    learn_fraction: float
+
+
+@dataclass(frozen=True, eq=False)
+class QueuePlan:
+    """What a queue allows.
+
+    Parameters
+    ----------
+    problem : the problem
+    load, service_capacity : updates a round that arrive, and that can be done at most
+    stable : whether some policy keeps the queue bounded (F6)
+    least_exposure : least share of learning queries of a stable queue (F6), None if unstable
+    privacy_cost_bound : no stable policy costs less privacy (F8), None if unstable
+    always_stable : whether every policy within the limit is stable (F7); None where F7 does not
+        apply
+    least_limit : least reachable value of the constrained cost, None if unstable
+    frontier : optimal costs and exposure as the limit varies (F9)
+    """
+
+    problem: QueueProblem
+    load: float
+    service_capacity: float
+    stable: bool
+    least_exposure: float | None
+    privacy_cost_bound: float | None
+    always_stable: bool | None
+    least_limit: float | None
+    frontier: tuple[FrontierPoint, ...]
+
+    @property
+    def advice(self) -> str:
+        """One plain sentence."""
+        if not self.stable:
+            return (
+                f"The queue cannot be kept up with: {self.load:.3g} updates arrive in a round and "
+                f"at most {self.service_capacity:.3g} can be done."
+            )
+        assert self.least_exposure is not None
+        limit, least = self.problem.limit, self.least_limit
+        name = self.problem.limit_name.replace("_", " ")
+        floor = f"at least {self.least_exposure:.1%} of the queries must be true"
+        if least is not None and least > limit:
+            return f"The {name} of {limit:g} cannot be met: the least is {least:.4g}; {floor}."
+        here = [point for point in self.frontier if point.limit == limit]
+        shows = f", and {here[0].learn_fraction:.1%} are with a {name} of {limit:g}" if here else ""
+        covert = here and here[0].learn_fraction < 0.5
+        verdict = "" if covert else ": an eavesdropper that counts queries finds the true model"
+        return f"To keep up, {floor}{shows}{verdict}."
+
+
+def _fill_cheapest(price: FloatArray, room: FloatArray, yield_: FloatArray, needed: float) -> float:
+    """Least total price of shares b <= room with sum(yield * b) >= needed, greedily by price."""
+    total = 0.0
+    useful = np.flatnonzero(yield_ > 0.0)
+    for state in useful[np.argsort(price[useful] / yield_[useful], kind="stable")]:
+        share = min(float(room[state]), needed / float(yield_[state]))
+        total += share * float(price[state])
+        needed -= share * float(yield_[state])
+        if needed <= 0.0:
+            break
+    return total
+
+
+def least_exposure(problem: QueueProblem) -> float:
+    """F6: min sum(b) with sum(g b) >= load and 0 <= b <= pi; the queue must be stable."""
+    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
+    return _fill_cheapest(np.ones_like(law), law, success, problem.load)
+
+
+def privacy_cost_bound(problem: QueueProblem) -> float:
+    """F8: min sum(c b) under the constraints of F6."""
+    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
+    return _fill_cheapest(np.asarray(problem.privacy_cost), law, success, problem.load)
+
+
+def is_always_stable(problem: QueueProblem) -> bool | None:
+    """F7: whether every policy within the learning limit keeps the queue stable.
+
+    The condition is load < sum(pi g) - max{sum(g a): l sum(a) <= limit, 0 <= a <= pi}, where l is
+    the least cost of obfuscating with a backlog.
+
+    Returns
+    -------
+    None where it does not apply: the cost is charged always, or the limit is on privacy
+    """
+    if problem.learning_cost.charged != "when-obfuscating" or problem.objective != "privacy":
+        return None
+    largest = problem.capacity or 1000
+    least_cost = float(problem.learning_cost.at(np.arange(1, largest + 1)).min())
+    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
+    idle = problem.limit / least_cost if least_cost > 0.0 else np.inf
+    forgone = 0.0
+    for state in np.argsort(-success, kind="stable"):
+        share = min(float(law[state]), idle)
+        forgone += share * float(success[state])
+        idle -= share
+    return bool(problem.load < float(law @ success) - forgone)
+
+
+def plan_queue(problem: QueueProblem) -> QueuePlan:
+    """Everything the planner has to say about a queue."""
+    service = float(compute_stationary_law(problem.oracle) @ problem.oracle.success)
+    stable = problem.load < service
+    least = _least_limit(problem) if stable else None
+    return QueuePlan(
+        problem=problem,
+        load=problem.load,
+        service_capacity=service,
+        stable=stable,
+        least_exposure=least_exposure(problem) if stable else None,
+        privacy_cost_bound=privacy_cost_bound(problem) if stable else None,
+        always_stable=is_always_stable(problem),
+        least_limit=least,
+        frontier=() if least is None else tuple(_trace_frontier(problem, least)),
+    )
+
+
+def _least_limit(problem: QueueProblem) -> float:
+    """Least reachable value of the constrained cost: asked for nothing, the solver says it."""
+    try:
+        solve_queue(problem.with_limit(0.0))
+    except Infeasible as refusal:
+        return refusal.best
+    return 0.0
+
+
+def _trace_frontier(problem: QueueProblem, least: float) -> list[FrontierPoint]:
+    reach = max(problem.limit - least, 0.25 * max(least, problem.limit), 1e-9)
+    limits = sorted({least + step * reach for step in FRONTIER_STEPS} | {problem.limit})
+    points = []
+    for limit in limits:
+        try:
+            points.append(_frontier_point(solve_queue(problem.with_limit(limit)), limit))
+        except NoSolution:  # below the least, or without a bound on the backlog
+            continue
+    return points
+
+
+def _frontier_point(solution: QueueSolution, limit: float) -> FrontierPoint:
+    evaluation = solution.evaluation
+    return FrontierPoint(
+        limit, evaluation.privacy_cost, evaluation.learning_cost, evaluation.learn_fraction
+    )
+
+
+# --- the inverse question -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExposurePlan:
+    """A setting that gives a wanted share of learning queries.
+
+    Parameters
+    ----------
+    target : the share asked for
+    setting : the key of the problem file, `learning_limit`, `privacy_limit` or `scale`
+    value : what to set it to
+    exposure : the share it gives; a horizon's share moves in steps and never exceeds the target
+    privacy_cost : average of a round (queue) or expected total (horizon)
+    """
+
+    target: float
+    setting: str
+    value: float
+    exposure: float
+    privacy_cost: float
+
+
+def _require_share(target: float) -> None:
+    if not 0.0 < target < 1.0:
+        raise InvalidInput(f"exposure must lie strictly between 0 and 1, got {target:g}")
+
+
+def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePlan:
+    """The limit under which the optimal policy sends a given share of learning queries.
+
+    Raises
+    ------
+    NoSolution
+        if no limit does, naming the shares that can be had
+    """
+    _require_share(target)
+    if problem.capacity is None and target <= least_exposure(problem):
+        raise NoSolution(
+            f"no {problem.limit_name} gives an exposure of {target:.1%}: a queue that keeps up sends "
+            f"more than {least_exposure(problem):.1%} learning queries"
+        )
+    least = _least_limit(problem)
+    step = max(problem.limit - least, 0.1 * least, 1e-6)
+    low = high = solve_queue(problem.with_limit(least + 1e-6 * step))
+    while (_share(high) > target) == (_share(low) > target):
+        step *= 4.0
+        try:
+            wider = solve_queue(problem.with_limit(least + step))
+        except NoSolution:  # the queue does not stay bounded under a limit this loose
+            raise _none_gives(target, low, high) from None
+        if wider.multiplier == 0.0 and (_share(wider) > target) == (_share(low) > target):
+            raise _none_gives(target, low, wider)
+        high = wider
+    return _bisect_limit(problem, target, low, high)
+
+
+def _share(solution: QueueSolution) -> float:
+    return solution.evaluation.learn_fraction
+
+
+def _none_gives(target: float, low: QueueSolution, high: QueueSolution) -> NoSolution:
+    bottom, top = sorted((_share(low), _share(high)))
+    return NoSolution(
+        f"no {low.problem.limit_name} gives an exposure of {target:.1%}: "
+        f"the optimal policies send from {bottom:.1%} to {top:.1%} learning queries"
+    )
+
+
+def _bisect_limit(
+    problem: QueueProblem, target: float, low: QueueSolution, high: QueueSolution
+) -> ExposurePlan:
+    falling = _share(low) > target
+    middle = low
+    for _ in range(60):
+        middle = solve_queue(problem.with_limit(0.5 * (low.problem.limit + high.problem.limit)))
+        if abs(_share(middle) - target) < EXPOSURE_TOLERANCE:
+            break
+        if (_share(middle) > target) == falling:
+            low = middle
+        else:
+            high = middle
+    return ExposurePlan(
+        target,
+        problem.limit_name,
+        middle.problem.limit,
+        _share(middle),
+        middle.evaluation.privacy_cost,
+    )
+
+
+def find_scale_for_exposure(problem: FiniteHorizon, target: float) -> ExposurePlan:
+    """The scale of the terminal cost under which the optimal policy sends a share of true queries.
+
+    A deterministic policy changes in steps as the scale grows; the largest share that does not
+    exceed the target is returned.  A table is scaled as a whole: the scale is a factor then.
+
+    Raises
+    ------
+    NoSolution
+        if even the dearest backlog gives less, naming the largest share
+    """
+    _require_share(target)
+    low, high = 0.0, max(problem.learning_cost.scale, 1.0)
+    while _exposure_at(problem, high).exposure <= target:
+        low, high = high, 8.0 * high
+        if high > 1e9:
+            largest = _exposure_at(problem, high).exposure
+            raise NoSolution(
+                f"no scale gives an exposure of {target:.1%}: however dear a missing update is, "
+                f"the optimal policy sends {largest:.1%} learning queries"
+            )
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if _exposure_at(problem, middle).exposure <= target:
+            low = middle
+        else:
+            high = middle
+    reached = _exposure_at(problem, low)
+    return ExposurePlan(target, "scale", low, reached.exposure, reached.privacy_cost)
+
+
+def _exposure_at(problem: FiniteHorizon, scale: float) -> HorizonEvaluation:
+    cost = problem.learning_cost
+    if cost.shape == "table":
+        scaled = replace(cost, values=tuple(scale * value for value in cost.values))
+    else:
+        scaled = replace(cost, scale=scale)
+    rescaled = replace(problem, learning_cost=scaled)
+    return evaluate_horizon_policy(rescaled, solve_horizon(rescaled).policy)

@@ -1,0 +1,238 @@
+"""Pictures of policies and plans.
+
+Colours are from Okabe and Ito's palette and from cividis, both safe for colour-blind readers; lines
+also differ in marker or dash.  Everything is drawn with the object interface of matplotlib, so no
+display is needed and no global state is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.atomic_file import write_atomically
+from covertfl.errors import InvalidInput, Missing
+from covertfl.planner import HorizonPlan, QueuePlan, completion_curve
+from covertfl.solvers.backward_induction import HorizonSolution
+from covertfl.solvers.constrained import QueueSolution
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Missing(
+            "pictures need matplotlib: install the extra with pip install 'covertfl[report]'"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Save a figure as PNG, SVG or PDF, whole or not at all."""
+    import io
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise InvalidInput(f"{path}: a picture's name must end in {', '.join(FORMATS)}")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=suffix[1:], dpi=150)
+    write_atomically(path, buffer.getvalue())
+
+
+def _state_name(state: int, num_states: int) -> str:
+    quality = " (worst)" if state == 0 else " (best)" if state == num_states - 1 else ""
+    return f"oracle state {state}{quality}"
+
+
+def _tidy(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+# --- policies ---------------------------------------------------------------------------------
+
+
+def plot_queue_policy(solution: QueueSolution) -> Figure:
+    """Chance of learning by oracle state and backlog, above how often each backlog is seen."""
+    figure = _new_figure(8.0, 5.2)
+    panels = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [1, 1, 0.9]})
+    last = _last_interesting_backlog(solution)
+    num_oracle = solution.problem.oracle.num_states
+    for arrival, axes in enumerate(panels[:2]):
+        image = axes.imshow(
+            solution.policy.table[:, arrival, : last + 1],
+            aspect="auto",
+            origin="lower",
+            cmap="cividis",
+            vmin=0.0,
+            vmax=1.0,
+            extent=(-0.5, last + 0.5, -0.5, num_oracle - 0.5),
+            interpolation="nearest",
+        )
+        axes.set_yticks(range(num_oracle))
+        axes.set_ylabel("oracle state")
+        happened = "new updates arrive" if arrival else "no arrival"
+        axes.set_title(f"Chance of learning, {happened} in this round", fontsize=10, loc="left")
+    figure.colorbar(image, ax=list(panels[:2]), label="chance of learning")
+    mass = solution.evaluation.mass.sum(axis=(0, 1))[: last + 1]
+    panels[2].bar(np.arange(last + 1), 100.0 * mass, width=0.9, color=PALETTE[1])
+    panels[2].set_xlabel("backlog (updates owed)")
+    panels[2].set_ylabel("share of rounds (%)")
+    panels[2].set_xlim(-0.5, last + 0.5)
+    _tidy(panels[2])
+    evaluation = solution.evaluation
+    figure.suptitle(
+        f"Optimal policy of the queue: privacy cost {evaluation.privacy_cost:.4g}, "
+        f"learning cost {evaluation.learning_cost:.4g}, "
+        f"{evaluation.learn_fraction:.1%} learning queries",
+        fontsize=11,
+    )
+    return figure
+
+
+def _last_interesting_backlog(solution: QueueSolution) -> int:
+    """The backlog below which 99.5% of rounds lie, or the last change of the policy before it."""
+    cumulative = np.cumsum(solution.evaluation.mass.sum(axis=(0, 1)))
+    typical = int(np.searchsorted(cumulative, 0.995))
+    return min(max(typical, 12), solution.problem.num_levels - 1)
+
+
+def plot_horizon_policy(solution: HorizonSolution) -> Figure:
+    """Thresholds chi_n(o) against rounds left (Theorem 2)."""
+    problem = solution.problem
+    if solution.thresholds is None:
+        raise InvalidInput("the policy has no thresholds to draw: its terminal cost is not convex")
+    figure = _new_figure(8.0, 4.2)
+    axes = figure.subplots()
+    rounds_left = np.arange(1, problem.rounds + 1)
+    num_oracle = problem.oracle.num_states
+    for state in range(num_oracle):
+        axes.step(
+            rounds_left,
+            solution.thresholds[:, state],
+            where="mid",
+            color=PALETTE[state % len(PALETTE)],
+            linestyle=DASHES[state % len(DASHES)],
+            linewidth=2.0,
+            label=_state_name(state, num_oracle),
+        )
+    axes.axhline(problem.updates + 1, color="#888888", linewidth=0.8)
+    axes.annotate(
+        "never learns",
+        (problem.rounds, problem.updates + 1),
+        textcoords="offset points",
+        xytext=(0, -11),
+        ha="right",
+        fontsize=8,
+        color="#555555",
+    )
+    axes.set_xlabel("rounds left")
+    axes.set_ylabel("learns from this backlog on (updates)")
+    axes.set_ylim(0, problem.updates + 2)
+    axes.set_xlim(problem.rounds + 0.5, 0.5)  # time runs to the right
+    axes.legend(frameon=False, loc="lower left")
+    axes.set_title(
+        f"Optimal thresholds, {problem.updates} updates in {problem.rounds} rounds",
+        fontsize=11,
+        loc="left",
+    )
+    _tidy(axes)
+    return figure
+
+
+# --- plans ------------------------------------------------------------------------------------
+
+
+def plot_completion(plan: HorizonPlan) -> Figure:
+    """Largest chance to finish with learning a strict minority, against the number of rounds (F5)."""
+    figure = _new_figure(8.0, 4.2)
+    axes = figure.subplots()
+    chances = completion_curve(plan)
+    axes.plot(np.arange(len(chances)), 100.0 * chances, color=PALETTE[1], linewidth=2.0)
+    for chance, rounds in plan.rounds_needed.items():
+        if rounds is None:
+            continue
+        axes.plot(rounds, 100.0 * chances[rounds], "o", color=PALETTE[0])
+        axes.annotate(
+            f"{chance:.0%}: {rounds} rounds",
+            (rounds, 100.0 * chances[rounds]),
+            textcoords="offset points",
+            xytext=(6, -13),
+            fontsize=9,
+        )
+    here = plan.problem.rounds
+    axes.axvline(here, color=PALETTE[0], linestyle="--", linewidth=1.2)
+    axes.annotate(
+        f"this problem: {here} rounds, {100.0 * chances[here]:.0f}%",
+        (here, 3),
+        textcoords="offset points",
+        xytext=(6, 0),
+        fontsize=9,
+    )
+    axes.set_xlabel("rounds")
+    axes.set_ylabel("chance to finish covertly (%)")
+    axes.set_ylim(0, 104)
+    axes.set_xlim(0, len(chances) - 1)
+    axes.set_title(
+        f"{plan.problem.updates} updates with true queries a strict minority, best policy",
+        fontsize=11,
+        loc="left",
+    )
+    _tidy(axes)
+    return figure
+
+
+def plot_frontier(plan: QueuePlan) -> Figure:
+    """Optimal privacy cost and exposure against the limit (F9)."""
+    if not plan.frontier:
+        raise InvalidInput("the queue has no frontier to draw: it cannot be kept up with")
+    figure = _new_figure(8.0, 4.2)
+    axes = figure.subplots(1, 2)
+    limits = [point.limit for point in plan.frontier]
+    costs = [point.privacy_cost for point in plan.frontier]
+    if plan.problem.objective == "learning":
+        costs = [point.learning_cost for point in plan.frontier]
+    shares = [100.0 * point.learn_fraction for point in plan.frontier]
+    name = plan.problem.limit_name.replace("_", " ")
+    axes[0].plot(limits, costs, "o-", color=PALETTE[1], markersize=4)
+    axes[0].set_ylabel(f"optimal average {plan.problem.objective} cost of a round")
+    axes[1].plot(limits, shares, "o-", color=PALETTE[2], markersize=4, label="optimal policy")
+    axes[1].set_ylabel("learning queries (% of rounds)")
+    axes[1].axhline(50.0, color="#555555", linewidth=1.0, linestyle=":", label="one half")
+    if plan.least_exposure is not None:
+        axes[1].axhline(
+            100.0 * plan.least_exposure,
+            color=PALETTE[0],
+            linestyle="--",
+            linewidth=1.2,
+            label="least that keeps up (F6)",
+        )
+    if plan.privacy_cost_bound is not None and plan.problem.objective == "privacy":
+        axes[0].axhline(
+            plan.privacy_cost_bound,
+            color=PALETTE[0],
+            linestyle="--",
+            linewidth=1.2,
+            label="lower bound of a queue that keeps up (F8)",
+        )
+    for panel in axes:
+        panel.axvline(
+            plan.problem.limit, color=PALETTE[3], linewidth=1.2, label="limit of this problem"
+        )
+        panel.set_xlabel(f"{name} (average of a round)")
+        panel.set_ylim(bottom=0.0)
+        panel.legend(frameon=False, fontsize=8)
+        _tidy(panel)
+    figure.suptitle("What a looser limit buys", fontsize=11)
+    return figure

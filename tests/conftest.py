@@ -1,0 +1,9 @@
+"""Settings that every test shares."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# The same examples in every run: a failure on another machine can be repeated here.
+settings.register_profile("covertfl", deadline=None, derandomize=True)
+settings.load_profile("covertfl")

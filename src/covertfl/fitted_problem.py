@@ -69,7 +69,7 @@ def format_problem(
             "[queue]\n"
             f"arrival_prob   = {fitted.arrival.arrival_prob!r}  # [{low:.3f}, {high:.3f}]\n"
             f"arrival_size   = {fitted.arrival.arrival_size}\n"
-            f"learning_limit = {limit:.4g}  # {LIMIT_MARGIN} times the least reachable: yours to choose\n"
+            f"learning_limit = {limit:.4g}  # {LIMIT_MARGIN} times the least: yours to choose\n"
             'capacity       = "auto"\n'
         )
     cost = (

@@ -360,8 +360,8 @@ def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePla
     _require_share(target)
     if problem.capacity is None and target <= least_exposure(problem):
         raise NoSolution(
-            f"no {problem.limit_name} gives an exposure of {target:.1%}: a queue that keeps up sends "
-            f"more than {least_exposure(problem):.1%} learning queries"
+            f"no {problem.limit_name} gives an exposure of {target:.1%}: a queue that keeps up "
+            f"sends more than {least_exposure(problem):.1%} learning queries"
         )
     least = _least_limit(problem)
     step = max(problem.limit - least, 0.1 * least, 1e-6)

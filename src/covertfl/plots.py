@@ -155,7 +155,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
 
 
 def plot_completion(plan: HorizonPlan) -> Figure:
-    """Largest chance to finish with learning a strict minority, against the number of rounds (F5)."""
+    """Largest chance to finish with learning a strict minority, by number of rounds (F5)."""
     figure = _new_figure(8.0, 4.2)
     axes = figure.subplots()
     chances = completion_curve(plan)

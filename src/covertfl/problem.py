@@ -248,8 +248,7 @@ class QueueProblem:
         """The same problem cut off at `capacity`.
 
         Where no overflow cost was given, a lost update is charged l(capacity), as if the full
-        queue were held for one round more, so that dropping work never pays (NOTES on capacity in
-        docs/deviations.md, D7).
+        queue were held for one round more, so that dropping work never pays (deviation D7).
         """
         charge = self.overflow_cost
         if charge is None:

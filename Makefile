@@ -1,0 +1,47 @@
+# covertfl: `make help` lists what can be made.
+PYTHON ?= python3
+VENV   := .venv
+BENCH  := .venv-bench
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The environment is made anew when its definition changes.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[report,dev]"
+	touch $@
+
+demo: $(READY)  ## fit the example log, plan, solve, draw; pictures go to out/demo
+	$(BIN)/covertfl demo --out out/demo
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, format and type checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BENCH)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv --clear $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BENCH)/bin/python -m pip install --quiet --requirement benchmarks/requirements.txt
+	touch $@
+
+bench: $(BENCH)/.ready  ## compare with other solvers and write docs/benchmarks.md
+	$(BENCH)/bin/python benchmarks/run.py --write docs/benchmarks.md
+
+clean:  ## remove environments, caches and output
+	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,448 @@
+"""The command line: parses, calls, prints.
+
+Exit status: 0 done, 2 bad input, 3 no solution, 4 data or a dependency is missing.  Results go to
+standard output, progress and errors to standard error; `--json` prints one JSON object and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covertfl import __version__
+from covertfl.errors import CovertflError, InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from covertfl.policy import HorizonTable, QueueTable
+    from covertfl.problem import FiniteHorizon, QueueProblem
+    from covertfl.problem_file import LoadedProblem
+
+app = typer.Typer(
+    name="covertfl",
+    help="Covert federated learning: when to send the true model, when a decoy, and what leaks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Method(enum.StrEnum):
+    """How `solve` solves."""
+
+    EXACT = "exact"
+    LP = "lp"
+
+
+ProblemArgument = Annotated[
+    Path | None, typer.Argument(metavar="PROBLEM.TOML", help="Problem file.", show_default=False)
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="READING/NAME", help="A shipped problem instead of a file."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def main() -> None:
+    """Run the command line; every refusal is one sentence and an exit status."""
+    try:
+        app()
+    except CovertflError as error:
+        print(f"covertfl: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        print(f"covertfl: {name}{error.strerror or error}", file=sys.stderr)
+        sys.exit(InvalidInput.exit_status)
+    except KeyboardInterrupt:
+        print("covertfl: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"covertfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _load(path: Path | None, preset: str | None) -> LoadedProblem:
+    from covertfl.problem_file import read_preset, read_problem
+
+    if (path is None) == (preset is None):
+        came = "neither" if path is None else "both"
+        raise InvalidInput(f"give either a problem file or --preset READING/NAME, got {came}")
+    return read_preset(preset) if preset is not None else read_problem(path or "")
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, allow_nan=False))
+
+
+@contextmanager
+def _working(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with elapsed time on standard error, silent where that is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda detail: progress.update(task, description=f"{what}: {detail}")
+
+
+# --- solve ------------------------------------------------------------------------------------
+
+
+@app.command()
+def solve(
+    problem: ProblemArgument = None,
+    preset: PresetOption = None,
+    method: Annotated[
+        Method, typer.Option(help="exact, or the linear programme as a check.")
+    ] = Method.EXACT,
+    policy_out: Annotated[
+        Path | None, typer.Option(metavar="POLICY.JSON", help="Write the policy here.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the policy (png, svg or pdf).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the optimal policy and what is proven about it.
+
+    Example: covertfl solve --preset sound/queue --policy-out policy.json
+    """
+    from covertfl.problem import QueueProblem
+
+    loaded = _load(problem, preset)
+    outcome = (
+        _solve_queue(loaded.problem, method)
+        if isinstance(loaded.problem, QueueProblem)
+        else _solve_horizon(loaded.problem, method, loaded.name)
+    )
+    if policy_out is not None:
+        from covertfl.policy_file import write_policy
+
+        write_policy(policy_out, outcome.policy)
+    if plot is not None:
+        outcome.draw(plot)
+    if as_json:
+        _print_json(outcome.as_json())
+    else:
+        from covertfl.render import print_result
+
+        print_result(outcome.for_people())
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """A solution and the ways to show it; each is made only if it is asked for."""
+
+    policy: QueueTable | HorizonTable
+    as_json: Callable[[], dict[str, Any]]
+    for_people: Callable[[], RenderableType]
+    draw: Callable[[Path], None]
+
+
+def _solve_queue(problem: QueueProblem, method: Method) -> _Outcome:
+    from covertfl.solvers.constrained import solve_queue
+
+    start = time.perf_counter()
+    with _working("solving") as progress:
+        if method is Method.LP:
+            from covertfl.solvers.occupation_lp import solve_occupation_lp
+
+            if problem.capacity is None:  # the linear programme takes over the capacity found
+                problem = solve_queue(problem, progress=progress).problem
+            solution = solve_occupation_lp(problem)
+        else:
+            solution = solve_queue(problem, progress=progress)
+    seconds = time.perf_counter() - start
+
+    def as_json() -> dict[str, Any]:
+        from covertfl.results import describe_queue_solution
+
+        return describe_queue_solution(solution, seconds)
+
+    def for_people() -> RenderableType:
+        from covertfl.render import render_queue_solution
+
+        return render_queue_solution(solution, seconds)
+
+    def draw(path: Path) -> None:
+        from covertfl import plots
+
+        plots.save_figure(plots.plot_queue_policy(solution), path)
+
+    return _Outcome(solution.policy, as_json, for_people, draw)
+
+
+def _solve_horizon(problem: FiniteHorizon, method: Method, name: str) -> _Outcome:
+    from covertfl.solvers.backward_induction import solve_horizon
+
+    if method is Method.LP:
+        raise InvalidInput(f"{name}: --method lp is for queue problems; a horizon needs exact")
+    start = time.perf_counter()
+    solution = solve_horizon(problem)
+    seconds = time.perf_counter() - start
+
+    def as_json() -> dict[str, Any]:
+        from covertfl.results import describe_horizon_solution
+
+        return describe_horizon_solution(solution, seconds)
+
+    def for_people() -> RenderableType:
+        from covertfl.render import render_horizon_solution
+
+        return render_horizon_solution(solution, seconds)
+
+    def draw(path: Path) -> None:
+        from covertfl import plots
+
+        plots.save_figure(plots.plot_horizon_policy(solution), path)
+
+    return _Outcome(solution.policy, as_json, for_people, draw)
+
+
+# --- plan -------------------------------------------------------------------------------------
+
+
+@app.command()
+def plan(
+    problem: ProblemArgument = None,
+    preset: PresetOption = None,
+    exposure: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Find the setting that gives this share of true queries."
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw the plan's curves into this folder.")
+    ] = None,
+    gap: Annotated[
+        float, typer.Option(help="f(x_1) - f*, for the number of updates (with --epsilon).")
+    ] = 1.0,
+    noise: Annotated[
+        float, typer.Option(help="L * sigma^2, for the number of updates (with --epsilon).")
+    ] = 1.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Also say how many updates reach this accuracy (F1, F2).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampled bounds.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is possible: updates, rounds, exposure, and what the best eavesdropper gets.
+
+    Example: covertfl plan --preset sound/main
+    """
+    from covertfl.planner import find_limit_for_exposure, find_scale_for_exposure
+    from covertfl.problem import FiniteHorizon
+    from covertfl.render import print_result, render_exposure, render_updates_needed
+    from covertfl.results import describe_exposure
+    from covertfl.updates_needed import bound_constant_step, bound_decreasing_step
+
+    loaded = _load(problem, preset)
+    with _working("planning"):
+        content, rendered, draw = _plan(loaded, seed)
+        answer = None
+        if exposure is not None:
+            if isinstance(loaded.problem, FiniteHorizon):
+                answer = find_scale_for_exposure(loaded.problem, exposure)
+            else:
+                answer = find_limit_for_exposure(loaded.problem, exposure)
+    if answer is not None:
+        content["exposure"] = describe_exposure(answer)
+    if epsilon is not None:
+        content["updates_needed"] = {
+            "decreasing_step": bound_decreasing_step(gap, noise, epsilon),
+            "constant_step": bound_constant_step(gap, noise, epsilon),
+        }
+    if as_json:
+        _print_json(content)
+    else:
+        print_result(rendered)
+        if answer is not None:
+            print_result(render_exposure(answer))
+        if epsilon is not None:
+            print_result(render_updates_needed(gap, noise, epsilon))
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        draw(plots)
+
+
+def _plan(loaded: LoadedProblem, seed: int) -> tuple[dict[str, Any], Any, Callable[[Path], None]]:
+    """The plan as JSON, for people, and as a function that draws it into a folder."""
+    import numpy as np
+
+    from covertfl import render, results
+    from covertfl.planner import plan_horizon, plan_queue
+    from covertfl.problem import FiniteHorizon
+
+    if isinstance(loaded.problem, FiniteHorizon):
+        horizon_plan = plan_horizon(
+            loaded.problem, generator=np.random.default_rng(seed), evidence=loaded.evidence
+        )
+
+        def draw_horizon(folder: Path) -> None:
+            from covertfl import plots
+
+            figures = {
+                "completion.png": plots.plot_completion(horizon_plan),
+                "thresholds.png": plots.plot_horizon_policy(horizon_plan.solution),
+            }
+            for name, figure in figures.items():
+                plots.save_figure(figure, folder / name)
+
+        return (
+            results.describe_horizon_plan(horizon_plan),
+            render.render_horizon_plan(horizon_plan),
+            draw_horizon,
+        )
+    queue_plan = plan_queue(loaded.problem)
+
+    def draw_queue(folder: Path) -> None:
+        from covertfl import plots
+
+        plots.save_figure(plots.plot_frontier(queue_plan), folder / "frontier.png")
+
+    return results.describe_queue_plan(queue_plan), render.render_queue_plan(queue_plan), draw_queue
+
+
+# --- fit --------------------------------------------------------------------------------------
+
+
+@app.command()
+def fit(
+    log: Annotated[Path, typer.Argument(metavar="LOG.CSV", help="Participation log.")],
+    states: Annotated[
+        int | None, typer.Option(help="Number of states, formed by quantiles (3).")
+    ] = None,
+    cuts: Annotated[
+        str | None, typer.Option(metavar="8,15", help="Values at which a better state begins.")
+    ] = None,
+    column: Annotated[str, typer.Option(help="Numeric column that forms the states.")] = "clients",
+    min_examples: Annotated[
+        float | None, typer.Option(help="Examples from which a round is a success.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="PROBLEM.TOML", help="Problem file.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds, where a horizon is written.")] = 45,
+    updates: Annotated[int, typer.Option(help="Updates, where a horizon is written.")] = 16,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the oracle to a log of past rounds, with 95% intervals.
+
+    The log is a CSV file with columns round, clients, examples and, where known, success and
+    arrival.  With -o a problem file is written that can be planned with and solved.
+
+    Example: covertfl fit log.csv --cuts 8,15 --min-examples 6800 -o problem.toml
+    """
+    from covertfl.fitted_problem import format_oracle_section, format_problem
+    from covertfl.oracle_fit import fit_oracle
+    from covertfl.participation_log import read_log
+
+    fitted = fit_oracle(
+        read_log(log),
+        column=column,
+        num_states=states,
+        cuts=None if cuts is None else _parse_cuts(cuts),
+        min_examples=min_examples,
+    )
+    if output is not None:
+        from covertfl.atomic_file import write_atomically
+
+        with _working("fitting"):
+            content = format_problem(fitted, rounds=rounds, updates=updates)
+        write_atomically(output, content)
+    if as_json:
+        from covertfl.results import describe_fit
+
+        _print_json(describe_fit(fitted))
+        return
+    from covertfl.render import print_result, render_fit
+
+    print_result(render_fit(fitted))
+    if output is None:
+        print(f"\n{format_oracle_section(fitted)}", end="")
+    else:
+        print(f"\nWritten to {output}; next: covertfl plan {output}")
+
+
+def _parse_cuts(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidInput(f"--cuts must be numbers with commas between, got {text!r}") from error
+
+
+# --- presets and demo -------------------------------------------------------------------------
+
+
+@app.command()
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="READING/NAME", help="Print this one's file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the shipped problems, or print one.
+
+    Example: covertfl presets sound/queue > problem.toml
+    """
+    from covertfl.problem_file import list_presets, read_preset_text
+
+    if name is not None:
+        text = read_preset_text(name)
+        if as_json:
+            import tomllib
+
+            _print_json(tomllib.loads(text))
+        else:
+            print(text, end="")
+    elif as_json:
+        _print_json({"presets": list_presets()})
+    else:
+        print("\n".join(list_presets()))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where files go.")] = Path("out/demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the example log, plan, solve both problems of the paper, and draw the policies.
+
+    Example: covertfl demo
+    """
+    from covertfl.demo import run_demo
+
+    content = run_demo(out, quiet=as_json)
+    if as_json:
+        _print_json(content)

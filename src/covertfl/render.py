@@ -1,0 +1,316 @@
+"""Solutions, plans and fits as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from covertfl.oracle_fit import FittedOracle
+from covertfl.planner import ExposurePlan, HorizonPlan, QueuePlan
+from covertfl.solvers.backward_induction import HorizonSolution
+from covertfl.solvers.constrained import QueueSolution
+from covertfl.structure import (
+    StructureReport,
+    examine_horizon_solution,
+    examine_queue_solution,
+    find_queue_thresholds,
+)
+from covertfl.updates_needed import bound_constant_step, bound_decreasing_step
+
+
+def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _state_name(state: int, num_states: int) -> str:
+    return f"{state}" + (" (worst)" if state == 0 else " (best)" if state == num_states - 1 else "")
+
+
+def _yes_no(value: bool | None) -> str:
+    return "cannot be computed" if value is None else "yes" if value else "no"
+
+
+def render_structure(report: StructureReport) -> RenderableType:
+    """Assumptions by name, monotonicity, and the first counterexample."""
+    table = Table(title="What is proven", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("holds")
+    table.add_column("why", overflow="fold")
+    for item in report.assumptions:
+        table.add_row(item.name, _yes_no(item.holds), item.reason)
+    table.add_row("monotone in the backlog", _yes_no(report.monotone_in_backlog), "")
+    table.add_row("monotone in the oracle state", _yes_no(report.monotone_in_oracle), "")
+    if report.monotone_in_rounds is not None:
+        table.add_row("monotone in rounds left", _yes_no(report.monotone_in_rounds), "")
+    lines: list[RenderableType] = [table]
+    if report.counterexample is not None:
+        lines.append(Text(f"Counterexample: {report.counterexample['text']}."))
+    for note in report.notes:
+        lines.append(Text(f"Note: {note}."))
+    if not report.theory_applies:
+        lines.append(Text("The threshold theory does not apply to this problem."))
+    return Group(*lines)
+
+
+# --- solve ------------------------------------------------------------------------------------
+
+
+def render_queue_solution(solution: QueueSolution, seconds: float) -> RenderableType:
+    """A queue's solution."""
+    evaluation, problem = solution.evaluation, solution.problem
+    rows = [
+        ("privacy cost", f"{evaluation.privacy_cost:.6g} a round"),
+        ("learning cost", f"{evaluation.learning_cost:.6g} a round"),
+        ("limit", f"{problem.limit_name} = {problem.limit:g}, price {solution.multiplier:.6g}"),
+        ("learning queries", f"{evaluation.learn_fraction:.2%} of rounds"),
+        ("mean backlog", f"{evaluation.mean_backlog:.4g} updates of {problem.capacity}"),
+        (
+            "full queue",
+            f"{evaluation.full_prob:.3g} of rounds, {evaluation.lost_per_round:.3g} updates lost",
+        ),
+        (
+            "certificate",
+            f"no policy within the limit costs less than {solution.lower_bound:.9g}; "
+            f"this one costs {solution.cost:.9g}",
+        ),
+        ("solved", f"{solution.method}, {seconds:.3g} s"),
+    ]
+    if solution.mixing is not None:
+        mixing = solution.mixing
+        where = f"oracle state {mixing.oracle}, arrival {mixing.arrival}, backlog {mixing.backlog}"
+        rows.append(("randomises", f"{where}: learns with chance {mixing.learn_prob:.6g}"))
+    return Group(
+        _facts("Optimal policy of the queue", rows),
+        Text(),
+        _render_queue_thresholds(solution),
+        Text(),
+        render_structure(examine_queue_solution(solution)),
+    )
+
+
+def _render_queue_thresholds(solution: QueueSolution) -> RenderableType:
+    thresholds = find_queue_thresholds(solution)
+    if thresholds is None:
+        return Text("The policy has no thresholds: it is not monotone in the backlog.")
+    table = Table(title="Learns from this backlog on", title_justify="left", box=None)
+    table.add_column("oracle state")
+    table.add_column("no arrival", justify="right")
+    table.add_column("arrival", justify="right")
+    for state, columns in enumerate(thresholds):
+        cells = [_threshold_cell(column, solution.problem.num_levels) for column in columns]
+        table.add_row(_state_name(state, len(thresholds)), *cells)
+    return table
+
+
+def _threshold_cell(column: list[int] | None, num_levels: int) -> str:
+    if column is None:
+        return "never"
+    first, certain = column
+    if certain >= num_levels:
+        return f"{first} (sometimes)"
+    return str(first) if first == certain else f"{first} (sometimes), {certain} (always)"
+
+
+def render_horizon_solution(solution: HorizonSolution, seconds: float) -> RenderableType:
+    """A horizon's solution."""
+    problem = solution.problem
+    costs = ", ".join(f"{cost:.6g}" for cost in solution.expected_cost)
+    facts = _facts(
+        f"Optimal policy, {problem.updates} updates in {problem.rounds} rounds",
+        [
+            ("expected cost", f"{costs} by first oracle state"),
+            ("solved", f"exact, {seconds:.3g} s"),
+        ],
+    )
+    return Group(
+        facts,
+        Text(),
+        _render_horizon_thresholds(solution),
+        Text(),
+        render_structure(examine_horizon_solution(solution)),
+    )
+
+
+def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
+    if solution.thresholds is None:
+        return Text("The policy has no thresholds: it is not monotone in the backlog.")
+    problem = solution.problem
+    table = Table(title="Learns from this backlog on", title_justify="left", box=None)
+    table.add_column("rounds left", justify="right")
+    for state in range(problem.oracle.num_states):
+        name = _state_name(state, problem.oracle.num_states)
+        table.add_column(f"oracle state {name}", justify="right")
+    step = max(1, problem.rounds // 10)
+    shown = sorted({1, problem.rounds, *range(step, problem.rounds, step)}, reverse=True)
+    for rounds_left in shown:
+        row = solution.thresholds[rounds_left - 1]
+        table.add_row(
+            str(rounds_left), *("never" if chi > problem.updates else str(chi) for chi in row)
+        )
+    return table
+
+
+# --- plan -------------------------------------------------------------------------------------
+
+
+def render_horizon_plan(plan: HorizonPlan) -> RenderableType:
+    """A horizon's plan and one sentence of advice."""
+    problem, evaluation, bound = plan.problem, plan.evaluation, plan.best_eavesdropper
+    table = Table(
+        title="Chance to finish with true queries a strict minority (F5)", title_justify="left"
+    )
+    table.add_column("first oracle state")
+    table.add_column("at the end", justify="right")
+    if plan.minority_interval is not None:
+        table.add_column("95% interval (F11)", justify="right")
+    table.add_column("after every round", justify="right")
+    for state in range(problem.oracle.num_states):
+        cells = [f"{plan.minority[state]:.3f}", f"{plan.prefix_minority[state]:.3f}"]
+        if plan.minority_interval is not None:
+            low, high = plan.minority_interval[state]
+            cells.insert(1, f"{low:.3f} to {high:.3f}")
+        table.add_row(_state_name(state, problem.oracle.num_states), *cells)
+    needed = ", ".join(
+        f"{chance:.0%}: {'out of reach' if n is None else n}"
+        for chance, n in plan.rounds_needed.items()
+    )
+    rows = [
+        ("rounds needed", f"{needed} (strict minority, first state stationary)"),
+        ("greedy policy", f"{plan.greedy_learning_queries:.1f} learning queries expected (F10)"),
+        (
+            "optimal policy",
+            f"{evaluation.exposure:.1%} learning queries, finishes {evaluation.finish_prob:.1%} "
+            f"of runs, covertly {evaluation.covert_finish_prob:.1%}",
+        ),
+        (
+            "eavesdropper that knows it",
+            f"names the true trajectory in {bound.value:.1%} of runs "
+            f"[{bound.low:.1%}, {bound.high:.1%}] (F4)",
+        ),
+    ]
+    return Group(table, _facts("", rows), Text(), Text(plan.advice, style="bold"))
+
+
+def render_queue_plan(plan: QueuePlan) -> RenderableType:
+    """A queue's plan and one sentence of advice."""
+    rows = [
+        ("updates that arrive", f"{plan.load:.4g} a round"),
+        ("updates that can be done", f"{plan.service_capacity:.4g} a round at most"),
+        ("can be kept stable", f"{_yes_no(plan.stable)} (F6)"),
+    ]
+    if plan.stable:
+        rows += [
+            ("least exposure", f"{plan.least_exposure:.2%} of queries (F6)"),
+            ("privacy cost bound", f"{plan.privacy_cost_bound:.4g} a round (F8)"),
+            (
+                f"least {plan.problem.limit_name.replace('_', ' ')}",
+                f"{plan.least_limit:.6g}",
+            ),
+        ]
+    if plan.always_stable is not None:
+        rows.append(("every feasible policy stable", f"{_yes_no(plan.always_stable)} (F7)"))
+    table = Table(title="Frontier (F9)", title_justify="left")
+    table.add_column(plan.problem.limit_name.replace("_", " "), justify="right")
+    table.add_column("privacy cost", justify="right")
+    table.add_column("learning cost", justify="right")
+    table.add_column("learning queries", justify="right")
+    for point in plan.frontier:
+        mark = "bold" if point.limit == plan.problem.limit else ""
+        table.add_row(
+            f"{point.limit:.4g}",
+            f"{point.privacy_cost:.4f}",
+            f"{point.learning_cost:.4f}",
+            f"{point.learn_fraction:.1%}",
+            style=mark,
+        )
+    parts: list[RenderableType] = [_facts("The queue", rows), Text()]
+    if plan.frontier:
+        parts += [table, Text()]
+    return Group(*parts, Text(plan.advice, style="bold"))
+
+
+def render_exposure(plan: ExposurePlan) -> RenderableType:
+    """The answer to the inverse question, in one sentence."""
+    return Text(
+        f"{plan.setting} = {plan.value:.6g} gives {plan.exposure:.2%} learning queries "
+        f"(asked for {plan.target:.1%}) at a privacy cost of {plan.privacy_cost:.4g}.",
+        style="bold",
+    )
+
+
+def render_updates_needed(gap: float, noise: float, epsilon: float) -> RenderableType:
+    """How many updates reach an accuracy, for both step sizes (F1, F2)."""
+    decreasing = bound_decreasing_step(gap, noise, epsilon)
+    constant = bound_constant_step(gap, noise, epsilon)
+    return Text(
+        f"Updates for an expected squared gradient of {epsilon:g}: more than {decreasing:,.0f} "
+        f"with step 1/m (F1), {constant:,.0f} with the best constant step (F2)."
+    )
+
+
+# --- fit --------------------------------------------------------------------------------------
+
+
+def render_fit(fitted: FittedOracle) -> RenderableType:
+    """A fitted oracle with its 95% intervals."""
+    num = fitted.oracle.num_states
+    table = Table(
+        title=f"Oracle fitted to {fitted.num_rounds} rounds, 95% intervals", title_justify="left"
+    )
+    table.add_column("state")
+    table.add_column(fitted.column)
+    table.add_column("rounds", justify="right")
+    table.add_column("success", justify="right")
+    for state in range(num):
+        table.add_column(f"to {state}", justify="right")
+    edges = ["", *(f"{cut:g}" for cut in fitted.cuts), ""]
+    for state in range(num):
+        low, high = edges[state], edges[state + 1]
+        span = f"from {low}" if not high else f"below {high}" if not low else f"{low} to <{high}"
+        table.add_row(
+            _state_name(state, num),
+            span,
+            str(fitted.visits[state]),
+            _with_interval(fitted.oracle.success[state], fitted.success_interval[state]),
+            *(
+                _with_interval(
+                    fitted.oracle.transition[state, following],
+                    fitted.transition_interval[state, following],
+                )
+                for following in range(num)
+            ),
+        )
+    parts: list[RenderableType] = [table]
+    if fitted.arrival is not None:
+        arrival = fitted.arrival
+        varying = " (sizes vary; this is their mean)" if arrival.sizes_vary else ""
+        parts.append(
+            Text(
+                f"Arrivals: {arrival.arrival_size} updates{varying} with chance "
+                f"{_with_interval(arrival.arrival_prob, arrival.interval)} a round."
+            )
+        )
+    if fitted.dominance_violation is not None:
+        parts.append(Text(f"M1 does not hold: {fitted.dominance_violation}."))
+    return Group(*parts)
+
+
+def _with_interval(value: float, interval: Iterable[float]) -> str:
+    low, high = interval
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def print_result(result: RenderableType) -> None:
+    """Print on standard output, as wide as the terminal or 100 columns."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)
+    console.print(result)

@@ -80,11 +80,18 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
             extent=(-0.5, last + 0.5, -0.5, num_oracle - 0.5),
             interpolation="nearest",
         )
-        axes.set_yticks(range(num_oracle))
+        names = [
+            _state_name(state, num_oracle).removeprefix("oracle state ")
+            for state in range(num_oracle)
+        ]
+        axes.set_yticks(range(num_oracle), names)
         axes.set_ylabel("oracle state")
+        for edge in range(1, num_oracle):
+            axes.axhline(edge - 0.5, color="white", linewidth=1.5)
         happened = "new updates arrive" if arrival else "no arrival"
         axes.set_title(f"Chance of learning, {happened} in this round", fontsize=10, loc="left")
-    figure.colorbar(image, ax=list(panels[:2]), label="chance of learning")
+    bar = figure.colorbar(image, ax=list(panels[:2]), ticks=[0.0, 0.25, 0.5, 0.75, 1.0])
+    bar.ax.set_yticklabels(["0 (obfuscate)", "0.25", "0.5", "0.75", "1 (learn)"])
     mass = solution.evaluation.mass.sum(axis=(0, 1))[: last + 1]
     panels[2].bar(np.arange(last + 1), 100.0 * mass, width=0.9, color=PALETTE[1])
     panels[2].set_xlabel("backlog (updates owed)")
@@ -102,10 +109,13 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
 
 
 def _last_interesting_backlog(solution: QueueSolution) -> int:
-    """The backlog below which 99.5% of rounds lie, or the last change of the policy before it."""
+    """A backlog that 95% of rounds stay below and by which the policy has taken its final form."""
     cumulative = np.cumsum(solution.evaluation.mass.sum(axis=(0, 1)))
-    typical = int(np.searchsorted(cumulative, 0.995))
-    return min(max(typical, 12), solution.problem.num_levels - 1)
+    typical = int(np.searchsorted(cumulative, 0.95))
+    within = solution.policy.table[:, :, : int(np.searchsorted(cumulative, 0.999)) + 1]
+    changes = np.flatnonzero(np.any(np.diff(within, axis=2) != 0.0, axis=(0, 1)))
+    last_change = int(changes[-1]) + 2 if len(changes) else 0
+    return min(max(typical, last_change, 12), solution.problem.num_levels - 1)
 
 
 def plot_horizon_policy(solution: HorizonSolution) -> Figure:
@@ -132,16 +142,17 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
         "never learns",
         (problem.rounds, problem.updates + 1),
         textcoords="offset points",
-        xytext=(0, -11),
-        ha="right",
+        xytext=(2, 4),
+        ha="left",
         fontsize=8,
         color="#555555",
     )
     axes.set_xlabel("rounds left")
     axes.set_ylabel("learns from this backlog on (updates)")
-    axes.set_ylim(0, problem.updates + 2)
+    axes.set_ylim(0, problem.updates * 1.1 + 2)
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_xlim(problem.rounds + 0.5, 0.5)  # time runs to the right
-    axes.legend(frameon=False, loc="lower left")
+    figure.legend(loc="outside lower center", ncols=min(num_oracle, 4), frameon=False)
     axes.set_title(
         f"Optimal thresholds, {problem.updates} updates in {problem.rounds} rounds",
         fontsize=11,
@@ -168,7 +179,8 @@ def plot_completion(plan: HorizonPlan) -> Figure:
             f"{chance:.0%}: {rounds} rounds",
             (rounds, 100.0 * chances[rounds]),
             textcoords="offset points",
-            xytext=(6, -13),
+            xytext=(-8, 5),
+            ha="right",
             fontsize=9,
         )
     here = plan.problem.rounds

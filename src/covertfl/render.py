@@ -165,7 +165,7 @@ def render_horizon_plan(plan: HorizonPlan) -> RenderableType:
     """A horizon's plan and one sentence of advice."""
     problem, evaluation, bound = plan.problem, plan.evaluation, plan.best_eavesdropper
     table = Table(
-        title="Chance to finish with true queries a strict minority (F5)", title_justify="left"
+        title="Chance to finish, true queries a strict minority (F5)", title_justify="left"
     )
     table.add_column("first oracle state")
     table.add_column("at the end", justify="right")
@@ -279,9 +279,9 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
             _state_name(state, num),
             span,
             str(fitted.visits[state]),
-            _with_interval(fitted.oracle.success[state], fitted.success_interval[state]),
+            _stacked(fitted.oracle.success[state], fitted.success_interval[state]),
             *(
-                _with_interval(
+                _stacked(
                     fitted.oracle.transition[state, following],
                     fitted.transition_interval[state, following],
                 )
@@ -306,6 +306,10 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
 def _with_interval(value: float, interval: Iterable[float]) -> str:
     low, high = interval
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _stacked(value: float, interval: Iterable[float]) -> str:
+    return _with_interval(value, interval).replace(" [", "\n[", 1)
 
 
 def print_result(result: RenderableType) -> None:

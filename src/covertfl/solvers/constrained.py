@@ -176,6 +176,8 @@ def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> Queu
             f"the best reachable value is {least:.6g}",
             best=least,
         )
+    # A limit short of the least reachable value by rounding only means that value.
+    lagrangian.limit = max(problem.limit, least)
     free = lagrangian.solve_without_limit()
     if lagrangian.costs(free.chain)[1] <= problem.limit:
         return _finish(lagrangian, 0.0, free.learn.astype(np.float64), None)

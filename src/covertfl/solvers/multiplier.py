@@ -149,7 +149,9 @@ class Path:
 
     Under the values of one policy that is optimal at the critical multiplier, both actions are
     equally good in every state that either end visits.  Everywhere else all policies of the path
-    act as that one does, so that all of them are optimal.
+    act as that one does, so that all of them are optimal.  Where the two ends differ only in states
+    that are hardly ever visited (a limit close to the least reachable value), rounding hides that
+    both actions are equally good there; the `direct` path then keeps both ends as they are.
     """
 
     def __init__(
@@ -158,15 +160,24 @@ class Path:
         critical: AverageCostSolution,
         loose: AverageCostSolution,
         tight: AverageCostSolution,
+        *,
+        direct: bool = False,
     ) -> None:
         self.lagrangian = lagrangian
-        self.loose = np.where(_is_tie(critical, loose), loose.learn, critical.learn)
-        self.tight = np.where(_is_tie(critical, tight), tight.learn, critical.learn)
+        self.ends = (critical, loose, tight)
+        self.loose, self.tight = loose.learn, tight.learn
+        if not direct:
+            self.loose = np.where(_is_tie(critical, loose), loose.learn, critical.learn)
+            self.tight = np.where(_is_tie(critical, tight), tight.learn, critical.learn)
         # The largest backlog first, so that thresholds stay thresholds.
         self.states: list[tuple[int, int, int]] = sorted(
             ((int(o), int(e), int(y)) for o, e, y in np.argwhere(self.loose != self.tight)),
             key=lambda state: (-state[2], state[0], state[1]),
         )
+
+    def make_direct(self) -> Path:
+        """The path between the same two ends as they are."""
+        return Path(self.lagrangian, *self.ends, direct=True)
 
     def policy(self, changed: int) -> BoolArray:
         """The policy after that many changes."""
@@ -206,6 +217,13 @@ def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
     -------
     (W, 2, capacity + 1) chance of learning, and where it is neither 0 nor 1
     """
+    try:
+        return _mix_along(path)
+    except SplitChain:
+        return _mix_along(path.make_direct())
+
+
+def _mix_along(path: Path) -> tuple[FloatArray, Mixing | None]:
     lagrangian, limit = path.lagrangian, path.lagrangian.problem.limit
     low, high = 0, len(path.states)
     over, within = path.chain(low), path.chain(high)

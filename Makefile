@@ -12,7 +12,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The environment is made anew when its definition changes.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt src/covertfl/_queue_chain.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[report,dev]"
@@ -33,7 +33,7 @@ format: $(READY)  ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(BENCH)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+$(BENCH)/.ready: pyproject.toml setup.py constraints.txt src/covertfl/_queue_chain.c benchmarks/requirements.txt
 	$(PYTHON) -m venv --clear $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	$(BENCH)/bin/python -m pip install --quiet --requirement benchmarks/requirements.txt

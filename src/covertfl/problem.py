@@ -106,7 +106,10 @@ class LearningCost:
 
 
 def _read_privacy_cost(values: object, oracle: Oracle) -> FloatArray:
-    costs = np.array(values, dtype=np.float64)
+    try:
+        costs = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("privacy must be numbers, one for each oracle state") from error
     if costs.shape != (oracle.num_states,):
         raise InvalidInput(
             f"privacy must have one cost for each of the {oracle.num_states} oracle states, "
@@ -303,8 +306,8 @@ def round_learning_cost(problem: QueueProblem, action: Action) -> FloatArray:
     l(y) as `charged` says, plus full_cost if obfuscating at capacity, plus overflow_cost for each
     update lost.
     """
-    assert problem.overflow_cost is not None
     held = problem.learning_cost.at(np.arange(problem.num_levels))
+    assert problem.overflow_cost is not None
     if action is Action.LEARN and problem.learning_cost.charged == "when-obfuscating":
         held = np.zeros_like(held)
     if action is Action.OBFUSCATE:

@@ -11,21 +11,20 @@ Grassmann, Taksar and Heyman): each elimination adds and multiplies nonnegative 
 inside the band, and gives the stationary law with full relative accuracy however small a mass is.
 Carrying costs and durations along gives the relative values as well.  A state that cannot leave for
 one of those that remain is the root of a closed class; a second root means that the long-run
-average depends on the start.
+average depends on the start.  The inner loops are in `_queue_chain.c`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from covertfl import _queue_chain
 from covertfl.oracle import BoolArray, FloatArray, IntArray
 from covertfl.problem import Action, QueueProblem, round_learning_cost
 
-# A class of states that is left less than once in this many rounds counts as closed.
-NEVER = 1e200
+# States with less of their class's mass than this are left out of a class.
 NEGLIGIBLE = 1e-15
 # A root visited less often than this share of the busiest state is a bad origin for values.
 RARE = 1e-4
@@ -48,126 +47,6 @@ class ChainSolution:
     mass: FloatArray
     values: FloatArray
     roots: IntArray
-
-
-@numba.njit(cache=True)
-def _fill_band(transition, success, arrival_prob, arrival_size, learn, keep, below, band):  # type: ignore[no-untyped-def]
-    """Write the transitions of (y, o) into band rows: column j of row i sits at j - i + below."""
-    num_oracle, _, num_levels = learn.shape
-    for y in range(num_levels):
-        for o in range(num_oracle):
-            row = y * num_oracle + o
-            for e in range(2):
-                weight = keep * (arrival_prob if e == 1 else 1.0 - arrival_prob)
-                if weight == 0.0:
-                    continue
-                served = learn[o, e, y] * success[o]
-                z = y + e * arrival_size
-                stay = min(z, num_levels - 1)
-                down = min(z - 1, num_levels - 1)
-                for following in range(num_oracle):
-                    chance = weight * transition[o, following]
-                    if served < 1.0:
-                        band[row, stay * num_oracle + following - row + below] += (
-                            1.0 - served
-                        ) * chance
-                    if served > 0.0:
-                        band[row, down * num_oracle + following - row + below] += served * chance
-
-
-@numba.njit(cache=True)
-def _censor_state(band, below, absorbed, totals, leaving, n, first, last):  # type: ignore[no-untyped-def]
-    """Remove state n from the chain on the states first..last; False if it never leaves for them.
-
-    `totals` holds duration and costs until the chain next visits a remaining state, `absorbed` the
-    chance of ending in a closed class (or of stopping, with a discount) before that.
-    """
-    above = band.shape[1] - 1 - below
-    left, right = max(first, n - below), min(last, n + above)
-    out = absorbed[n]
-    for j in range(left, right + 1):
-        out += band[n, j - n + below]
-    top, bottom = max(first, n - above), min(last, n + below)
-    if out <= totals[n, 0] / NEVER:
-        leaving[n] = 0.0
-        for i in range(top, bottom + 1):
-            absorbed[i] += band[i, n - i + below]
-            band[i, n - i + below] = 0.0
-        return False
-    leaving[n] = out
-    for i in range(top, bottom + 1):
-        factor = band[i, n - i + below] / out
-        if factor == 0.0:
-            continue
-        for j in range(left, right + 1):
-            band[i, j - i + below] += factor * band[n, j - n + below]
-        for k in range(totals.shape[1]):
-            totals[i, k] += factor * totals[n, k]
-        absorbed[i] += factor * absorbed[n]
-    return True
-
-
-@numba.njit(cache=True)
-def _eliminate(band, below, absorbed, totals, leaving, roots, pivot):  # type: ignore[no-untyped-def]
-    """Censor the states from both ends towards the pivot; returns the number of closed classes."""
-    num_roots = 0
-    for n in range(len(band) - 1, pivot, -1):
-        if not _censor_state(band, below, absorbed, totals, leaving, n, 0, n - 1):
-            roots[num_roots] = n
-            num_roots += 1
-    for n in range(pivot + 1):
-        if not _censor_state(band, below, absorbed, totals, leaving, n, n + 1, pivot):
-            roots[num_roots] = n
-            num_roots += 1
-    return num_roots
-
-
-@numba.njit(cache=True)
-def _stationary_mass(band, below, leaving, root, pivot):  # type: ignore[no-untyped-def]
-    """Stationary law of the closed class of a root, by substitution away from the pivot."""
-    num, width = band.shape
-    above = width - 1 - below
-    mass = np.zeros(num)
-    mass[root] = 1.0
-    total = 1.0
-    for step in range(num):
-        n = pivot - step if step <= pivot else step
-        if n == root:
-            continue
-        flow = 0.0
-        if n <= pivot:
-            for i in range(n + 1, min(pivot, n + below) + 1):
-                flow += mass[i] * band[i, n - i + below]
-        else:
-            for i in range(max(0, n - above), n):
-                flow += mass[i] * band[i, n - i + below]
-        if flow > 0.0:
-            mass[n] = flow / leaving[n]
-            total += mass[n]
-            if total > 1e250:  # the root is hardly ever visited: keep the numbers in range
-                mass /= total
-                total = 1.0
-    return mass / mass.sum()
-
-
-@numba.njit(cache=True)
-def _relative_values(band, below, totals, leaving, averages, pivot):  # type: ignore[no-untyped-def]
-    """Relative values of each cost by substitution away from the pivot, 0 at a root."""
-    num, width = band.shape
-    above = width - 1 - below
-    num_costs = len(averages)
-    values = np.zeros((num_costs, num))
-    for step in range(num):
-        n = pivot - step if step <= pivot else step
-        if leaving[n] == 0.0:
-            continue
-        first, last = (n + 1, min(pivot, n + above)) if n <= pivot else (max(0, n - below), n - 1)
-        for k in range(num_costs):
-            value = totals[n, 1 + k] - averages[k] * totals[n, 0]
-            for j in range(first, last + 1):
-                value += band[n, j - n + below] * values[k, j]
-            values[k, n] = value / leaving[n]
-    return values
 
 
 def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
@@ -196,15 +75,18 @@ def _make_band(problem: QueueProblem, learn: FloatArray, keep: float) -> tuple[F
     below = 2 * num_oracle - 1
     above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
     band = np.zeros((num_levels * num_oracle, below + above + 1))
-    _fill_band(
+    _queue_chain.fill(
         problem.oracle.transition,
         problem.oracle.success,
-        problem.arrival_prob,
-        problem.arrival_size,
-        learn,
-        keep,
-        below,
+        np.ascontiguousarray(learn, dtype=np.float64),
         band,
+        num_oracle,
+        num_levels,
+        problem.arrival_size,
+        below,
+        band.shape[1],
+        problem.arrival_prob,
+        keep,
     )
     return band, below
 
@@ -223,15 +105,35 @@ class _CensoredChain:
 
     def mass(self, root: int) -> FloatArray:
         """Stationary law of the closed class of a root."""
-        law = _stationary_mass(self.band, self.below, self.leaving, root, self.pivot)
-        return np.asarray(law)
+        law = np.empty(len(self.band))
+        _queue_chain.find_mass(
+            self.band,
+            self.leaving,
+            law,
+            len(self.band),
+            self.band.shape[1],
+            self.below,
+            root,
+            self.pivot,
+        )
+        return law
 
     def values(self, averages: FloatArray) -> FloatArray:
         """Relative values of both costs, (2, number of states)."""
-        values = _relative_values(
-            self.band, self.below, self.totals, self.leaving, averages, self.pivot
+        values = np.empty((2, len(self.band)))
+        _queue_chain.find_values(
+            self.band,
+            self.totals,
+            self.leaving,
+            np.ascontiguousarray(averages),
+            values,
+            len(self.band),
+            self.band.shape[1],
+            self.below,
+            len(values),
+            self.pivot,
         )
-        return np.asarray(values)
+        return values
 
 
 def _censor(
@@ -243,7 +145,18 @@ def _censor(
     totals = np.column_stack([np.ones(num), costs])
     leaving, roots = np.empty(num), np.empty(num, dtype=np.int64)
     stopping = np.full(num, 1.0 - discount)
-    num_roots = _eliminate(band, below, stopping, totals, leaving, roots, pivot)
+    num_roots = _queue_chain.censor(
+        band,
+        stopping,
+        totals,
+        leaving,
+        roots,
+        len(band),
+        band.shape[1],
+        below,
+        totals.shape[1],
+        pivot,
+    )
     return _CensoredChain(band, below, costs, totals, leaving, roots[:num_roots], pivot)
 
 

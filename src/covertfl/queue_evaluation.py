@@ -174,6 +174,10 @@ def simulate_queue_policy(
     if rounds < 1 or runs < 1:
         raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
     capacity = problem.num_levels - 1
+    if burn_in < 0:
+        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
+    if not 0 <= backlog <= capacity:
+        raise InvalidInput(f"backlog must lie in 0..{capacity}, got {backlog}")
     overflow_cost = problem.overflow_cost or 0.0
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     o = generator.choice(

@@ -179,7 +179,7 @@ def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> Queu
     # A limit short of the least reachable value by rounding only means that value.
     lagrangian.limit = max(problem.limit, least)
     free = lagrangian.solve_without_limit()
-    if lagrangian.costs(free.chain)[1] <= problem.limit:
+    if lagrangian.costs(free.chain)[1] <= lagrangian.limit:
         return _finish(lagrangian, 0.0, free.learn.astype(np.float64), None)
     first_multiplier = None
     if smaller is not None and smaller.multiplier > 0.0:
@@ -187,7 +187,13 @@ def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> Queu
         first_multiplier = 1.05 * smaller.multiplier
     loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier)
     multiplier, path = find_critical(lagrangian, loose, tight)
-    return _finish(lagrangian, multiplier, *mix_policies(path))
+    try:
+        return _finish(lagrangian, multiplier, *mix_policies(path))
+    except (SolverFailed, SplitChain) as reason:
+        try:
+            return _finish(lagrangian, multiplier, *mix_policies(path.make_direct()))
+        except (SolverFailed, SplitChain):
+            raise reason from None  # it says more about the problem
 
 
 def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:

@@ -57,6 +57,7 @@ class Lagrangian:
 
     def __init__(self, problem: QueueProblem) -> None:
         self.problem = problem
+        self.limit = problem.limit
         self.operator = QueueOperator(problem)
         self.minimised = PRIVACY if problem.objective == "privacy" else LEARNING
         self.learn = always_learn(problem)
@@ -107,7 +108,7 @@ def bracket_limit(
     tight : the policy of the least constrained cost
     multiplier : where to begin, None where nothing is known
     """
-    limit = lagrangian.problem.limit
+    limit = lagrangian.limit
     if multiplier is None:
         cost, least = lagrangian.costs(tight.chain)
         multiplier = max(cost, 1e-3) / max(limit - least, 1e-3 * limit, 1e-12)
@@ -137,7 +138,7 @@ def find_critical(
         solution = lagrangian.solve(multiplier)
         if solution.gain >= crossing - GAIN_TOLERANCE * max(abs(crossing), tight_cost):
             return multiplier, Path(lagrangian, solution, loose, tight)
-        if lagrangian.costs(solution.chain)[1] > lagrangian.problem.limit:
+        if lagrangian.costs(solution.chain)[1] > lagrangian.limit:
             loose = solution
         else:
             tight = solution
@@ -217,14 +218,7 @@ def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
     -------
     (W, 2, capacity + 1) chance of learning, and where it is neither 0 nor 1
     """
-    try:
-        return _mix_along(path)
-    except SplitChain:
-        return _mix_along(path.make_direct())
-
-
-def _mix_along(path: Path) -> tuple[FloatArray, Mixing | None]:
-    lagrangian, limit = path.lagrangian, path.lagrangian.problem.limit
+    lagrangian, limit = path.lagrangian, path.lagrangian.limit
     low, high = 0, len(path.states)
     over, within = path.chain(low), path.chain(high)
     while high - low > 1:
@@ -260,7 +254,7 @@ def _mix_in_state(
     alpha m_over + (1 - alpha) m_within, and in the state s the chance of `within`'s action is
     w = (1 - alpha) m_within(s) / (alpha m_over(s) + (1 - alpha) m_within(s)).
     """
-    limit = lagrangian.problem.limit
+    limit = lagrangian.limit
     excess_over, excess_within = lagrangian.costs(over)[1], lagrangian.costs(within)[1]
     oracle, arrival, backlog = state
     m_over, m_within = float(over.mass[backlog, oracle]), float(within.mass[backlog, oracle])

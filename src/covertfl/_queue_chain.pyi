@@ -1,10 +1,13 @@
-from typing_extensions import Buffer
+import numpy as np
+import numpy.typing as npt
+
+_Floats = npt.NDArray[np.float64]
 
 def fill(
-    transition: Buffer,
-    success: Buffer,
-    learn: Buffer,
-    band: Buffer,
+    transition: _Floats,
+    success: _Floats,
+    learn: _Floats,
+    band: _Floats,
     num_oracle: int,
     num_levels: int,
     arrival_size: int,
@@ -15,11 +18,11 @@ def fill(
     /,
 ) -> None: ...
 def censor(
-    band: Buffer,
-    absorbed: Buffer,
-    totals: Buffer,
-    leaving: Buffer,
-    roots: Buffer,
+    band: _Floats,
+    absorbed: _Floats,
+    totals: _Floats,
+    leaving: _Floats,
+    roots: npt.NDArray[np.int64],
     num: int,
     width: int,
     below: int,
@@ -28,9 +31,9 @@ def censor(
     /,
 ) -> int: ...
 def find_mass(
-    band: Buffer,
-    leaving: Buffer,
-    mass: Buffer,
+    band: _Floats,
+    leaving: _Floats,
+    mass: _Floats,
     num: int,
     width: int,
     below: int,
@@ -39,11 +42,11 @@ def find_mass(
     /,
 ) -> None: ...
 def find_values(
-    band: Buffer,
-    totals: Buffer,
-    leaving: Buffer,
-    averages: Buffer,
-    values: Buffer,
+    band: _Floats,
+    totals: _Floats,
+    leaving: _Floats,
+    averages: _Floats,
+    values: _Floats,
     num: int,
     width: int,
     below: int,

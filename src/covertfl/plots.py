@@ -54,6 +54,12 @@ def _state_name(state: int, num_states: int) -> str:
     return f"oracle state {state}{quality}"
 
 
+def _whole_numbers() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(integer=True)
+
+
 def _tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#dddddd", linewidth=0.6)
@@ -121,8 +127,6 @@ def _last_interesting_backlog(solution: QueueSolution) -> int:
 def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     """Thresholds chi_n(o) against rounds left (Theorem 2)."""
     problem = solution.problem
-    from matplotlib.ticker import MaxNLocator
-
     if solution.thresholds is None:
         raise InvalidInput("the policy has no thresholds to draw: its terminal cost is not convex")
     figure = _new_figure(8.0, 4.2)
@@ -152,7 +156,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     axes.set_xlabel("rounds left")
     axes.set_ylabel("learns from this backlog on (updates)")
     axes.set_ylim(0, problem.updates * 1.1 + 2)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(_whole_numbers())
     axes.set_xlim(problem.rounds + 0.5, 0.5)  # time runs to the right
     figure.legend(loc="outside lower center", ncols=min(num_oracle, 4), frameon=False)
     axes.set_title(

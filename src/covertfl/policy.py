@@ -151,6 +151,8 @@ class HorizonTable:
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Look the state up; more rounds left than the table has are read at its end."""
+        if np.any(np.asarray(observation.rounds_left) < 1):
+            raise InvalidInput("a table of a horizon needs rounds_left of at least 1")
         row = np.minimum(observation.rounds_left, len(self.table)) - 1
         return np.asarray(self.table[row, observation.oracle_state, observation.backlog])
 
@@ -174,8 +176,21 @@ def build_threshold_table(problem: QueueProblem, thresholds: npt.ArrayLike) -> Q
     ----------
     thresholds : (W, 2) by oracle state and arrival; capacity + 1 where it never learns
     """
-    first = np.broadcast_to(np.asarray(thresholds, dtype=np.float64), problem.table_shape[:2])
-    return build_mixture_table(problem, first, first, np.ones_like(first))
+    return build_mixture_table(problem, thresholds, thresholds, 1.0)
+
+
+def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
+    """Numbers in the shape asked for, or ones that broadcast to it."""
+    try:
+        array = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{name} must be numbers, {' x '.join(map(str, shape))} of them, "
+            f"got {' x '.join(map(str, np.shape(values)))}"
+        ) from error
+    if np.any(np.isnan(array)):
+        raise InvalidInput(f"{name} must be numbers, got nan")
+    return array
 
 
 def build_mixture_table(
@@ -194,8 +209,8 @@ def build_mixture_table(
     """
     backlog = np.arange(problem.num_levels)
     phi1, phi2, p = (
-        np.broadcast_to(np.asarray(values, dtype=np.float64), problem.table_shape[:2])[:, :, None]
-        for values in (first, certain, between)
+        _spread(values, problem.table_shape[:2], name)[:, :, None]
+        for values, name in ((first, "first"), (certain, "certain"), (between, "between"))
     )
     if np.any(phi2 < phi1):
         raise InvalidInput("the threshold of certain learning must not lie below the first one")
@@ -217,7 +232,7 @@ def build_sigmoid_table(
     if not temperature > 0.0:
         raise InvalidInput(f"temperature must be positive, got {temperature:g}")
     shape = (3, *problem.table_shape[:2])
-    theta1, theta2, h = np.broadcast_to(np.asarray(parameters, dtype=np.float64), shape)[..., None]
+    theta1, theta2, h = _spread(parameters, shape, "parameters")[..., None]
     backlog = np.arange(problem.num_levels)
     table = h * _sigmoid((backlog - theta1) / temperature) + (1.0 - h) * _sigmoid(
         (backlog - theta2) / temperature

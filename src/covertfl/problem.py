@@ -24,6 +24,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
@@ -48,6 +49,11 @@ class Action(enum.IntEnum):
 def _require_number(value: float, name: str, *, low: float = 0.0) -> None:
     if not (math.isfinite(value) and value >= low):
         raise InvalidInput(f"{name} must be a finite number of at least {low:g}, got {value:g}")
+
+
+def _require_count(value: int, name: str) -> None:
+    if not (isinstance(value, Integral) and value >= 1):
+        raise InvalidInput(f"{name} must be a whole number of at least 1, got {value}")
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,7 @@ class FiniteHorizon:
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
         for name in ("rounds", "updates"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+            _require_count(getattr(self, name), name)
         self.learning_cost.require_length(self.updates)
 
     def terminal_cost(self) -> FloatArray:
@@ -190,8 +195,7 @@ class QueueProblem:
         require_irreducible(self.oracle)
         if not 0.0 < self.arrival_prob <= 1.0:
             raise InvalidInput(f"arrival_prob must lie in (0, 1], got {self.arrival_prob:g}")
-        if self.arrival_size < 1:
-            raise InvalidInput(f"arrival_size must be at least 1, got {self.arrival_size}")
+        _require_count(self.arrival_size, "arrival_size")
         if self.objective not in get_args(Objective):
             raise InvalidInput(f"minimise must be privacy or learning, got {self.objective!r}")
         _require_number(self.limit, self.limit_name)
@@ -207,8 +211,7 @@ class QueueProblem:
         self._check_capacity(self.capacity)
 
     def _check_capacity(self, capacity: int) -> None:
-        if capacity < 1:
-            raise InvalidInput(f"capacity must be at least 1, got {capacity}")
+        _require_count(capacity, "capacity")
         if self.overflow_cost is None:
             raise InvalidInput(
                 f"overflow_cost, what a lost update costs, is required with capacity = {capacity}"

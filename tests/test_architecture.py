@@ -17,7 +17,7 @@ LAYERS = (
     ("errors",),
     ("atomic_file", "oracle", "intervals", "participation_log", "oracle_fit"),
     ("problem", "policy", "problem_file", "policy_file"),
-    ("queue_chain", "queue_evaluation", "horizon_evaluation", "updates_needed", "schedule_bound"),
+    ("queue_bounds", "queue_chain", "queue_evaluation", "horizon_evaluation", "updates_needed", "schedule_bound"),
     (
         "solvers",
         "solvers.average_cost",

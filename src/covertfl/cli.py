@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from covertfl import __version__
-from covertfl.errors import CovertflError, InvalidInput
+from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from covertfl.policy import HorizonTable, QueueTable
     from covertfl.problem import FiniteHorizon, QueueProblem
     from covertfl.problem_file import LoadedProblem
+
+typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
 app = typer.Typer(
     name="covertfl",
@@ -67,6 +70,9 @@ def main() -> None:
         name = f"{error.filename}: " if error.filename else ""
         print(f"covertfl: {name}{error.strerror or error}", file=sys.stderr)
         sys.exit(InvalidInput.exit_status)
+    except MemoryError:
+        print("covertfl: the problem does not fit into memory", file=sys.stderr)
+        sys.exit(NoSolution.exit_status)
     except KeyboardInterrupt:
         print("covertfl: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -135,6 +141,9 @@ def solve(
 ) -> None:
     """Find the optimal policy and what is proven about it.
 
+    PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
+    sound/queue` prints such a file.
+
     Example: covertfl solve --preset sound/queue --policy-out policy.json
     """
     from covertfl.problem import QueueProblem
@@ -148,7 +157,7 @@ def solve(
     if policy_out is not None:
         from covertfl.policy_file import write_policy
 
-        write_policy(policy_out, outcome.policy)
+        write_policy(policy_out, outcome.make_policy())
     if plot is not None:
         outcome.draw(plot)
     if as_json:
@@ -163,7 +172,7 @@ def solve(
 class _Outcome:
     """A solution and the ways to show it; each is made only if it is asked for."""
 
-    policy: QueueTable | HorizonTable
+    make_policy: Callable[[], QueueTable | HorizonTable]
     as_json: Callable[[], dict[str, Any]]
     for_people: Callable[[], RenderableType]
     draw: Callable[[Path], None]
@@ -199,7 +208,7 @@ def _solve_queue(problem: QueueProblem, method: Method) -> _Outcome:
 
         plots.save_figure(plots.plot_queue_policy(solution), path)
 
-    return _Outcome(solution.policy, as_json, for_people, draw)
+    return _Outcome(lambda: solution.policy, as_json, for_people, draw)
 
 
 def _solve_horizon(problem: FiniteHorizon, method: Method, name: str) -> _Outcome:
@@ -226,7 +235,7 @@ def _solve_horizon(problem: FiniteHorizon, method: Method, name: str) -> _Outcom
 
         plots.save_figure(plots.plot_horizon_policy(solution), path)
 
-    return _Outcome(solution.policy, as_json, for_people, draw)
+    return _Outcome(lambda: solution.policy, as_json, for_people, draw)
 
 
 # --- plan -------------------------------------------------------------------------------------
@@ -259,15 +268,18 @@ def plan(
 ) -> None:
     """Say what is possible: updates, rounds, exposure, and what the best eavesdropper gets.
 
+    PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
+    sound/main` prints such a file.
+
     Example: covertfl plan --preset sound/main
     """
     from covertfl.planner import find_limit_for_exposure, find_scale_for_exposure
     from covertfl.problem import FiniteHorizon
     from covertfl.render import print_result, render_exposure, render_updates_needed
     from covertfl.results import describe_exposure
-    from covertfl.updates_needed import bound_constant_step, bound_decreasing_step
 
     loaded = _load(problem, preset)
+    updates = None if epsilon is None else _count_updates(gap, noise, epsilon)
     with _working("planning"):
         content, rendered, draw = _plan(loaded, seed)
         answer = None
@@ -278,22 +290,31 @@ def plan(
                 answer = find_limit_for_exposure(loaded.problem, exposure)
     if answer is not None:
         content["exposure"] = describe_exposure(answer)
-    if epsilon is not None:
-        content["updates_needed"] = {
-            "decreasing_step": bound_decreasing_step(gap, noise, epsilon),
-            "constant_step": bound_constant_step(gap, noise, epsilon),
-        }
+    if updates is not None:
+        content["updates_needed"] = {"decreasing_step": updates[0], "constant_step": updates[1]}
     if as_json:
         _print_json(content)
     else:
         print_result(rendered)
         if answer is not None:
             print_result(render_exposure(answer))
-        if epsilon is not None:
-            print_result(render_updates_needed(gap, noise, epsilon))
+        if epsilon is not None and updates is not None:
+            print_result(render_updates_needed(epsilon, *updates))
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         draw(plots)
+
+
+def _count_updates(gap: float, noise: float, epsilon: float) -> tuple[float | None, float | None]:
+    """Updates that reach an accuracy with steps 1/m and constant steps; None beyond 1e308."""
+    from covertfl.updates_needed import bound_constant_step, bound_decreasing_step
+
+    constant = bound_constant_step(gap, noise, epsilon)
+    try:
+        decreasing = bound_decreasing_step(gap, noise, epsilon)
+    except NoSolution:
+        return None, constant if constant < float("inf") else None
+    return decreasing, constant
 
 
 def _plan(loaded: LoadedProblem, seed: int) -> tuple[dict[str, Any], Any, Callable[[Path], None]]:
@@ -359,10 +380,10 @@ def fit(
 ) -> None:
     """Fit the oracle to a log of past rounds, with 95% intervals.
 
-    The log is a CSV file with columns round, clients, examples and, where known, success and
+    LOG.CSV is a file with columns round, clients, examples and, where known, success and
     arrival.  With -o a problem file is written that can be planned with and solved.
 
-    Example: covertfl fit log.csv --cuts 8,15 --min-examples 6800 -o problem.toml
+    Example: covertfl fit log.csv --min-examples 6800 -o problem.toml
     """
     from covertfl.fitted_problem import format_oracle_section, format_problem
     from covertfl.oracle_fit import fit_oracle
@@ -412,7 +433,7 @@ def presets(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the shipped problems, or print one.
+    """List the shipped problems, or print the file of READING/NAME.
 
     Example: covertfl presets sound/queue > problem.toml
     """

@@ -7,8 +7,8 @@ F1, F2    updates that reach a given accuracy (`updates_needed`)
 F3        belief of the proportional-sampling eavesdropper (`updates_needed`)
 F4        success of the best eavesdropper that knows the policy (`schedule_bound`)
 F5        largest chance to finish with learning a strict minority (`solvers.minority`)
-F6, F8    least exposure and least privacy cost of a stable queue (here)
-F7        whether every feasible policy keeps the queue stable (here)
+F6, F8    least exposure and least privacy cost of a stable queue (`queue_bounds`)
+F7        whether every feasible policy keeps the queue stable (`queue_bounds`)
 F9        frontier: privacy cost and exposure as the limit varies (here)
 F10       expected learning queries of the greedy policy (`horizon_evaluation`)
 F11       F5 with the uncertainty of a fitted oracle carried through (here)
@@ -27,10 +27,16 @@ from covertfl.horizon_evaluation import (
     evaluate_horizon_policy,
     mean_greedy_queries,
 )
-from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.oracle import FloatArray
 from covertfl.oracle_fit import sample_oracles
 from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.problem_file import Evidence
+from covertfl.queue_bounds import (
+    is_always_stable,
+    least_exposure,
+    privacy_cost_bound,
+    service_capacity,
+)
 from covertfl.schedule_bound import ScheduleBound, bound_best_eavesdropper
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
@@ -47,6 +53,7 @@ POSTERIOR_SAMPLES = 200
 # Limits of the frontier, by how far they lie above the least reachable one.
 FRONTIER_STEPS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0, 7.0, 12.0)
 EXPOSURE_TOLERANCE = 1e-6
+MAX_WALK = 12  # fourfold steps of the limit in search of an exposure
 
 
 # --- horizon ----------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class QueuePlan:
     privacy_cost_bound : no stable policy costs less privacy (F8), None if unstable
     always_stable : whether every policy within the limit is stable (F7); None where F7 does not
         apply
-    least_limit : least reachable value of the constrained cost, None if unstable
+    least_limit : least reachable value of the constrained cost, None where there is none
     frontier : optimal costs and exposure as the limit varies (F9)
     """
 
@@ -226,60 +233,12 @@ class QueuePlan:
         return f"To keep up, {floor}{shows}{verdict}."
 
 
-def _fill_cheapest(price: FloatArray, room: FloatArray, yield_: FloatArray, needed: float) -> float:
-    """Least total price of shares b <= room with sum(yield * b) >= needed, greedily by price."""
-    total = 0.0
-    useful = np.flatnonzero(yield_ > 0.0)
-    for state in useful[np.argsort(price[useful] / yield_[useful], kind="stable")]:
-        share = min(float(room[state]), needed / float(yield_[state]))
-        total += share * float(price[state])
-        needed -= share * float(yield_[state])
-        if needed <= 0.0:
-            break
-    return total
-
-
-def least_exposure(problem: QueueProblem) -> float:
-    """F6: min sum(b) with sum(g b) >= load and 0 <= b <= pi; the queue must be stable."""
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
-    return _fill_cheapest(np.ones_like(law), law, success, problem.load)
-
-
-def privacy_cost_bound(problem: QueueProblem) -> float:
-    """F8: min sum(c b) under the constraints of F6."""
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
-    return _fill_cheapest(np.asarray(problem.privacy_cost), law, success, problem.load)
-
-
-def is_always_stable(problem: QueueProblem) -> bool | None:
-    """F7: whether every policy within the learning limit keeps the queue stable.
-
-    The condition is load < sum(pi g) - max{sum(g a): l sum(a) <= limit, 0 <= a <= pi}, where l is
-    the least cost of obfuscating with a backlog.
-
-    Returns
-    -------
-    None where it does not apply: the cost is charged always, or the limit is on privacy
-    """
-    if problem.learning_cost.charged != "when-obfuscating" or problem.objective != "privacy":
-        return None
-    largest = problem.capacity or 1000
-    least_cost = float(problem.learning_cost.at(np.arange(1, largest + 1)).min())
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
-    idle = problem.limit / least_cost if least_cost > 0.0 else np.inf
-    forgone = 0.0
-    for state in np.argsort(-success, kind="stable"):
-        share = min(float(law[state]), idle)
-        forgone += share * float(success[state])
-        idle -= share
-    return bool(problem.load < float(law @ success) - forgone)
-
-
 def plan_queue(problem: QueueProblem) -> QueuePlan:
     """Everything the planner has to say about a queue."""
-    service = float(compute_stationary_law(problem.oracle) @ problem.oracle.success)
+    service = service_capacity(problem)
     stable = problem.load < service
-    least = _least_limit(problem) if stable else None
+    # A buffer of fixed size loses what does not fit, so it has a frontier whatever its load.
+    least = _least_limit(problem) if stable or problem.capacity is not None else None
     return QueuePlan(
         problem=problem,
         load=problem.load,
@@ -293,25 +252,38 @@ def plan_queue(problem: QueueProblem) -> QueuePlan:
     )
 
 
-def _least_limit(problem: QueueProblem) -> float:
-    """Least reachable value of the constrained cost: asked for nothing, the solver says it."""
+def _least_limit(problem: QueueProblem) -> float | None:
+    """Least reachable value of the constrained cost: asked for nothing, the solver says it.
+
+    Without a buffer's size the privacy cost has no least value but comes as near to F8 as one
+    likes, with ever longer backlogs.
+    """
+    if problem.objective == "learning" and problem.capacity is None:
+        return privacy_cost_bound(problem)
     try:
         solve_queue(problem.with_limit(0.0))
     except Infeasible as refusal:
         return refusal.best
+    except NoSolution:
+        return None
     return 0.0
+
+
+def _solve_within(problem: QueueProblem, limit: float) -> QueueSolution | None:
+    """The solution under another limit, None where there is none."""
+    try:
+        return solve_queue(problem.with_limit(limit))
+    except NoSolution:  # below the least, or without a bound on the backlog
+        return None
 
 
 def _trace_frontier(problem: QueueProblem, least: float) -> list[FrontierPoint]:
     reach = max(problem.limit - least, 0.25 * max(least, problem.limit), 1e-9)
     limits = sorted({least + step * reach for step in FRONTIER_STEPS} | {problem.limit})
-    points = []
-    for limit in limits:
-        try:
-            points.append(_frontier_point(solve_queue(problem.with_limit(limit)), limit))
-        except NoSolution:  # below the least, or without a bound on the backlog
-            continue
-    return points
+    solutions = [(limit, _solve_within(problem, limit)) for limit in limits]
+    return [
+        _frontier_point(solution, limit) for limit, solution in solutions if solution is not None
+    ]
 
 
 def _frontier_point(solution: QueueSolution, limit: float) -> FrontierPoint:
@@ -358,57 +330,92 @@ def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePla
         if no limit does, naming the shares that can be had
     """
     _require_share(target)
-    if problem.capacity is None and target <= least_exposure(problem):
+    if problem.capacity is None:
+        _require_enough(problem, target)
+    least = _least_limit(problem)
+    if least is None:
+        raise NoSolution(f"no {problem.limit_name} can be met, so none gives {target:.1%}")
+    step = max(problem.limit - least, 0.1 * least, 1e-6)
+    start = solve_queue(problem.with_limit(least + step))
+    shares = [_share(start)]
+    # A looser limit on learning mostly means fewer true queries; if not, the other way is tried.
+    looser_first = (_share(start) > target) == (problem.objective == "privacy")
+    for factor in (4.0, 0.25) if looser_first else (0.25, 4.0):
+        end = _walk_to_share(problem, target, start, least, factor)
+        if (_share(end) > target) != (_share(start) > target):
+            return _bisect_limit(problem, target, start, end)
+        shares.append(_share(end))
+    raise NoSolution(
+        f"no {problem.limit_name} gives an exposure of {target:.1%}: "
+        f"the optimal policies send from {min(shares):.1%} to {max(shares):.1%} learning queries"
+    )
+
+
+def _require_enough(problem: QueueProblem, target: float) -> None:
+    """Raise `NoSolution` if no policy that sends this share of true queries keeps up (F6)."""
+    service = service_capacity(problem)
+    if problem.load >= service:
+        raise NoSolution(
+            f"no {problem.limit_name} gives an exposure of {target:.1%}: the queue cannot be kept "
+            f"up with, {problem.load:.3g} updates arrive in a round and at most {service:.3g} can "
+            "be done"
+        )
+    if target <= least_exposure(problem):
         raise NoSolution(
             f"no {problem.limit_name} gives an exposure of {target:.1%}: a queue that keeps up "
             f"sends more than {least_exposure(problem):.1%} learning queries"
         )
-    least = _least_limit(problem)
-    step = max(problem.limit - least, 0.1 * least, 1e-6)
-    low = high = solve_queue(problem.with_limit(least + 1e-6 * step))
-    while (_share(high) > target) == (_share(low) > target):
-        step *= 4.0
-        try:
-            wider = solve_queue(problem.with_limit(least + step))
-        except NoSolution:  # the queue does not stay bounded under a limit this loose
-            raise _none_gives(target, low, high) from None
-        if wider.multiplier == 0.0 and (_share(wider) > target) == (_share(low) > target):
-            raise _none_gives(target, low, wider)
-        high = wider
-    return _bisect_limit(problem, target, low, high)
+
+
+def _walk_to_share(
+    problem: QueueProblem, target: float, start: QueueSolution, least: float, factor: float
+) -> QueueSolution:
+    """Loosen or tighten the limit until the exposure crosses the target or moves no more.
+
+    Parameters
+    ----------
+    factor : what the distance to the least limit is multiplied with at each step
+    """
+    here = start
+    step = start.problem.limit - least
+    for _ in range(MAX_WALK):
+        following = _solve_within(problem, least + step * factor)
+        if following is None:  # too far: the queue does not stay bounded under a limit this loose
+            factor = np.sqrt(factor)
+            continue
+        here, step = following, step * factor
+        crossed = (_share(here) > target) != (_share(start) > target)
+        if crossed or (factor > 1.0 and here.multiplier == 0.0):
+            break
+    return here
 
 
 def _share(solution: QueueSolution) -> float:
     return solution.evaluation.learn_fraction
 
 
-def _none_gives(target: float, low: QueueSolution, high: QueueSolution) -> NoSolution:
-    bottom, top = sorted((_share(low), _share(high)))
-    return NoSolution(
-        f"no {low.problem.limit_name} gives an exposure of {target:.1%}: "
-        f"the optimal policies send from {bottom:.1%} to {top:.1%} learning queries"
-    )
-
-
 def _bisect_limit(
     problem: QueueProblem, target: float, low: QueueSolution, high: QueueSolution
 ) -> ExposurePlan:
-    falling = _share(low) > target
-    middle = low
+    above = _share(low) > target
     for _ in range(60):
         middle = solve_queue(problem.with_limit(0.5 * (low.problem.limit + high.problem.limit)))
         if abs(_share(middle) - target) < EXPOSURE_TOLERANCE:
-            break
-        if (_share(middle) > target) == falling:
+            return ExposurePlan(
+                target,
+                problem.limit_name,
+                middle.problem.limit,
+                _share(middle),
+                middle.evaluation.privacy_cost,
+            )
+        if (_share(middle) > target) == above:
             low = middle
         else:
             high = middle
-    return ExposurePlan(
-        target,
-        problem.limit_name,
-        middle.problem.limit,
-        _share(middle),
-        middle.evaluation.privacy_cost,
+    shares = sorted((_share(low), _share(high)))
+    raise NoSolution(
+        f"no {problem.limit_name} gives an exposure of {target:.1%}: at {low.problem.limit:.6g} "
+        f"it jumps from {shares[0]:.1%} to {shares[1]:.1%}"
     )
 
 

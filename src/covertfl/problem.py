@@ -36,6 +36,7 @@ Shape = Literal["constant", "linear", "quadratic", "triangular", "table"]
 Charged = Literal["always", "when-obfuscating"]
 Objective = Literal["privacy", "learning"]
 
+LOSS_FACTOR = 1000.0  # rounds of a full queue that a lost update counts for
 MAX_STATES = 10_000_000  # what fits into the memory of an ordinary machine
 
 
@@ -254,11 +255,14 @@ class QueueProblem:
         """The same problem cut off at `capacity`.
 
         Where no overflow cost was given, a lost update is charged l(capacity), as if the full
-        queue were held for one round more, so that dropping work never pays (deviation D7).
+        queue were held for one round more, and a thousand times that if l grows: with an endless
+        queue, giving up would cost more than any number (deviation D7).
         """
         charge = self.overflow_cost
         if charge is None:
             charge = float(self.learning_cost.at(np.array([capacity]))[0])
+            if self.learning_cost.shape != "constant":
+                charge *= LOSS_FACTOR
         return replace(self, capacity=capacity, overflow_cost=charge)
 
     def with_limit(self, limit: float) -> QueueProblem:

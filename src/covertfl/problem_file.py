@@ -28,8 +28,16 @@ from covertfl.problem import (
     Shape,
 )
 
+LONGEST_QUOTE = 40  # characters of a value that a message repeats
+MAX_WHOLE = 1_000_000_000  # no count of rounds or updates is meant to be larger
+MAX_HORIZON_STATES = 300_000_000  # what fits into the memory of an ordinary machine
+
 READINGS = ("sound", "paper-text", "paper-code")
 PRESET_NAMES = ("queue", "main", "tracking-before", "tracking-after", "states7")
+
+
+Whole = Annotated[int, Field(le=MAX_WHOLE)]
+Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 
 
 class _Section(BaseModel):
@@ -55,7 +63,7 @@ class _CostSection(_Section):
 
 class _QueueSection(_Section):
     arrival_prob: float
-    arrival_size: int
+    arrival_size: Whole
     learning_limit: float | None = None
     privacy_limit: float | None = None
     capacity: int | Literal["auto"] = "auto"
@@ -65,13 +73,13 @@ class _QueueSection(_Section):
 
 
 class _HorizonSection(_Section):
-    rounds: int
-    updates: int
+    rounds: Whole
+    updates: Whole
 
 
 class _EvidenceSection(_Section):
-    transition_counts: list[list[Annotated[int, Field(ge=0)]]]
-    success_counts: list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2)]]
+    transition_counts: list[list[Count]]
+    success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
 
 
 class _ProblemFile(_Section):
@@ -115,13 +123,19 @@ def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
     """
     name = os.fspath(path)
     try:
-        text = Path(path).read_bytes().decode()
+        content = Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise InvalidInput(f"{name}: no such file") from error
+        raise InvalidInput(f"{name}: no such file, a problem file is needed") from error
     except OSError as error:
         raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    try:
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{name}: not a text file in UTF-8") from error
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidInput(
+            f"{name}: a problem file must be UTF-8 text, "
+            f"got the byte 0x{content[error.start]:02x} in line {line}"
+        ) from error
     return parse_problem(text, name)
 
 
@@ -131,6 +145,8 @@ def parse_problem(text: str, name: str) -> LoadedProblem:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"{name}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{name}: not valid TOML: lists nested too deeply") from error
     return build_problem(content, name)
 
 
@@ -169,6 +185,7 @@ def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
 
 def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
     learning = sections.cost.learning
+    _check_values(learning)
     cost = LearningCost(
         learning.shape, learning.scale, learning.charged or "always", tuple(learning.values)
     )
@@ -179,6 +196,7 @@ def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
                 "learning.charged = when-obfuscating is for queue problems; "
                 "a horizon pays the cost once, at the end"
             )
+        _check_size(sections.horizon, oracle.num_states)
         return FiniteHorizon(
             oracle, privacy, cost, sections.horizon.rounds, sections.horizon.updates
         )
@@ -196,6 +214,24 @@ def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
         overflow_cost=queue.overflow_cost,
         full_cost=queue.full_cost,
     )
+
+
+def _check_values(learning: _LearningSection) -> None:
+    if learning.shape == "table" and not learning.values:
+        raise InvalidInput("learning.values is required with shape = table, got none")
+    if learning.shape != "table" and learning.values:
+        raise InvalidInput(
+            f"learning.values goes with shape = table only, got shape = {learning.shape}"
+        )
+
+
+def _check_size(horizon: _HorizonSection, num_oracle: int) -> None:
+    num_states = horizon.rounds * num_oracle * (horizon.updates + 1)
+    if num_states > MAX_HORIZON_STATES:
+        raise InvalidInput(
+            f"rounds and updates must leave at most {MAX_HORIZON_STATES:,} states, "
+            f"got {num_states:,} with rounds = {horizon.rounds} and updates = {horizon.updates}"
+        )
 
 
 def _read_limit(queue: _QueueSection) -> float:
@@ -225,11 +261,21 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     trials = sections.evidence.success_counts
     num = oracle.num_states
     if [len(row) for row in counts] != [num] * num:
-        raise InvalidInput(f"{name}: [evidence] transition_counts must be {num} rows of {num}")
-    if [len(row) for row in trials] != [2] * num:
         raise InvalidInput(
-            f"{name}: [evidence] success_counts must be {num} pairs of successes and trials"
+            f"{name}: [evidence] transition_counts must be {num} rows of {num} counts, "
+            f"got {_shorten(counts)}"
         )
+    if len(trials) != num:
+        raise InvalidInput(
+            f"{name}: [evidence] success_counts must be {num} pairs of successes and trials, "
+            f"got {len(trials)}"
+        )
+    for state, (successes, tried) in enumerate(trials):
+        if successes > tried:
+            raise InvalidInput(
+                f"{name}: [evidence] success_counts[{state}] must not have more successes than "
+                f"trials, got {successes} of {tried}"
+            )
     return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
 
 
@@ -247,21 +293,21 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
 
 
 def _describe(error: ValidationError) -> str:
-    """The first mistake in one sentence."""
-    mistake = error.errors()[0]
-    # Of a choice such as `capacity` only the key matters, not the branch that failed.
-    location = tuple(
-        part for part in mistake["loc"] if not str(part).startswith(("literal", "int"))
-    )
+    """The most telling mistake in one sentence: a misspelt key before the one it stands for."""
+    mistakes = error.errors()
+    mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
+    location = mistake["loc"]
+    if "capacity" in location:  # a choice: only the key matters, not the branch that failed
+        location = location[: location.index("capacity") + 1]
     section, key = _split_location(location)
-    came = _shorten(mistake["input"])
-    kind = mistake["type"]
+    kind, came = mistake["type"], _shorten(mistake["input"])
     if kind == "extra_forbidden":
         allowed = ", ".join(_SECTIONS[tuple(str(part) for part in location[:-1])].model_fields)
         return f"{section}unknown key {key}; allowed are {allowed}"
     if kind == "missing":
-        what = f"section [{key}]" if not section and "." not in key else f"key {key}"
-        return f"{section}{what} is missing"
+        if not section:
+            return f"section [{key}] is missing; needed are [oracle], [cost], [queue] or [horizon]"
+        return f"{section}key {key} is missing"
     if location[-1] == "capacity":
         return f'{section}capacity must be a whole number or "auto", got {came}'
     return f"{section}{key} must be {_allowed(mistake, location)}, got {came}"
@@ -281,21 +327,32 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "list_type": "a list",
         "model_type": "a table of keys",
         "greater_than_equal": "at least 0",
+        "less_than_equal": f"at most {MAX_WHOLE:,}",
         "too_short": "a pair",
+        "too_long": "a pair",
     }
     return kinds.get(mistake["type"], str(mistake["msg"]))
 
 
 def _split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
-    keys = [str(part) if isinstance(part, str) else f"[{part}]" for part in location]
+    keys = [_shorten_key(part) if isinstance(part, str) else f"[{part}]" for part in location]
     section = f"[{keys[0]}] " if len(keys) > 1 else ""
     rest = keys[1:] if section else keys
     return section, ".".join(rest).replace(".[", "[")
 
 
+def _shorten_key(key: str) -> str:
+    return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else _shorten(key)
+
+
+def _quote(value: object) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
 def _shorten(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    """What came, as a message quotes it: on one line and not too long."""
+    text = str(value).lower() if isinstance(value, bool) else _quote(value)
+    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
 # --- presets ----------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from covertfl.structure import (
     examine_queue_solution,
     find_queue_thresholds,
 )
-from covertfl.updates_needed import bound_constant_step, bound_decreasing_step
 
 
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
@@ -210,11 +209,10 @@ def render_queue_plan(plan: QueuePlan) -> RenderableType:
         rows += [
             ("least exposure", f"{plan.least_exposure:.2%} of queries (F6)"),
             ("privacy cost bound", f"{plan.privacy_cost_bound:.4g} a round (F8)"),
-            (
-                f"least {plan.problem.limit_name.replace('_', ' ')}",
-                f"{plan.least_limit:.6g}",
-            ),
         ]
+    if plan.least_limit is not None:
+        name = plan.problem.limit_name.replace("_", " ")
+        rows.append((f"least {name}", f"{plan.least_limit:.6g}"))
     if plan.always_stable is not None:
         rows.append(("every feasible policy stable", f"{_yes_no(plan.always_stable)} (F7)"))
     table = Table(title="Frontier (F9)", title_justify="left")
@@ -246,14 +244,20 @@ def render_exposure(plan: ExposurePlan) -> RenderableType:
     )
 
 
-def render_updates_needed(gap: float, noise: float, epsilon: float) -> RenderableType:
+def render_updates_needed(
+    epsilon: float, decreasing: float | None, constant: float | None
+) -> RenderableType:
     """How many updates reach an accuracy, for both step sizes (F1, F2)."""
-    decreasing = bound_decreasing_step(gap, noise, epsilon)
-    constant = bound_constant_step(gap, noise, epsilon)
     return Text(
-        f"Updates for an expected squared gradient of {epsilon:g}: more than {decreasing:,.0f} "
-        f"with step 1/m (F1), {constant:,.0f} with the best constant step (F2)."
+        f"Updates for an expected squared gradient of {epsilon:g}: more than {_count(decreasing)} "
+        f"with step 1/m (F1), {_count(constant)} with the best constant step (F2)."
     )
+
+
+def _count(number: float | None) -> str:
+    if number is None:
+        return "1e308"
+    return f"{number:.0f}" if number < 1e9 else f"{number:.3g}"
 
 
 # --- fit --------------------------------------------------------------------------------------
@@ -313,8 +317,8 @@ def _stacked(value: float, interval: Iterable[float]) -> str:
 
 
 def print_result(result: RenderableType) -> None:
-    """Print on standard output, as wide as the terminal or 100 columns."""
+    """Print on standard output, as wide as the terminal; elsewhere sentences are not broken."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
-    console.print(result)
+    console.print(result, soft_wrap=not console.is_terminal)

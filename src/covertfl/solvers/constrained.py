@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
-from covertfl.oracle import BoolArray, FloatArray, compute_stationary_law
+from covertfl.oracle import BoolArray, FloatArray
 from covertfl.policy import QueueTable
 from covertfl.problem import QueueProblem
+from covertfl.queue_bounds import privacy_cost_bound, service_capacity
 from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy, require_settling
 from covertfl.solvers.average_cost import always_learn
 from covertfl.solvers.multiplier import (
@@ -31,6 +32,7 @@ from covertfl.solvers.multiplier import (
 CERTIFICATE_TOLERANCE = 1e-9
 # An automatic capacity is large enough when the queue is full less often than this.
 FULL_PROB = 1e-9
+NOTHING_PAID = 1e-10
 AUTO_STATES = 1_000_008
 
 
@@ -97,7 +99,7 @@ def solve_queue(problem: QueueProblem, *, progress: Progress = _say_nothing) -> 
         if the optimum is reached from no start state
     """
     if problem.capacity is not None:
-        return _solve_bounded(problem, None)
+        return _solve_bounded(problem, None, 0.0)
     return _solve_growing(problem, progress)
 
 
@@ -106,6 +108,7 @@ def solve_queue(problem: QueueProblem, *, progress: Progress = _say_nothing) -> 
 
 def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
     _require_serviceable(problem)
+    floor = privacy_cost_bound(problem)
     largest = AUTO_STATES // (2 * problem.oracle.num_states) - 1
     capacity = min(max(64, 16 * problem.arrival_size), largest)
     solution: QueueSolution | None = None
@@ -113,8 +116,10 @@ def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
         progress(f"capacity {capacity}")
         bounded = problem.with_capacity(capacity)
         try:
-            solution = _solve_bounded(bounded, solution)
+            solution = _solve_bounded(bounded, solution, floor)
             full_prob = solution.evaluation.full_prob
+            if _is_large_enough(solution):
+                return solution
         except Infeasible:
             # Lost updates are charged for, so a buffer too small can make the limit look
             # unreachable; the last word is that of a buffer that is large enough.
@@ -123,31 +128,46 @@ def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
                 raise
         except (SolverFailed, SplitChain) as error:
             # Living with a full queue and keeping it short have drifted apart: the larger the
-            # buffer, the rarer the passage between them.
-            if solution is None:
-                raise
-            raise Unstable(_describe_unstable(solution)) from error
-        if solution is not None and full_prob < FULL_PROB:
-            return solution
+            # buffer, the rarer the passage between them.  Only a cost that grows with the backlog
+            # makes a full queue too dear in the end.
+            if problem.learning_cost.shape == "constant" or capacity >= largest:
+                if solution is None:
+                    raise
+                raise Unstable(_describe_unstable(solution)) from error
+            full_prob = 1.0
         if capacity >= largest:
             assert solution is not None
             raise Unstable(_describe_unstable(solution))
         capacity = _grow(capacity, full_prob, largest)
 
 
+def _is_large_enough(solution: QueueSolution) -> bool:
+    """Whether the edge of the buffer plays no part: hardly ever full, losses cost nothing."""
+    evaluation, problem = solution.evaluation, solution.problem
+    assert problem.overflow_cost is not None
+    paid = problem.overflow_cost * evaluation.lost_per_round
+    return evaluation.full_prob < FULL_PROB and paid <= NOTHING_PAID * evaluation.learning_cost
+
+
 def _grow(capacity: int, full_prob: float, largest: int) -> int:
     """A capacity at which a geometric tail would have died out, within a factor of four."""
-    factor = np.clip(np.log(1e-3 * FULL_PROB) / np.log(min(full_prob, 0.5)), 1.5, 4.0)
+    factor = np.clip(np.log(1e-5 * FULL_PROB) / np.log(min(full_prob, 0.5)), 1.5, 4.0)
     return min(int(capacity * factor), largest)
 
 
 def _require_serviceable(problem: QueueProblem) -> None:
-    service = float(compute_stationary_law(problem.oracle) @ problem.oracle.success)
+    service = service_capacity(problem)
     if problem.load >= service:
         raise Unstable(
             f"the queue cannot be stable: {problem.load:.6g} updates arrive in a round and at most "
             f"{service:.6g} can be done even if every query learns, so the backlog grows by "
             f"{problem.load - service:.6g} a round or more"
+        )
+    if problem.objective == "learning" and problem.limit <= privacy_cost_bound(problem):
+        raise Infeasible(
+            f"privacy_limit = {problem.limit:g} cannot be met by a queue that keeps up: "
+            f"the best reachable value is above {privacy_cost_bound(problem):.6g}",
+            best=privacy_cost_bound(problem),
         )
 
 
@@ -166,7 +186,16 @@ def _describe_unstable(solution: QueueSolution) -> str:
 # --- one capacity -------------------------------------------------------------------------------
 
 
-def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> QueueSolution:
+def _solve_bounded(
+    problem: QueueProblem, smaller: QueueSolution | None, privacy_floor: float
+) -> QueueSolution:
+    """Solve with a given capacity.
+
+    Parameters
+    ----------
+    smaller : solution with a smaller capacity to start from
+    privacy_floor : no admissible policy has a smaller privacy cost
+    """
     lagrangian = Lagrangian(problem)
     tight = lagrangian.solve_for_constraint()
     least = lagrangian.costs(tight.chain)[1]
@@ -185,7 +214,10 @@ def _solve_bounded(problem: QueueProblem, smaller: QueueSolution | None) -> Queu
     if smaller is not None and smaller.multiplier > 0.0:
         lagrangian.learn = _extend(smaller.policy.table > 0.5, problem)
         first_multiplier = 1.05 * smaller.multiplier
-    loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier)
+    floor = privacy_floor if problem.objective == "privacy" else 0.0
+    loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier, floor)
+    if loose is None:
+        return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     try:
         return _finish(lagrangian, multiplier, *mix_policies(path))
@@ -206,13 +238,19 @@ def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:
 
 
 def _finish(
-    lagrangian: Lagrangian, multiplier: float, table: FloatArray, mixing: Mixing | None
+    lagrangian: Lagrangian,
+    multiplier: float,
+    table: FloatArray,
+    mixing: Mixing | None,
+    *,
+    bound: float | None = None,
 ) -> QueueSolution:
     """Evaluate the answer anew, compare it with the lower bound, and vouch for it or refuse."""
     problem = lagrangian.problem
     policy = QueueTable(table)
     evaluation = evaluate_queue_policy(problem, policy)
-    bound = lagrangian.solve(multiplier).gain - multiplier * problem.limit
+    if bound is None:
+        bound = lagrangian.solve(multiplier).gain - multiplier * problem.limit
     solution = QueueSolution(
         problem, "exact", policy, evaluation, multiplier, mixing, bound, lagrangian.iterations
     )

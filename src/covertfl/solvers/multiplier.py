@@ -36,6 +36,8 @@ MAX_STEPS = 500
 SHRINK, MAX_SHRINKS = 4.0, 12
 # A policy improves on a crossing of two lines only by more than rounding.
 GAIN_TOLERANCE = 1e-13
+# A cost this close to a lower bound has reached it.
+FLOOR_TOLERANCE = 1e-10
 # The limit is met to this share of itself.
 LIMIT_TOLERANCE = 1e-11
 # A share of rounds in which a suboptimal action would show in the average.
@@ -96,7 +98,8 @@ def bracket_limit(
     free: AverageCostSolution,
     tight: AverageCostSolution,
     multiplier: float | None,
-) -> tuple[AverageCostSolution, AverageCostSolution]:
+    floor: float,
+) -> tuple[AverageCostSolution | None, AverageCostSolution]:
     """Two weighted optima, one over the limit and one within it, walking the multiplier down.
 
     Coming from above keeps the queue stable: with a small multiplier and a large capacity, policies
@@ -107,6 +110,12 @@ def bracket_limit(
     free : the optimum without a limit, which exceeds it
     tight : the policy of the least constrained cost
     multiplier : where to begin, None where nothing is known
+    floor : no admissible policy costs less
+
+    Returns
+    -------
+    the policies over and within the limit; None for the first where the limit does not bind
+    because the second reaches the floor
     """
     limit = lagrangian.limit
     if multiplier is None:
@@ -117,6 +126,8 @@ def bracket_limit(
         if lagrangian.costs(solution.chain)[1] > limit:
             return solution, tight
         tight = solution
+        if lagrangian.costs(tight.chain)[0] <= floor * (1.0 + FLOOR_TOLERANCE):
+            return None, tight
         multiplier /= SHRINK
     return free, tight
 

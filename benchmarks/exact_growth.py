@@ -1,0 +1,140 @@
+"""The exact solver alone, up to a million states: time, memory, growth.
+
+Run as a file it solves one size and prints time and peak memory as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from measurement import (
+    Timing,
+    format_ratio,
+    format_seconds,
+    measure_peak_memory,
+    run_apart,
+    time_repeats,
+)
+from reference_problem import make_queue
+from section import Check, Section
+
+from covertfl.solvers.constrained import solve_queue
+
+CAPACITIES, QUICK_CAPACITIES = (4_999, 49_999, 166_667), (999, 4_999)
+MOST_SECONDS = 60.0
+MOST_MEMORY = 4e9
+MOST_GROWTH = 1.15
+RUN_LIMIT = 1200.0
+
+
+def solve_alone(capacity: int, *, repeats: int) -> dict[str, Any]:
+    """Solve one size in this process."""
+    solve_queue(make_queue(10))  # loads everything
+    problem = make_queue(capacity)
+    solution, timing = time_repeats(lambda: solve_queue(problem), repeats=repeats)
+    return {
+        "num_states": problem.num_states,
+        "seconds": timing.seconds,
+        "peak_memory": measure_peak_memory(),
+        "policies": solution.iterations,
+        "gap": abs(solution.certificate_gap),
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """Time and memory of one size."""
+
+    num_states: int
+    timing: Timing
+    peak_memory: int
+    policies: int
+    gap: float
+
+    def cells(self, smallest: Row) -> tuple[str, ...]:
+        """The row as text, its time for each state in units of that of the smallest size."""
+        ours, base = self.timing.best / self.num_states, smallest.timing.best / smallest.num_states
+        return (
+            f"{self.num_states:,}",
+            str(self.timing),
+            f"{self.peak_memory / 1e6:,.0f} MB",
+            str(self.policies),
+            f"{self.gap:.0e}",
+            format_ratio(ours / base),
+        )
+
+
+def measure_capacity(capacity: int, *, repeats: int = 3) -> Row:
+    """Solve one size in a process of its own, so that its peak memory is its own."""
+    run = run_apart(__file__, (capacity, repeats), limit=RUN_LIMIT)
+    if run is None:
+        raise RuntimeError(f"capacity {capacity:,} was not solved in {RUN_LIMIT:g} seconds")
+    return Row(
+        run["num_states"],
+        Timing(tuple(run["seconds"])),
+        run["peak_memory"],
+        run["policies"],
+        run["gap"],
+    )
+
+
+def fit_growth(rows: list[Row]) -> float:
+    """Exponent of the number of states in the best times, least squares in logarithms."""
+    states = np.log([row.num_states for row in rows])
+    return float(np.polyfit(states, np.log([row.timing.best for row in rows]), 1)[0])
+
+
+def measure(*, quick: bool) -> Section:
+    """All sizes."""
+    rows = [measure_capacity(capacity) for capacity in (QUICK_CAPACITIES if quick else CAPACITIES)]
+    return Section(
+        "Constrained problem: exact alone, up to a million states",
+        ABOUT,
+        (
+            "states",
+            "exact",
+            "peak memory",
+            "policies evaluated",
+            "gap to bound",
+            "time for a state",
+        ),
+        tuple(row.cells(rows[0]) for row in rows),
+        () if quick else _check(rows),
+    )
+
+
+def _check(rows: list[Row]) -> tuple[Check, ...]:
+    largest, growth = rows[-1], fit_growth(rows)
+    seconds, memory = largest.timing.best, largest.peak_memory
+    return (
+        Check(
+            f"a million states in under {MOST_SECONDS:.0f} s ({format_seconds(seconds)})",
+            seconds < MOST_SECONDS,
+        ),
+        Check(
+            f"and in under {MOST_MEMORY / 1e9:.0f} GB ({memory / 1e9:.2f} GB)", memory < MOST_MEMORY
+        ),
+        Check(
+            f"time grows with an exponent of at most {MOST_GROWTH:g} ({growth:.2f})",
+            growth <= MOST_GROWTH,
+        ),
+    )
+
+
+ABOUT = (
+    "The same queue with room for 4,999, 49,999 and 166,667 updates, limit and certificate "
+    "included.  Each size has a process of its own; its peak memory counts the interpreter and "
+    "all libraries.",
+)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="solve one size with the exact solver")
+    parser.add_argument("capacity", type=int)
+    parser.add_argument("repeats", type=int)
+    asked = parser.parse_args()
+    print(json.dumps(solve_alone(asked.capacity, repeats=asked.repeats)))

@@ -1,0 +1,45 @@
+"""The machine and the versions behind a measurement, in general words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+PACKAGES = ("covertfl", "numpy", "scipy", "mdpsolver", "pymdptoolbox")
+
+
+def describe_processor() -> str:
+    """Model name of the processor."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe_machine() -> str:
+    """Processor, cores, memory and operating system."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{describe_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, "
+        f"{platform.system()} on {platform.machine()}"
+    )
+
+
+def describe_versions() -> str:
+    """Python and the libraries that were measured."""
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    return ", ".join(versions)
+
+
+def is_busy() -> bool:
+    """Whether other programs keep a good part of the processor busy."""
+    return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)

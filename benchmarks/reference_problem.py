@@ -1,0 +1,37 @@
+"""The two problems that are timed: the text's oracle with a queue, and with a finite horizon."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covertfl.oracle import Oracle
+from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
+
+TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
+SUCCESS = (0.1, 0.43, 0.95)
+PRIVACY_COST = (1.8, 0.8, 0.3)
+
+
+def make_oracle() -> Oracle:
+    """The oracle of the paper's text."""
+    return Oracle(np.array(TRANSITION), np.array(SUCCESS))
+
+
+def make_queue(capacity: int) -> QueueProblem:
+    """The reference queue (deviation D17), 6 * (capacity + 1) states."""
+    return QueueProblem(
+        make_oracle(),
+        np.array(PRIVACY_COST),
+        LearningCost("linear", 0.6, "when-obfuscating"),
+        arrival_prob=0.1,
+        arrival_size=4,
+        limit=1.0,
+        capacity=capacity,
+        overflow_cost=0.0,
+    )
+
+
+def make_horizon(rounds: int, updates: int) -> FiniteHorizon:
+    """The main experiment's problem with a terminal cost of 0.6 y^2."""
+    cost = LearningCost("quadratic", 0.6)
+    return FiniteHorizon(make_oracle(), np.array(PRIVACY_COST), cost, rounds, updates)

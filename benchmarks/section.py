@@ -1,0 +1,63 @@
+"""A section of the benchmark report: a table, the words around it, and what it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something the figures must show, and whether they do."""
+
+    text: str
+    is_met: bool
+
+    def __str__(self) -> str:
+        return f"{'yes' if self.is_met else 'NO'}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One comparison.
+
+    Parameters
+    ----------
+    title : what is compared
+    about : paragraphs on what was measured and how
+    columns, rows : the table, as text
+    checks : agreement of the answers, targets
+    """
+
+    title: str
+    about: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    checks: tuple[Check, ...]
+
+
+def render_terminal(section: Section) -> RenderableType:
+    """The section for a terminal, without the long words."""
+    table = Table(title=section.title, title_justify="left")
+    for index, column in enumerate(section.columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in section.rows:
+        table.add_row(*map(escape, row))
+    colours = {True: "green", False: "red"}
+    lines = [f"[{colours[check.is_met]}]{escape(str(check))}[/]" for check in section.checks]
+    return Group(table, *lines, "")
+
+
+def render_markdown(section: Section) -> str:
+    """The section of docs/benchmarks.md."""
+    table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
+    parts = [
+        f"## {section.title}",
+        *section.about,
+        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        "\n".join(f"- {check}" for check in section.checks),
+    ]
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,132 @@
+"""Every benchmark runs on its smallest case, and what it compares agrees."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covertfl.errors import Missing
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import a file of benchmarks/ as `python benchmarks/run.py` does."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
+            del sys.modules[name]
+
+
+def test_every_file_can_be_imported(load: Any) -> None:
+    names = [path.stem for path in BENCHMARKS.glob("*.py")]
+    assert "run" in names
+    for name in names:
+        assert isinstance(load(name), ModuleType)
+
+
+def test_exact_agrees_with_highs(load: Any) -> None:
+    row = load("exact_against_highs").measure_capacity(5, repeats=1)
+    assert row.num_states == 36
+    assert row.difference < 1e-8
+    assert row.simplex.best <= row.whole_lp.best  # the call is a part of the whole
+
+
+def test_watching_linprog_leaves_it_as_it_was(load: Any) -> None:
+    from scipy import optimize
+
+    original = optimize.linprog
+    with load("exact_against_highs").watch_linprog() as calls:
+        optimize.linprog([1.0], A_ub=[[-1.0]], b_ub=[-2.0])
+    assert len(calls) == 1
+    assert optimize.linprog is original
+
+
+def test_policy_iteration_agrees_with_mdpsolver(load: Any) -> None:
+    pytest.importorskip("mdpsolver")
+    run = load("average_cost_against_mdpsolver").solve_with_peer(10, parallel=False, repeats=1)
+    assert run["gain_difference"] < 1e-9
+    assert run["states_that_differ"] == 0
+
+
+def test_exact_is_measured_in_a_process_of_its_own(load: Any) -> None:
+    row = load("exact_growth").measure_capacity(10, repeats=1)
+    assert row.num_states == 66
+    assert row.gap < 1e-9
+    assert 1e7 < row.peak_memory < 4e9
+
+
+def test_growth_of_a_power_is_its_exponent(load: Any) -> None:
+    growth, measurement = load("exact_growth"), load("measurement")
+    rows = [
+        growth.Row(states, measurement.Timing((states**1.5, 2.0 * states**1.5)), 0, 1, 0.0)
+        for states in (10, 100, 1000)
+    ]
+    assert growth.fit_growth(rows) == pytest.approx(1.5)
+
+
+def test_backward_induction_agrees_with_pymdptoolbox(load: Any) -> None:
+    pytest.importorskip("mdptoolbox")
+    row = load("horizon_against_pymdptoolbox").measure_size(6, 3, repeats=1)
+    assert row.difference < 1e-12
+    assert row.share_that_differs == 0.0
+
+
+def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
+    problem = load("reference_problem").make_horizon(4, 3)
+    obfuscate, learn = load("horizon_against_pymdptoolbox").build_transitions(problem)
+    assert np.allclose(learn.sum(axis=1), 1.0)
+    # From oracle state 1 with 2 updates owed: a success (0.43) and a step to state 2 (0.2).
+    assert learn[1 * 4 + 2, 2 * 4 + 1] == pytest.approx(0.43 * 0.2)
+    assert obfuscate[1 * 4 + 2, 2 * 4 + 2] == pytest.approx(0.2)
+
+
+def test_run_that_takes_too_long_is_ended(load: Any, tmp_path: Path) -> None:
+    script = tmp_path / "sleeper.py"
+    script.write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('[1]')\n", "utf-8")
+    run_apart = load("measurement").run_apart
+    assert run_apart(str(script), (60,), limit=0.5) is None
+    assert run_apart(str(script), (0,), limit=60.0) == [1]
+
+
+def test_missing_solver_is_named(load: Any) -> None:
+    with pytest.raises(Missing, match="Nobody's solver is not installed"):
+        load("measurement").load_peer("nobodys_solver", "Nobody's solver")
+
+
+def test_numbers_are_short(load: Any) -> None:
+    measurement = load("measurement")
+    assert str(measurement.Timing((0.0123, 0.0123))) == "12.3 ms"
+    assert str(measurement.Timing((1.0, 2.0, 3.0))) == "1 s (2 s)"
+    assert [measurement.format_ratio(ratio) for ratio in (0.62, 4.04, 34.7, 3456.0)] == [
+        "0.62",
+        "4",
+        "35",
+        "3,500",
+    ]
+
+
+def test_report_holds_table_and_verdict(load: Any) -> None:
+    section = load("section")
+    text = section.render_markdown(
+        section.Section(
+            "Title",
+            ("About.",),
+            ("size", "time"),
+            (("1", "2 s"),),
+            (section.Check("fast", True), section.Check("small", False)),
+        )
+    )
+    assert text == (
+        "## Title\n\nAbout.\n\n| size | time |\n| --- | ---: |\n| 1 | 2 s |\n\n"
+        "- yes: fast\n- NO: small"
+    )

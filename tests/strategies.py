@@ -29,7 +29,7 @@ def on_grid(low: int, high: int, parts: int) -> st.SearchStrategy[float]:
 
 @st.composite
 def oracles(draw: st.DrawFn, *, max_states: int = 3) -> Oracle:
-    """An irreducible oracle: each state can move to the next, in a circle; other chances may be 0."""
+    """An irreducible oracle: each state can move to the next, in a circle; the rest may be 0."""
     W = draw(st.integers(1, max_states))
     weights = np.array(draw(_grids(W, W)), dtype=np.float64)
     weights[np.arange(W), (np.arange(W) + 1) % W] += 1.0

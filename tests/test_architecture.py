@@ -15,9 +15,24 @@ ROOT = Path(covertfl.__file__).parent
 # stand before it.
 LAYERS = (
     ("errors",),
-    ("atomic_file", "oracle", "intervals", "participation_log", "oracle_fit"),
+    (
+        "atomic_file",
+        "oracle",
+        "oracle_sampling",
+        "intervals",
+        "participation_log",
+        "oracle_fit",
+        "experience",
+    ),
     ("problem", "policy", "problem_file", "policy_file"),
-    ("queue_bounds", "queue_chain", "queue_evaluation", "horizon_evaluation", "updates_needed", "schedule_bound"),
+    (
+        "queue_bounds",
+        "queue_chain",
+        "queue_evaluation",
+        "horizon_evaluation",
+        "updates_needed",
+        "schedule_bound",
+    ),
     (
         "solvers",
         "solvers.average_cost",
@@ -26,6 +41,8 @@ LAYERS = (
         "solvers.occupation_lp",
         "solvers.backward_induction",
         "solvers.minority",
+        "solvers.spga_kernel",
+        "solvers.spga",
     ),
     ("structure", "planner", "fitted_problem"),
     ("results", "render", "plots"),

@@ -263,7 +263,7 @@ def plan(
     epsilon: Annotated[
         float | None, typer.Option(help="Also say how many updates reach this accuracy (F1, F2).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sampled bounds.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled bounds.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Say what is possible: updates, rounds, exposure, and what the best eavesdropper gets.
@@ -326,9 +326,13 @@ def _plan(loaded: LoadedProblem, seed: int) -> tuple[dict[str, Any], Any, Callab
     from covertfl.problem import FiniteHorizon
 
     if isinstance(loaded.problem, FiniteHorizon):
-        horizon_plan = plan_horizon(
-            loaded.problem, generator=np.random.default_rng(seed), evidence=loaded.evidence
-        )
+        generator = np.random.default_rng(seed)
+        try:
+            horizon_plan = plan_horizon(
+                loaded.problem, generator=generator, evidence=loaded.evidence
+            )
+        except InvalidInput as error:
+            raise InvalidInput(f"{loaded.name}: [oracle] {error}") from error
 
         def draw_horizon(folder: Path) -> None:
             from covertfl import plots

@@ -69,6 +69,7 @@ class FittedOracle:
     success_interval : (W, 2) 95% Wilson interval of each success chance
     arrival : None where the log has no arrival column or no arrival happened
     dominance_violation : first pair of rows of the estimate that breaks M1, if any
+    states, succeeded, arrivals : (num_rounds,) the rounds themselves, to be replayed
     """
 
     oracle: Oracle
@@ -83,6 +84,9 @@ class FittedOracle:
     success_interval: FloatArray
     arrival: ArrivalFit | None
     dominance_violation: DominanceViolation | None
+    states: IntArray
+    succeeded: BoolArray
+    arrivals: FloatArray
 
 
 def fit_oracle(
@@ -138,6 +142,9 @@ def fit_oracle(
         success_interval=_stack_interval(successes, visits),
         arrival=_fit_arrival(log),
         dominance_violation=find_dominance_violation(oracle),
+        states=states,
+        succeeded=succeeded,
+        arrivals=log.columns.get("arrival", np.zeros(len(values))),
     )
 
 

@@ -27,7 +27,7 @@ from covertfl.horizon_evaluation import (
     evaluate_horizon_policy,
     mean_greedy_queries,
 )
-from covertfl.oracle import FloatArray
+from covertfl.oracle import FloatArray, require_irreducible
 from covertfl.oracle_fit import sample_oracles
 from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.problem_file import Evidence
@@ -48,7 +48,9 @@ from covertfl.solvers.minority import (
 )
 
 CHANCES = (0.9, 0.95, 0.99)
-BOUND_SAMPLES = 4000
+BOUND_SAMPLES, MIN_BOUND_SAMPLES = 4000, 100
+BOUND_WORK = 200_000_000  # numbers touched by the sampled bound, a few seconds
+MAX_ROUNDS = 3000  # up to which a longer horizon is looked for
 POSTERIOR_SAMPLES = 200
 # Limits of the frontier, by how far they lie above the least reachable one.
 FRONTIER_STEPS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0, 7.0, 12.0)
@@ -70,7 +72,7 @@ class HorizonPlan:
     minority, prefix_minority : (W,) chances F5 by first oracle state
     minority_interval : (W, 2) 95% interval of `minority` from the evidence (F11), or None
     rounds_needed : rounds for a chance of 90, 95 and 99% (F5), None where out of reach
-    greedy_learning_queries : F10
+    greedy_learning_queries : F10, None where the greedy policy may never finish
     best_eavesdropper : F4 of the optimal policy, first state stationary
     """
 
@@ -81,7 +83,7 @@ class HorizonPlan:
     prefix_minority: FloatArray
     minority_interval: FloatArray | None
     rounds_needed: dict[float, int | None]
-    greedy_learning_queries: float
+    greedy_learning_queries: float | None
     best_eavesdropper: ScheduleBound
 
     @property
@@ -119,7 +121,13 @@ def plan_horizon(
     ----------
     generator : for the sampled bound F4 and the posterior of F11
     evidence : counts behind the oracle, where it was fitted
+
+    Raises
+    ------
+    InvalidInput
+        if the oracle is not irreducible: the first state is drawn from the stationary law
     """
+    require_irreducible(problem.oracle)
     solution = solve_horizon(problem)
     policy = solution.policy
     return HorizonPlan(
@@ -129,19 +137,34 @@ def plan_horizon(
         minority=completion_chances(problem.oracle, problem.updates, problem.rounds),
         prefix_minority=prefix_completion_chances(problem.oracle, problem.updates, problem.rounds),
         minority_interval=_carry_uncertainty(problem, evidence, generator),
-        rounds_needed=rounds_needed(
-            problem.oracle, problem.updates, CHANCES, max_rounds=_search_range(problem)
-        ),
-        greedy_learning_queries=mean_greedy_queries(problem.oracle, problem.updates),
+        rounds_needed=_find_rounds_needed(problem),
+        greedy_learning_queries=_count_greedy_queries(problem),
         best_eavesdropper=bound_best_eavesdropper(
-            problem, policy, num_samples=BOUND_SAMPLES, generator=generator
+            problem, policy, num_samples=_choose_num_samples(problem), generator=generator
         ),
     )
 
 
-def _search_range(problem: FiniteHorizon) -> int:
-    """Rounds up to which it makes sense to look: well beyond what waiting for good rounds takes."""
-    return min(max(4 * problem.rounds, 60 * problem.updates), 3000)
+def _find_rounds_needed(problem: FiniteHorizon) -> dict[float, int | None]:
+    """Rounds for each of `CHANCES`, looked for well beyond what waiting for good rounds takes."""
+    horizon, updates = problem.rounds, problem.updates
+    last = min(max(4 * horizon, 60 * updates), max(MAX_ROUNDS, horizon))
+    if last <= 2 * updates:  # even if every query succeeded, learning would not be a minority
+        return dict.fromkeys(CHANCES)
+    return rounds_needed(problem.oracle, updates, CHANCES, max_rounds=last)
+
+
+def _count_greedy_queries(problem: FiniteHorizon) -> float | None:
+    try:
+        return mean_greedy_queries(problem.oracle, problem.updates)
+    except NoSolution:
+        return None
+
+
+def _choose_num_samples(problem: FiniteHorizon) -> int:
+    """Fewer sequences where each takes long; the interval says what that costs."""
+    work = problem.rounds * problem.oracle.num_states * (problem.updates + 1)
+    return max(MIN_BOUND_SAMPLES, min(BOUND_SAMPLES, BOUND_WORK // work))
 
 
 def _carry_uncertainty(

@@ -174,7 +174,7 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
         comes by, so a bad pivot is replaced by the most visited state.
     """
     num_oracle, _, num_levels = problem.table_shape
-    censored = _censor(problem, learn, pivot=pivot)
+    censored = _join_roots(problem, learn, _censor(problem, learn, pivot=pivot))
     if len(censored.roots) > 1:
         nothing = np.zeros((num_levels, num_oracle))
         return ChainSolution(
@@ -192,6 +192,23 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
         censored.values(averages).reshape(2, num_levels, num_oracle),
         censored.roots,
     )
+
+
+def _join_roots(
+    problem: QueueProblem, learn: FloatArray, censored: _CensoredChain
+) -> _CensoredChain:
+    """Look again from inside each class where several roots were found.
+
+    Seen from outside, a class that is nearly never left can hold more than one state that looks
+    closed; seen from its busiest state it is one, unless there really are several.
+    """
+    if len(censored.roots) == 1:
+        return censored
+    for root in censored.roots:
+        inside = _censor(problem, learn, pivot=int(np.argmax(censored.mass(int(root)))))
+        if len(inside.roots) == 1:
+            return inside
+    return censored
 
 
 def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:

@@ -20,6 +20,9 @@ from covertfl.structure import (
 )
 
 
+MANY_STATES = 6  # from which on columns name an oracle state by its number only
+
+
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -146,7 +149,8 @@ def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
     table.add_column("rounds left", justify="right")
     for state in range(problem.oracle.num_states):
         name = _state_name(state, problem.oracle.num_states)
-        table.add_column(f"oracle state {name}", justify="right")
+        few = problem.oracle.num_states < MANY_STATES
+        table.add_column(f"oracle state {name}" if few else str(state), justify="right")
     step = max(1, problem.rounds // 10)
     shown = sorted({1, problem.rounds, *range(step, problem.rounds, step)}, reverse=True)
     for rounds_left in shown:
@@ -181,9 +185,11 @@ def render_horizon_plan(plan: HorizonPlan) -> RenderableType:
         f"{chance:.0%}: {'out of reach' if n is None else n}"
         for chance, n in plan.rounds_needed.items()
     )
+    queries = plan.greedy_learning_queries
+    greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"
     rows = [
         ("rounds needed", f"{needed} (strict minority, first state stationary)"),
-        ("greedy policy", f"{plan.greedy_learning_queries:.1f} learning queries expected (F10)"),
+        ("greedy policy", f"{greedy} (F10)"),
         (
             "optimal policy",
             f"{evaluation.exposure:.1%} learning queries, finishes {evaluation.finish_prob:.1%} "

@@ -245,11 +245,13 @@ def find_queue_thresholds(solution: QueueSolution) -> Thresholds | None:
 
 
 def _column_thresholds(chances: FloatArray, visited: BoolArray) -> list[int] | None:
-    """Thresholds of one column; beyond the visited part only if it is monotone there as well."""
-    if np.any(np.diff(chances) < -TOLERANCE):
+    """Thresholds of one column; beyond the visited part as far as it is monotone."""
+    drops = np.flatnonzero(np.diff(chances) < -TOLERANCE)
+    first_drop = int(drops[0]) if len(drops) else len(chances) - 1
+    if np.any(visited[first_drop + 1 :]):  # a drop between visited levels, not near the edge
         levels = np.flatnonzero(visited)
     else:
-        levels = np.arange(len(chances))
+        levels = np.arange(first_drop + 1)
     some = levels[chances[levels] > 0.0]
     if not len(some):
         return None

@@ -1,0 +1,444 @@
+"""The structured policy gradient (Algorithm 1, equations (14) and (15)).
+
+A queue's policy is searched for in the sigmoid form (14), with 3 x W x 2 parameters: theta_1,
+theta_2 and h for each oracle and arrival state.  Costs are averages over stretches of experience;
+no transition probability, success or arrival chance is used, only what the rounds cost.  Each
+iteration compares two perturbed policies and moves all parameters at once.
+
+Two variants stand behind one function.  `printed_settings` is the algorithm as the paper has it
+(deviations D12 to D17 say where it falls short); `default_settings` differs in
+
+- the perturbation: +1 or -1 instead of 0 or 1, and the difference divided by twice its size (D13),
+- common random numbers: both policies are tried on the same rounds with the same draws (D13),
+- the backlog, which is carried over from one iteration to the next (D14),
+- steps divided by a running root mean square of the gradient, with momentum (D17),
+- long rollouts, a multiplier scaled by the problem's own costs, and an average of the iterates.
+
+With a constant step (`tracking=True`) it follows a system that changes under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from covertfl.errors import InvalidInput
+from covertfl.experience import SimulatedSource, Source
+from covertfl.oracle import FloatArray, IntArray
+from covertfl.policy import QueueTable, build_mixture_table, build_sigmoid_table
+from covertfl.problem import QueueProblem
+from covertfl.solvers.spga_kernel import Memory, Rules, Schedule, advance
+
+# Rounds of experience that are asked for at a time.
+CHUNK_ROUNDS = 200_000
+# With an endless queue the simulated backlog stops at this many times the largest threshold.
+HEADROOM = 50
+# Without a capacity, thresholds are looked for up to a backlog that costs this many limits.
+LIMITS_TO_LOOK = 4.0
+# A cost that is charged in part of the rounds allows larger backlogs.
+PARTIAL_CHARGE = 10.0
+LARGEST_LOOK = 200.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the search runs.
+
+    Parameters
+    ----------
+    iterations : K, parameter updates
+    rollout : T, rounds over which a cost is averaged
+    first_temperature, last_temperature : tau of (14), falling geometrically
+    perturbation, perturbation_decay : omega / n^decay, in units of backlog
+    rademacher : signs +1, -1; else 0, 1 as printed
+    divides : divide the difference by twice omega
+    common_numbers : try both policies on the same rounds with the same draws
+    carries_over : go on from the backlog of the iteration before; else from `start_backlog`
+    start_backlog : where every rollout begins if nothing is carried over
+    step, step_decay : kappa / (1 + decay * share of iterations done)
+    printed_step : kappa / n instead
+    normalises : divide by a running root mean square of the gradient
+    momentum, spread_memory : memory of the running mean and mean square
+    multiplier_step, penalty : kappa of the multiplier, rho of (15)
+    printed_multiplier : the printed rule, with its parenthesis put right
+    first_multiplier : xi_0
+    smoothing : weight of the latest constrained cost in the one that the penalty uses
+    largest_threshold : edge of the box for theta; its other edge is a tenth below 0
+    first_threshold : where theta begins
+    averages_from : share of iterations after which iterates are averaged; 1 for the last iterate
+    """
+
+    iterations: int
+    rollout: int
+    first_temperature: float
+    last_temperature: float
+    perturbation: float
+    perturbation_decay: float
+    rademacher: bool
+    divides: bool
+    common_numbers: bool
+    carries_over: bool
+    start_backlog: int
+    step: float
+    step_decay: float
+    printed_step: bool
+    normalises: bool
+    momentum: float
+    spread_memory: float
+    multiplier_step: float
+    penalty: float
+    printed_multiplier: bool
+    first_multiplier: float
+    smoothing: float
+    largest_threshold: float
+    first_threshold: float
+    averages_from: float
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "rollout"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def rounds_per_iteration(self) -> int:
+        """Rounds of experience that one iteration takes."""
+        return self.rollout if self.common_numbers else 3 * self.rollout
+
+
+def extract_rules(problem: QueueProblem) -> Rules:
+    """What the search knows of a problem: costs and limits, and none of the oracle's chances."""
+    capacity = problem.capacity
+    if capacity is None:
+        capacity = int(HEADROOM * _largest_threshold(problem))
+    return Rules(
+        privacy_cost=np.array(problem.privacy_cost),
+        held_cost=problem.learning_cost.at(np.arange(capacity + 1)),
+        charged_always=problem.learning_cost.charged == "always",
+        full_cost=float(problem.full_cost),
+        overflow_cost=float(problem.overflow_cost or 0.0),
+        arrival_size=problem.arrival_size,
+        capacity=capacity,
+        limit=float(problem.limit),
+        minimises_privacy=problem.objective == "privacy",
+    )
+
+
+def _largest_threshold(problem: QueueProblem) -> float:
+    """A backlog beyond which no threshold is looked for."""
+    if problem.objective == "learning":
+        look = LARGEST_LOOK
+    else:
+        partial = problem.learning_cost.charged == "when-obfuscating"
+        worth = LIMITS_TO_LOOK * (PARTIAL_CHARGE if partial else 1.0) * problem.limit
+        backlog = np.arange(1, int(LARGEST_LOOK) * 10)
+        if problem.capacity is not None:
+            backlog = backlog[: problem.capacity]
+        costly = np.flatnonzero(problem.learning_cost.at(backlog) >= worth)
+        look = float(backlog[costly[0]]) if len(costly) else LARGEST_LOOK
+    look = max(look, 2.0 * problem.arrival_size, 8.0)
+    return look if problem.capacity is None else min(look, float(problem.capacity))
+
+
+def default_settings(
+    problem: QueueProblem, *, iterations: int = 2000, rollout: int = 5000, tracking: bool = False
+) -> Settings:
+    """The settings that measurement supports (docs/spga.md).
+
+    Parameters
+    ----------
+    problem : its costs and limit set the scales; its chances are not looked at
+    tracking : keep step and temperature constant, to follow a system that changes
+    """
+    reach = _largest_threshold(problem)
+    price = float(np.mean(problem.privacy_cost)) / max(problem.limit, 1e-12)
+    if problem.objective == "learning":
+        price = 1.0 / price
+    return Settings(
+        iterations=iterations,
+        rollout=rollout,
+        first_temperature=0.3 if tracking else max(reach / 20.0, 0.3),
+        last_temperature=0.3,
+        perturbation=max(reach / 20.0, 0.5),
+        perturbation_decay=0.0 if tracking else 0.1,
+        rademacher=True,
+        divides=True,
+        common_numbers=True,
+        carries_over=True,
+        start_backlog=0,
+        step=reach / 130.0,
+        step_decay=0.0 if tracking else 4.0,
+        printed_step=False,
+        normalises=True,
+        momentum=0.9,
+        spread_memory=0.99,
+        multiplier_step=0.005 * price / max(problem.limit, 1e-12),
+        penalty=0.3 * price / max(problem.limit, 1e-12),
+        printed_multiplier=False,
+        first_multiplier=price,
+        smoothing=0.05,
+        largest_threshold=reach,
+        first_threshold=reach / 4.0,
+        averages_from=0.5,
+    )
+
+
+def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settings:
+    """The algorithm as printed: step 0.5/n, rho = 20, xi_0 = 10, T = 100, a full queue at first."""
+    capacity = float(extract_rules(problem).capacity)
+    return Settings(
+        iterations=iterations,
+        rollout=100,
+        first_temperature=1.0,
+        last_temperature=1.0,
+        perturbation=1.0,
+        perturbation_decay=0.0,
+        rademacher=False,
+        divides=False,
+        common_numbers=False,
+        carries_over=False,
+        start_backlog=int(capacity),
+        step=0.5,
+        step_decay=0.0,
+        printed_step=True,
+        normalises=False,
+        momentum=0.0,
+        spread_memory=0.0,
+        multiplier_step=0.5,
+        penalty=20.0,
+        printed_multiplier=True,
+        first_multiplier=10.0,
+        smoothing=1.0,
+        largest_threshold=capacity,
+        first_threshold=capacity / 2.0,
+        averages_from=1.0,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SpgaHistory:
+    """What a run did, iteration by iteration.
+
+    Parameters
+    ----------
+    privacy_cost, learning_cost : (K,) averages of the iteration's rollout
+    multiplier : (K,) weight of the constrained cost
+    parameters : (K, 3, W, 2) after the iteration
+    """
+
+    privacy_cost: FloatArray
+    learning_cost: FloatArray
+    multiplier: FloatArray
+    parameters: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SpgaRun:
+    """The outcome of one search.
+
+    Parameters
+    ----------
+    parameters : (3, W, 2) theta_1, theta_2, h of (14)
+    temperature : tau of (14)
+    multiplier : weight of the constrained cost at the end
+    history : what it did
+    """
+
+    parameters: FloatArray
+    temperature: float
+    multiplier: float
+    history: SpgaHistory
+
+    def policy(self, problem: QueueProblem) -> QueueTable:
+        """The sigmoid policy as a table of a problem with a capacity in numbers."""
+        return build_sigmoid_table(problem, self.parameters, self.temperature)
+
+    def rounded_policy(self, problem: QueueProblem) -> QueueTable:
+        """The policy rounded to the two-threshold form (13)."""
+        first, certain, between = round_parameters(self.parameters)
+        return build_mixture_table(problem, first, certain, between)
+
+
+def round_parameters(parameters: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """The two-threshold form (13) of sigmoid parameters, as the temperature goes to 0.
+
+    Returns
+    -------
+    (W, 2) first threshold, threshold of certain learning, chance in between
+    """
+    theta1, theta2, h = parameters
+    low, high = np.minimum(theta1, theta2), np.maximum(theta1, theta2)
+    between = np.where(theta1 <= theta2, h, 1.0 - h)
+    first, certain = (np.maximum(np.ceil(edge), 1.0).astype(np.int64) for edge in (low, high))
+    # A threshold that hardly any weight stands behind is none.
+    first = np.where(between < 1e-3, certain, first)
+    certain = np.where(between > 1.0 - 1e-3, first, certain)
+    return first, certain, between
+
+
+Progress = Callable[[int, float, float], None]
+
+
+class SpgaSearch:
+    """A search that can go on: it remembers its parameters, its multiplier and its backlog.
+
+    Parameters
+    ----------
+    rules : costs and limit
+    settings : how it runs
+    generator : source of all randomness of the search
+    """
+
+    def __init__(self, rules: Rules, settings: Settings, *, generator: np.random.Generator) -> None:
+        self.rules, self.settings, self._generator = rules, settings, generator
+        shape = (3, len(rules.privacy_cost), 2)
+        parameters = np.full(shape, settings.first_threshold)
+        parameters[2] = 0.5
+        self._memory = Memory(
+            parameters=parameters,
+            momentum=np.zeros(shape),
+            spread=np.zeros(shape),
+            average=np.zeros(shape),
+            numbers=np.array([settings.first_multiplier, rules.limit, 0.0]),
+            counters=np.array([0, settings.start_backlog], dtype=np.int64),
+        )
+        self._history = np.empty((settings.iterations, 3 + parameters.size))
+
+    @property
+    def iterations(self) -> int:
+        """Iterations done so far."""
+        return int(self._memory.counters[0])
+
+    def iterate(self, source: Source, iterations: int) -> None:
+        """Run some more iterations on experience from a source."""
+        experience = source.next_rounds(iterations * self.settings.rounds_per_iteration)
+        advance(
+            self._generator,
+            self.rules,
+            _schedule(self.settings),
+            self._memory,
+            experience.oracle_state,
+            experience.arrival,
+            experience.success,
+            self._history,
+        )
+
+    def result(self) -> SpgaRun:
+        """What has been found so far."""
+        memory, done = self._memory, min(self.iterations, len(self._history))
+        averaged = memory.numbers[2] > 0.0
+        history = self._history[:done]
+        return SpgaRun(
+            parameters=(memory.average if averaged else memory.parameters).copy(),
+            temperature=self.settings.last_temperature,
+            multiplier=float(memory.numbers[0]),
+            history=SpgaHistory(
+                privacy_cost=history[:, 0].copy(),
+                learning_cost=history[:, 1].copy(),
+                multiplier=history[:, 2].copy(),
+                parameters=history[:, 3:].reshape(done, *memory.parameters.shape).copy(),
+            ),
+        )
+
+
+def _schedule(settings: Settings) -> Schedule:
+    return Schedule(*(getattr(settings, name) for name in Schedule._fields))
+
+
+def search_policy(
+    rules: Rules,
+    source: Source,
+    settings: Settings,
+    *,
+    generator: np.random.Generator,
+    progress: Progress | None = None,
+) -> SpgaRun:
+    """Search for a policy on experience from any source (Algorithm 1).
+
+    Parameters
+    ----------
+    rules : costs and limit, from `extract_rules`
+    source : where rounds come from; all that is ever seen of the oracle
+    progress : told iterations done, latest privacy and learning cost
+    """
+    search = SpgaSearch(rules, settings, generator=generator)
+    chunk = max(1, CHUNK_ROUNDS // settings.rounds_per_iteration)
+    while search.iterations < settings.iterations:
+        search.iterate(source, min(chunk, settings.iterations - search.iterations))
+        if progress is not None:
+            latest = search._history[search.iterations - 1]
+            progress(search.iterations, float(latest[0]), float(latest[1]))
+    return search.result()
+
+
+def simulate_source(
+    problem: QueueProblem, settings: Settings, *, generator: np.random.Generator
+) -> SimulatedSource:
+    """A simulator of a problem; where nothing is carried over, rollouts begin in the best state."""
+    best = problem.oracle.num_states - 1
+    return SimulatedSource(
+        problem.oracle,
+        problem.arrival_prob,
+        generator=generator,
+        first=None if settings.carries_over else best,
+        episode=None if settings.carries_over else settings.rollout,
+    )
+
+
+def solve_spga(
+    problem: QueueProblem,
+    settings: Settings,
+    *,
+    seed: int,
+    runs: int = 1,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> list[SpgaRun]:
+    """Independent searches on simulators of a problem; the same for any number of threads.
+
+    Parameters
+    ----------
+    seed : of all runs; run r is the same whatever the number of runs
+    progress : told of the first run only
+    """
+    if runs < 1:
+        raise InvalidInput(f"runs must be at least 1, got {runs}")
+    rules = extract_rules(problem)
+
+    def run(number: int) -> SpgaRun:
+        ours, theirs = np.random.SeedSequence([seed, number]).spawn(2)
+        source = simulate_source(problem, settings, generator=np.random.default_rng(theirs))
+        return search_policy(
+            rules,
+            source,
+            settings,
+            generator=np.random.default_rng(ours),
+            progress=progress if number == 0 else None,
+        )
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        return list(pool.map(run, range(runs)))
+
+
+def without(settings: Settings, change: str) -> Settings:
+    """Default settings with one change taken back, for the ablation."""
+    undo = ABLATIONS.get(change)
+    if undo is None:
+        raise InvalidInput(f"change must be one of {', '.join(ABLATIONS)}, got {change!r}")
+    return replace(settings, **undo(settings))  # type: ignore[arg-type]
+
+
+ABLATIONS: dict[str, Callable[[Settings], dict[str, object]]] = {
+    "rademacher signs": lambda _: {"rademacher": False},
+    "common random numbers": lambda _: {"common_numbers": False},
+    "carrying the backlog over": lambda s: {
+        "carries_over": False,
+        "start_backlog": int(s.largest_threshold),
+    },
+    "normalised steps and momentum": lambda _: {"normalises": False},
+    "averaged iterates": lambda _: {"averages_from": 1.0},
+    "long rollouts": lambda _: {"rollout": 100},
+    "falling temperature": lambda s: {"last_temperature": s.first_temperature},
+}

@@ -6,4 +6,6 @@ from hypothesis import settings
 
 # The same examples in every run: a failure on another machine can be repeated here.
 settings.register_profile("covertfl", deadline=None, derandomize=True)
+# Other examples each time: pytest --hypothesis-profile=explore
+settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("covertfl")

@@ -145,6 +145,41 @@ class LiteralQueue:
 
 
 @dataclass(frozen=True, eq=False)
+class EveryPolicy:
+    """Averages of all deterministic policies that have one closed class.
+
+    learn : (policies, n); privacy, learning : (policies,)
+    """
+
+    learn: FloatArray
+    privacy: FloatArray
+    learning: FloatArray
+
+    @classmethod
+    def of(cls, literal: LiteralQueue) -> EveryPolicy:
+        """Try every choice in every state that owes something."""
+        size = len(literal.states)
+        free = [number for number, (_, _, y) in enumerate(literal.states) if y > 0]
+        learn = np.zeros((2 ** len(free), size))
+        learn[:, free] = (np.arange(len(learn))[:, None] >> np.arange(len(free))) & 1
+        chains = np.where(learn[:, :, None] == 1.0, literal.moves[LEARN], literal.moves[OBFUSCATE])
+        reach = (chains > 0.0) | np.eye(size, dtype=np.bool_)
+        for _ in range(int(np.ceil(np.log2(size)))):
+            reach = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0.0
+        # One closed class: some state can be reached from everywhere.
+        whole = reach.all(axis=1).any(axis=1)
+        learn, chains = learn[whole], chains[whole]
+        systems = np.swapaxes(np.eye(size) - chains, 1, 2).copy()
+        systems[:, -1, :] = 1.0
+        laws = np.linalg.solve(systems, np.eye(size)[-1][:, None])[:, :, 0]
+        averages = [
+            np.sum(laws * np.where(learn == 1.0, costs[LEARN], costs[OBFUSCATE]), axis=1)
+            for costs in (literal.privacy, literal.learning)
+        ]
+        return cls(learn, *averages)
+
+
+@dataclass(frozen=True, eq=False)
 class LiteralEvaluation:
     """Long-run averages of a round."""
 

@@ -44,8 +44,8 @@ LAYERS = (
         "solvers.spga_kernel",
         "solvers.spga",
     ),
-    ("structure", "planner", "fitted_problem"),
-    ("results", "render", "plots"),
+    ("structure", "planner", "fitted_problem", "spga_score"),
+    ("results", "render", "plots", "spga_plots"),
     ("demo",),
     ("cli",),
 )

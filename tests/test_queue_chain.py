@@ -224,8 +224,8 @@ def test_a_policy_that_gives_up_when_full_has_two_classes() -> None:
     # From 0 it rises to 2 and stays; from 3 on it rises to 5 and stays.
     assert len(solve_chain(problem, learn).roots) == 2
     classes = find_closed_classes(problem, learn)
-    levels = sorted(tuple(np.flatnonzero(members.any(axis=1))) for members in classes)
-    assert levels == [(2,), (5,)]
+    levels = sorted(np.flatnonzero(members.any(axis=1)).tolist() for members in classes)
+    assert levels == [[2], [5]]
 
 
 def test_classes_of_a_queue_with_chance() -> None:
@@ -238,8 +238,8 @@ def test_classes_of_a_queue_with_chance() -> None:
     learn = np.zeros(problem.table_shape)
     learn[:, :, 1:4] = 1.0
     classes = find_closed_classes(problem, learn)
-    levels = sorted(tuple(np.flatnonzero(members.any(axis=1))) for members in classes)
-    assert levels == [(0, 1), (9,)]
+    levels = sorted(np.flatnonzero(members.any(axis=1)).tolist() for members in classes)
+    assert levels == [[0, 1], [9]]
     assert all(
         members[level].all() for members in classes for level in np.flatnonzero(members.any(axis=1))
     )

@@ -107,7 +107,7 @@ def test_settling_is_when_the_average_from_an_empty_queue_has_come_close() -> No
     assert 50 < rounds < 50_000
     total = 0.0
     for _ in range(rounds):
-        total += law @ costs
+        total += float(law @ costs)
         law = law @ moves
     assert total / rounds == pytest.approx(evaluation.learning_cost, rel=0.011)
 
@@ -151,7 +151,7 @@ def test_averages_that_take_for_ever_to_show_are_refused() -> None:
 
 
 def test_tables_and_capacities_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="learn_prob must be 3 x 2 x 10 .* got 3 x 2 x 8"):
+    with pytest.raises(InvalidInput, match=r"learn_prob must be 3 x 2 x 10 .* got 3 x 2 x 8"):
         evaluate_queue_policy(LIVELY, QueueTable(np.zeros((3, 2, 8))))
     with pytest.raises(InvalidInput, match="needs a capacity in numbers"):
         evaluate_queue_policy(sound_queue(), GreedyPolicy())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -12,31 +14,44 @@ from covertfl.errors import InvalidInput
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file to a temporary name beside it and rename it into place.
 
-    A crash or a full disk leaves the old file, if any, as it was.
+    A crash or a full disk leaves the old file, if any, as it was.  A link stays a link to the file
+    that is replaced, an old file keeps its permissions, and a device or a pipe is written to.
 
     Raises
     ------
     InvalidInput
         naming the file, where it cannot be written
     """
-    target = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        mode = _find_mode(Path(path))
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            _replace(Path(os.path.realpath(path)), data, stat.S_IMODE(mode))
+        else:
+            Path(path).write_bytes(data)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _find_mode(path: Path) -> int:
+    """Kind and permissions of a file, of an ordinary new one if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mode
+    mask = os.umask(0)
+    os.umask(mask)
+    return stat.S_IFREG | 0o666 & ~mask
+
+
+def _replace(target: Path, data: bytes, permissions: int) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = Path(name)
+    try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(0o666 & ~_current_umask())
-        Path(temporary).replace(target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise InvalidInput(f"{target} cannot be written: {error.strerror or error}") from error
-
-
-def _current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        temporary.chmod(permissions)
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

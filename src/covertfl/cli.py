@@ -378,8 +378,8 @@ def fit(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="PROBLEM.TOML", help="Problem file.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds, where a horizon is written.")] = 45,
-    updates: Annotated[int, typer.Option(help="Updates, where a horizon is written.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, where a horizon is written.")] = 45,
+    updates: Annotated[int, typer.Option(min=1, help="Updates, where a horizon is written.")] = 16,
     as_json: JsonOption = False,
 ) -> None:
     """Fit the oracle to a log of past rounds, with 95% intervals.

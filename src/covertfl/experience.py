@@ -28,7 +28,7 @@ class Experience:
     Parameters
     ----------
     oracle_state : (T,) oracle state of each round
-    arrival : (T,) 1 if new updates arrived in it, else 0
+    arrival : (T,) updates that arrived in it, 0 in most
     success : (T,) whether a learning query would have given an update
     """
 
@@ -54,7 +54,7 @@ class SimulatedSource:
     Parameters
     ----------
     oracle : P^O and g
-    arrival_prob : chance of an arrival in a round, 0 where none arrive
+    arrival_prob, arrival_size : chance of an arrival in a round and its size; 0 where none arrive
     generator : source of all randomness
     first : first oracle state, drawn from the stationary law where None
     episode : start again from `first` after this many rounds; never where None
@@ -63,13 +63,15 @@ class SimulatedSource:
     def __init__(
         self,
         oracle: Oracle,
-        arrival_prob: float,
+        arrival_prob: float = 0.0,
+        arrival_size: int = 0,
         *,
         generator: np.random.Generator,
         first: int | None = None,
         episode: int | None = None,
     ) -> None:
-        self._oracle, self._arrival_prob, self._generator = oracle, arrival_prob, generator
+        self._oracle, self._generator = oracle, generator
+        self._arrival_prob, self._arrival_size = arrival_prob, arrival_size
         self._cumulative = np.cumsum(oracle.transition, axis=1)
         self._cumulative /= self._cumulative[:, -1:]
         law = compute_stationary_law(oracle) if first is None else np.eye(oracle.num_states)[first]
@@ -91,9 +93,9 @@ class SimulatedSource:
             self._since_start,
             states,
         )
-        arrival = (self._generator.random(count) < self._arrival_prob).astype(np.int64)
+        arrives = self._generator.random(count) < self._arrival_prob
         success = self._generator.random(count) < self._oracle.success[states]
-        return Experience(states, arrival, success)
+        return Experience(states, self._arrival_size * arrives.astype(np.int64), success)
 
 
 class ReplayedLog:
@@ -119,7 +121,7 @@ class ReplayedLog:
 def replay_fitted_log(fitted: FittedOracle) -> ReplayedLog:
     """The log that an oracle was fitted to, as experience; its estimates are not used."""
     return ReplayedLog(
-        Experience(fitted.states, (fitted.arrivals > 0).astype(np.int64), fitted.succeeded)
+        Experience(fitted.states, fitted.arrivals.astype(np.int64), fitted.succeeded)
     )
 
 
@@ -138,7 +140,7 @@ class LiveFeed:
 
     def observe(self, oracle_state: int, arrival: int, success: bool) -> None:
         """Tell of a round that has ended."""
-        self._rounds.append((oracle_state, int(arrival > 0), success))
+        self._rounds.append((oracle_state, arrival, success))
 
     def __len__(self) -> int:
         return len(self._rounds)

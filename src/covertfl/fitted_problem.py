@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covertfl.errors import Infeasible, NoSolution
+from covertfl.errors import Infeasible, InvalidInput, NoSolution
 from covertfl.oracle import FloatArray
 from covertfl.oracle_fit import FittedOracle
 from covertfl.problem import LearningCost, QueueProblem
@@ -29,8 +29,9 @@ def default_privacy_cost(num_states: int) -> FloatArray:
 
 def format_oracle_section(fitted: FittedOracle) -> str:
     """The [oracle] section with 95% intervals as comments."""
+    column = " ".join(fitted.column.split())  # a comment ends with its line
     lines = [
-        f"# Fitted to {fitted.num_rounds} rounds; states by {fitted.column}, "
+        f"# Fitted to {fitted.num_rounds} rounds; states by {column}, "
         f"cut at {', '.join(f'{cut:g}' for cut in fitted.cuts)}; 95% intervals in the comments.",
         "[oracle]",
         "transition = [",
@@ -54,13 +55,17 @@ def format_problem(
 
     Parameters
     ----------
-    rounds, updates : of the horizon
+    rounds, updates : of the horizon, at least 1
     """
+    for name, number in (("rounds", rounds), ("updates", updates)):
+        if number < 1:
+            raise InvalidInput(f"{name} must be at least 1, got {number}")
     privacy = default_privacy_cost(fitted.oracle.num_states)
-    limit = _choose_limit(fitted, privacy)
+    limit, obstacle = _choose_limit(fitted, privacy)
     if limit is None:
         learning = 'learning = { shape = "quadratic", scale = 0.6 }'
-        scheme = f"[horizon]\nrounds  = {rounds}\nupdates = {updates}\n"
+        remark = f"# The log has arrivals, but {obstacle}.\n" if obstacle else ""
+        scheme = f"{remark}[horizon]\nrounds  = {rounds}\nupdates = {updates}\n"
     else:
         assert fitted.arrival is not None
         learning = 'learning = { shape = "linear", scale = 0.6, charged = "always" }'
@@ -84,10 +89,10 @@ def format_problem(
     return "\n".join([format_oracle_section(fitted), cost, scheme, evidence])
 
 
-def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> float | None:
-    """A learning limit that can be met, None where there is no queue or it cannot be served."""
+def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> tuple[float | None, str]:
+    """A learning limit that can be met, or None and, with arrivals, why there is none."""
     if fitted.arrival is None:
-        return None
+        return None, ""
     try:
         solve_queue(
             QueueProblem(
@@ -100,10 +105,10 @@ def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> float | None:
             )
         )
     except Infeasible as refusal:
-        return LIMIT_MARGIN * refusal.best
-    except (NoSolution, ValueError):
-        return None
-    return None
+        return LIMIT_MARGIN * refusal.best, ""
+    except (NoSolution, InvalidInput) as refusal:
+        return None, str(refusal)
+    raise AssertionError("with arrivals there is a backlog, and a backlog costs")
 
 
 def _format_row(values: FloatArray) -> str:

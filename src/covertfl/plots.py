@@ -27,7 +27,8 @@ DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of a size in inches; `Missing` where matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -60,7 +61,8 @@ def _whole_numbers() -> Any:
     return MaxNLocator(integer=True)
 
 
-def _tidy(axes: Any) -> None:
+def tidy(axes: Any) -> None:
+    """Take away what does not carry information."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -71,7 +73,7 @@ def _tidy(axes: Any) -> None:
 
 def plot_queue_policy(solution: QueueSolution) -> Figure:
     """Chance of learning by oracle state and backlog, above how often each backlog is seen."""
-    figure = _new_figure(8.0, 5.2)
+    figure = new_figure(8.0, 5.2)
     panels = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [1, 1, 0.9]})
     last = _last_interesting_backlog(solution)
     num_oracle = solution.problem.oracle.num_states
@@ -103,7 +105,7 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
     panels[2].set_xlabel("backlog (updates owed)")
     panels[2].set_ylabel("share of rounds (%)")
     panels[2].set_xlim(-0.5, last + 0.5)
-    _tidy(panels[2])
+    tidy(panels[2])
     evaluation = solution.evaluation
     figure.suptitle(
         f"Optimal policy of the queue: privacy cost {evaluation.privacy_cost:.4g}, "
@@ -129,7 +131,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     problem = solution.problem
     if solution.thresholds is None:
         raise InvalidInput("the policy has no thresholds to draw: its terminal cost is not convex")
-    figure = _new_figure(8.0, 4.2)
+    figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
     rounds_left = np.arange(1, problem.rounds + 1)
     num_oracle = problem.oracle.num_states
@@ -164,7 +166,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
         fontsize=11,
         loc="left",
     )
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 
@@ -173,7 +175,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
 
 def plot_completion(plan: HorizonPlan) -> Figure:
     """Largest chance to finish with learning a strict minority, by number of rounds (F5)."""
-    figure = _new_figure(8.0, 4.2)
+    figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
     chances = completion_curve(plan)
     axes.plot(np.arange(len(chances)), 100.0 * chances, color=PALETTE[1], linewidth=2.0)
@@ -207,7 +209,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
         fontsize=11,
         loc="left",
     )
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 
@@ -215,7 +217,7 @@ def plot_frontier(plan: QueuePlan) -> Figure:
     """Optimal privacy cost and exposure against the limit (F9)."""
     if not plan.frontier:
         raise InvalidInput("the queue has no frontier to draw: it cannot be kept up with")
-    figure = _new_figure(8.0, 4.2)
+    figure = new_figure(8.0, 4.2)
     axes = figure.subplots(1, 2)
     limits = [point.limit for point in plan.frontier]
     costs = [point.privacy_cost for point in plan.frontier]
@@ -251,6 +253,6 @@ def plot_frontier(plan: QueuePlan) -> Figure:
         panel.set_xlabel(f"{name} (average of a round)")
         panel.set_ylim(bottom=0.0)
         panel.legend(frameon=False, fontsize=8)
-        _tidy(panel)
+        tidy(panel)
     figure.suptitle("What a looser limit buys", fontsize=11)
     return figure

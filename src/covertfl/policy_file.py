@@ -42,8 +42,13 @@ def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
         raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise InvalidInput(f"{name}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{name}: not valid JSON: lists nested too deeply") from error
     if not isinstance(content, dict) or set(content) != {"problem", "learn_prob"}:
-        raise InvalidInput(f"{name}: a policy file has the keys problem and learn_prob")
+        came = list(content) if isinstance(content, dict) else content
+        raise InvalidInput(
+            f"{name}: a policy file has the keys problem and learn_prob, got {came!r:.40}"
+        )
     kind = KINDS.get(content["problem"] if isinstance(content["problem"], str) else "")
     if kind is None:
         raise InvalidInput(

@@ -19,7 +19,6 @@ from covertfl.structure import (
     find_queue_thresholds,
 )
 
-
 MANY_STATES = 6  # from which on columns name an oracle state by its number only
 
 
@@ -145,19 +144,21 @@ def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
     if solution.thresholds is None:
         return Text("The policy has no thresholds: it is not monotone in the backlog.")
     problem = solution.problem
-    table = Table(title="Learns from this backlog on", title_justify="left", box=None)
+    num = problem.oracle.num_states
+    narrow = num >= MANY_STATES
+    title = "Learns from this backlog on" + (", by oracle state (-: never)" if narrow else "")
+    table = Table(title=title, title_justify="left", box=None)
     table.add_column("rounds left", justify="right")
-    for state in range(problem.oracle.num_states):
-        name = _state_name(state, problem.oracle.num_states)
-        few = problem.oracle.num_states < MANY_STATES
-        table.add_column(f"oracle state {name}" if few else str(state), justify="right")
+    for state in range(num):
+        name = str(state) if narrow else f"oracle state {_state_name(state, num)}"
+        table.add_column(name, justify="right")
+    never = "-" if narrow else "never"
     step = max(1, problem.rounds // 10)
     shown = sorted({1, problem.rounds, *range(step, problem.rounds, step)}, reverse=True)
     for rounds_left in shown:
         row = solution.thresholds[rounds_left - 1]
-        table.add_row(
-            str(rounds_left), *("never" if chi > problem.updates else str(chi) for chi in row)
-        )
+        cells = (never if chi > problem.updates else str(chi) for chi in row)
+        table.add_row(str(rounds_left), *cells)
     return table
 
 

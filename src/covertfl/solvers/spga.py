@@ -29,12 +29,14 @@ from covertfl.errors import InvalidInput
 from covertfl.experience import SimulatedSource, Source
 from covertfl.oracle import FloatArray, IntArray
 from covertfl.policy import QueueTable, build_mixture_table, build_sigmoid_table
-from covertfl.problem import QueueProblem
+from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.solvers.spga_kernel import Memory, Rules, Schedule, advance
 
 # Rounds of experience that are asked for at a time.
 CHUNK_ROUNDS = 200_000
-# With an endless queue the simulated backlog stops at this many times the largest threshold.
+# How far thresholds may go beyond the scale on which they are looked for.
+BOX = 3.0
+# With an endless queue the simulated backlog stops at this many times that scale.
 HEADROOM = 50
 # Without a capacity, thresholds are looked for up to a backlog that costs this many limits.
 LIMITS_TO_LOOK = 4.0
@@ -52,6 +54,7 @@ class Settings:
     iterations : K, parameter updates
     rollout : T, rounds over which a cost is averaged
     first_temperature, last_temperature : tau of (14), falling geometrically
+    cooled_by : share of iterations after which the last temperature is reached
     perturbation, perturbation_decay : omega / n^decay, in units of backlog
     rademacher : signs +1, -1; else 0, 1 as printed
     divides : divide the difference by twice omega
@@ -69,12 +72,14 @@ class Settings:
     largest_threshold : edge of the box for theta; its other edge is a tenth below 0
     first_threshold : where theta begins
     averages_from : share of iterations after which iterates are averaged; 1 for the last iterate
+    forgetting : least weight of the latest iterate in that average, 0 for a plain mean
     """
 
     iterations: int
     rollout: int
     first_temperature: float
     last_temperature: float
+    cooled_by: float
     perturbation: float
     perturbation_decay: float
     rademacher: bool
@@ -96,6 +101,7 @@ class Settings:
     largest_threshold: float
     first_threshold: float
     averages_from: float
+    forgetting: float
 
     def __post_init__(self) -> None:
         for name in ("iterations", "rollout"):
@@ -112,22 +118,39 @@ def extract_rules(problem: QueueProblem) -> Rules:
     """What the search knows of a problem: costs and limits, and none of the oracle's chances."""
     capacity = problem.capacity
     if capacity is None:
-        capacity = int(HEADROOM * _largest_threshold(problem))
+        capacity = int(HEADROOM * _typical_threshold(problem))
     return Rules(
         privacy_cost=np.array(problem.privacy_cost),
         held_cost=problem.learning_cost.at(np.arange(capacity + 1)),
         charged_always=problem.learning_cost.charged == "always",
         full_cost=float(problem.full_cost),
         overflow_cost=float(problem.overflow_cost or 0.0),
-        arrival_size=problem.arrival_size,
         capacity=capacity,
         limit=float(problem.limit),
         minimises_privacy=problem.objective == "privacy",
+        rounds=0,
+        end_cost=np.zeros(capacity + 1),
     )
 
 
-def _largest_threshold(problem: QueueProblem) -> float:
-    """A backlog beyond which no threshold is looked for."""
+def extract_horizon_rules(problem: FiniteHorizon) -> Rules:
+    """The same for a finite horizon: episodes that begin at full backlog and end with l(y)."""
+    return Rules(
+        privacy_cost=np.array(problem.privacy_cost),
+        held_cost=np.zeros(problem.updates + 1),
+        charged_always=True,
+        full_cost=0.0,
+        overflow_cost=0.0,
+        capacity=problem.updates,
+        limit=0.0,
+        minimises_privacy=True,
+        rounds=problem.rounds,
+        end_cost=problem.terminal_cost(),
+    )
+
+
+def _typical_threshold(problem: QueueProblem) -> float:
+    """The scale on which thresholds are looked for, from costs and limit."""
     if problem.objective == "learning":
         look = LARGEST_LOOK
     else:
@@ -152,7 +175,7 @@ def default_settings(
     problem : its costs and limit set the scales; its chances are not looked at
     tracking : keep step and temperature constant, to follow a system that changes
     """
-    reach = _largest_threshold(problem)
+    reach = _typical_threshold(problem)
     price = float(np.mean(problem.privacy_cost)) / max(problem.limit, 1e-12)
     if problem.objective == "learning":
         price = 1.0 / price
@@ -161,6 +184,7 @@ def default_settings(
         rollout=rollout,
         first_temperature=0.3 if tracking else max(reach / 20.0, 0.3),
         last_temperature=0.3,
+        cooled_by=0.5,
         perturbation=max(reach / 20.0, 0.5),
         perturbation_decay=0.0 if tracking else 0.1,
         rademacher=True,
@@ -174,14 +198,15 @@ def default_settings(
         normalises=True,
         momentum=0.9,
         spread_memory=0.99,
-        multiplier_step=0.005 * price / max(problem.limit, 1e-12),
+        multiplier_step=0.02 * price / max(problem.limit, 1e-12),
         penalty=0.3 * price / max(problem.limit, 1e-12),
         printed_multiplier=False,
         first_multiplier=price,
         smoothing=0.05,
-        largest_threshold=reach,
+        largest_threshold=BOX * reach,
         first_threshold=reach / 4.0,
-        averages_from=0.5,
+        averages_from=0.0 if tracking else 0.5,
+        forgetting=0.01 if tracking else 0.0,
     )
 
 
@@ -193,6 +218,7 @@ def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settin
         rollout=100,
         first_temperature=1.0,
         last_temperature=1.0,
+        cooled_by=1.0,
         perturbation=1.0,
         perturbation_decay=0.0,
         rademacher=False,
@@ -214,6 +240,41 @@ def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settin
         largest_threshold=capacity,
         first_threshold=capacity / 2.0,
         averages_from=1.0,
+        forgetting=0.0,
+    )
+
+
+def horizon_settings(problem: FiniteHorizon, *, iterations: int = 2000) -> Settings:
+    """Settings for a finite horizon: fifty episodes a rollout and nothing to constrain."""
+    reach = float(problem.updates)
+    return Settings(
+        iterations=iterations,
+        rollout=50 * problem.rounds,
+        first_temperature=max(reach / 20.0, 0.3),
+        last_temperature=0.3,
+        cooled_by=0.5,
+        perturbation=max(reach / 20.0, 0.5),
+        perturbation_decay=0.1,
+        rademacher=True,
+        divides=True,
+        common_numbers=True,
+        carries_over=True,
+        start_backlog=problem.updates,
+        step=reach / 130.0,
+        step_decay=4.0,
+        printed_step=False,
+        normalises=True,
+        momentum=0.9,
+        spread_memory=0.99,
+        multiplier_step=0.0,
+        penalty=0.0,
+        printed_multiplier=False,
+        first_multiplier=0.0,
+        smoothing=0.05,
+        largest_threshold=1.2 * reach + 2.0,
+        first_threshold=reach / 2.0,
+        averages_from=0.5,
+        forgetting=0.0,
     )
 
 
@@ -381,6 +442,7 @@ def simulate_source(
     return SimulatedSource(
         problem.oracle,
         problem.arrival_prob,
+        problem.arrival_size,
         generator=generator,
         first=None if settings.carries_over else best,
         episode=None if settings.carries_over else settings.rollout,

@@ -17,17 +17,31 @@ compiled: Any = numba.njit(cache=True, nogil=True)
 
 
 class Rules(NamedTuple):
-    """What a round costs and how the backlog moves; no chance of the oracle is in it."""
+    """What a round costs and how the backlog moves; no chance of the oracle is in it.
+
+    Parameters
+    ----------
+    privacy_cost : (W,) cost of a learning query
+    held_cost : (capacity + 1,) learning cost of a round by backlog
+    charged_always : whether a learning query pays it too
+    full_cost, overflow_cost : of obfuscating at capacity, of each lost update
+    capacity : largest backlog
+    limit : of the constrained average
+    minimises_privacy : whether privacy is minimised and learning constrained, or the reverse
+    rounds : length of an episode, 0 for an endless queue
+    end_cost : (capacity + 1,) cost of ending an episode with a backlog; it begins at capacity
+    """
 
     privacy_cost: FloatArray
     held_cost: FloatArray
     charged_always: bool
     full_cost: float
     overflow_cost: float
-    arrival_size: int
     capacity: int
     limit: float
     minimises_privacy: bool
+    rounds: int
+    end_cost: FloatArray
 
 
 class Schedule(NamedTuple):
@@ -37,6 +51,7 @@ class Schedule(NamedTuple):
     rollout: int
     first_temperature: float
     last_temperature: float
+    cooled_by: float
     perturbation: float
     perturbation_decay: float
     rademacher: bool
@@ -56,6 +71,7 @@ class Schedule(NamedTuple):
     smoothing: float
     largest_threshold: float
     averages_from: float
+    forgetting: float
 
 
 class Memory(NamedTuple):
@@ -87,12 +103,14 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 @compiled
 def roll_out(rules, parameters, temperature, states, arrivals, successes, draws, first, count, y):  # type: ignore[no-untyped-def]
-    """Average privacy and learning cost of `count` rounds under the policy (14), and the backlog."""
+    """Average privacy and learning cost of a round under the policy (14), and the backlog after."""
     privacy = 0.0
     learning = 0.0
     for t in range(first, first + count):
+        if rules.rounds > 0 and (t - first) % rules.rounds == 0:
+            y = rules.capacity
         o = states[t]
-        e = arrivals[t]
+        e = 1 if arrivals[t] > 0 else 0
         learns = False
         if y > 0:
             h = parameters[2, o, e]
@@ -105,12 +123,14 @@ def roll_out(rules, parameters, temperature, states, arrivals, successes, draws,
             learning += rules.full_cost
         if rules.charged_always or not learns:
             learning += rules.held_cost[y]
-        y += e * rules.arrival_size
+        y += arrivals[t]
         if learns and successes[t]:
             y -= 1
         if y > rules.capacity:
             learning += rules.overflow_cost * (y - rules.capacity)
             y = rules.capacity
+        if rules.rounds > 0 and (t - first + 1) % rules.rounds == 0:
+            privacy += rules.end_cost[y]
     return privacy / count, learning / count, y
 
 
@@ -126,102 +146,118 @@ def _clip(parameters, largest):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _draw_direction(generator, shape, rademacher):  # type: ignore[no-untyped-def]
+    """Signs +1 and -1, or the printed 0 and 1, for every parameter."""
+    direction = np.empty(shape)
+    for i in range(shape[0]):
+        for o in range(shape[1]):
+            for e in range(shape[2]):
+                up = generator.random() < 0.5
+                direction[i, o, e] = 1.0 if up else (-1.0 if rademacher else 0.0)
+    return direction
+
+
+@compiled
+def _compare(rules, schedule, memory, direction, omega, unit, temperature, rounds, begin):  # type: ignore[no-untyped-def]
+    """Costs of the policy and differences between its two neighbours, on one stretch of rounds.
+
+    Returns privacy and learning cost of the policy, then the differences of both.
+    """
+    states, arrivals, successes, draws = rounds
+    plus = memory.parameters + omega * unit * direction
+    minus = memory.parameters - omega * unit * direction
+    _clip(plus, schedule.largest_threshold)
+    _clip(minus, schedule.largest_threshold)
+    count = schedule.rollout
+    # The printed algorithm tries each policy on rounds of its own.
+    apart = 0 if schedule.common_numbers else count
+    y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
+    p0, l0, after = roll_out(
+        rules, memory.parameters, temperature, states, arrivals, successes, draws, begin, count, y
+    )
+    p1, l1, _ = roll_out(
+        rules, plus, temperature, states, arrivals, successes, draws, begin + apart, count, y
+    )
+    p2, l2, _ = roll_out(
+        rules, minus, temperature, states, arrivals, successes, draws, begin + 2 * apart, count, y
+    )
+    memory.counters[1] = after
+    return p0, l0, p1 - p2, l1 - l2
+
+
+@compiled
+def _move(schedule, memory, slope, direction, unit, step):  # type: ignore[no-untyped-def]
+    """Move the parameters against the estimated gradient, the first line of (15)."""
+    n = memory.counters[0]
+    gradient = slope * direction
+    if schedule.normalises:
+        memory.momentum[:] = schedule.momentum * memory.momentum
+        memory.momentum[:] += (1.0 - schedule.momentum) * gradient
+        memory.spread[:] = schedule.spread_memory * memory.spread
+        memory.spread[:] += (1.0 - schedule.spread_memory) * gradient * gradient
+        mean = memory.momentum / (1.0 - schedule.momentum ** (n + 1))
+        square = memory.spread / (1.0 - schedule.spread_memory ** (n + 1))
+        gradient = mean / (np.sqrt(square) + 1e-300)
+    memory.parameters[:] -= step * unit * gradient
+    _clip(memory.parameters, schedule.largest_threshold)
+
+
+@compiled
+def _price(schedule, multiplier, excess, step, decay):  # type: ignore[no-untyped-def]
+    """The next multiplier, the second line of (15)."""
+    if schedule.printed_multiplier:
+        return max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)
+    return max(0.0, multiplier + schedule.multiplier_step * decay * excess)
+
+
+@compiled
 def advance(generator, rules, schedule, memory, states, arrivals, successes, history):  # type: ignore[no-untyped-def]
     """Run as many iterations of Algorithm 1 as the experience lasts for.
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
-    rollout = schedule.rollout
-    stride = rollout if schedule.common_numbers else 3 * rollout
-    parameters, average, numbers = memory.parameters, memory.average, memory.numbers
-    shape = parameters.shape
+    stride = schedule.rollout if schedule.common_numbers else 3 * schedule.rollout
+    numbers = memory.numbers
     # One unit of each parameter: thresholds are counted in backlog, h is a share.
-    unit = np.ones(shape)
+    unit = np.ones(memory.parameters.shape)
     unit[2] = 0.1 if schedule.normalises else 1.0
     draws = np.empty(len(states))
+    rounds = (states, arrivals, successes, draws)
     for block in range(len(states) // stride):
         n = memory.counters[0]
         done = n / schedule.iterations
         begin = block * stride
         for t in range(begin, begin + stride):
             draws[t] = generator.random()
-        temperature = schedule.first_temperature * (
-            schedule.last_temperature / schedule.first_temperature
-        ) ** min(done, 1.0)
+        cooling = min(done / schedule.cooled_by, 1.0)
+        ratio = schedule.last_temperature / schedule.first_temperature
+        temperature = schedule.first_temperature * ratio**cooling
         omega = schedule.perturbation / (1.0 + n) ** schedule.perturbation_decay
-        direction = np.empty(shape)
-        for i in range(shape[0]):
-            for o in range(shape[1]):
-                for e in range(shape[2]):
-                    up = generator.random() < 0.5
-                    direction[i, o, e] = 1.0 if up else (-1.0 if schedule.rademacher else 0.0)
-        plus = parameters + omega * unit * direction
-        minus = parameters - omega * unit * direction
-        _clip(plus, schedule.largest_threshold)
-        _clip(minus, schedule.largest_threshold)
-        backlog = memory.counters[1] if schedule.carries_over else schedule.start_backlog
-        second = begin if schedule.common_numbers else begin + rollout
-        third = begin if schedule.common_numbers else begin + 2 * rollout
-        p1, l1, _ = roll_out(
-            rules, plus, temperature, states, arrivals, successes, draws, second, rollout, backlog
+        direction = _draw_direction(generator, memory.parameters.shape, schedule.rademacher)
+        privacy, learning, privacy_slope, learning_slope = _compare(
+            rules, schedule, memory, direction, omega, unit, temperature, rounds, begin
         )
-        p2, l2, _ = roll_out(
-            rules, minus, temperature, states, arrivals, successes, draws, third, rollout, backlog
-        )
-        p0, l0, after = roll_out(
-            rules,
-            parameters,
-            temperature,
-            states,
-            arrivals,
-            successes,
-            draws,
-            begin,
-            rollout,
-            backlog,
-        )
-        memory.counters[1] = after
-        difference, constrained_difference, constrained = p1 - p2, l1 - l2, l0
+        constrained, slope, constrained_slope = learning, privacy_slope, learning_slope
         if not rules.minimises_privacy:
-            difference, constrained_difference, constrained = l1 - l2, p1 - p2, p0
-        excess = constrained - rules.limit
+            constrained, slope, constrained_slope = privacy, learning_slope, privacy_slope
         numbers[1] += schedule.smoothing * (constrained - numbers[1])
         weight = max(0.0, numbers[0] + schedule.penalty * (numbers[1] - rules.limit))
-        slope = difference + weight * constrained_difference
+        slope += weight * constrained_slope
         if schedule.divides:
             slope /= 2.0 * omega
-        decay = (
-            1.0 / (n + 1.0) if schedule.printed_step else 1.0 / (1.0 + schedule.step_decay * done)
-        )
+        decay = 1.0 / (1.0 + schedule.step_decay * done)
+        if schedule.printed_step:
+            decay = 1.0 / (n + 1.0)
         step = schedule.step * decay
-        for i in range(shape[0]):
-            for o in range(shape[1]):
-                for e in range(shape[2]):
-                    gradient = slope * direction[i, o, e]
-                    if schedule.normalises:
-                        m = schedule.momentum * memory.momentum[i, o, e]
-                        m += (1.0 - schedule.momentum) * gradient
-                        v = schedule.spread_memory * memory.spread[i, o, e]
-                        v += (1.0 - schedule.spread_memory) * gradient * gradient
-                        memory.momentum[i, o, e] = m
-                        memory.spread[i, o, e] = v
-                        m /= 1.0 - schedule.momentum ** (n + 1)
-                        v /= 1.0 - schedule.spread_memory ** (n + 1)
-                        gradient = m / (np.sqrt(v) + 1e-300)
-                    parameters[i, o, e] -= step * unit[i, o, e] * gradient
-        _clip(parameters, schedule.largest_threshold)
-        if schedule.printed_multiplier:
-            numbers[0] = max(
-                (1.0 - step / schedule.penalty) * numbers[0], numbers[0] + step * excess
-            )
-        else:
-            numbers[0] = max(0.0, numbers[0] + schedule.multiplier_step * decay * excess)
+        _move(schedule, memory, slope, direction, unit, step)
+        numbers[0] = _price(schedule, numbers[0], constrained - rules.limit, step, decay)
         if done >= schedule.averages_from:
             numbers[2] += 1.0
-            average += (parameters - average) / numbers[2]
+            latest = max(1.0 / numbers[2], schedule.forgetting)
+            memory.average[:] += (memory.parameters - memory.average) * latest
         if n < len(history):
-            history[n, 0] = p0
-            history[n, 1] = l0
+            history[n, 0] = privacy
+            history[n, 1] = learning
             history[n, 2] = weight
-            history[n, 3:] = parameters.ravel()
+            history[n, 3:] = memory.parameters.ravel()
         memory.counters[0] = n + 1

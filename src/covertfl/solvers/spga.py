@@ -354,14 +354,13 @@ class SpgaSearch:
 
     def __init__(self, rules: Rules, settings: Settings, *, generator: np.random.Generator) -> None:
         self.rules, self.settings, self._generator = rules, settings, generator
-        shape = (3, len(rules.privacy_cost), 2)
-        parameters = np.full(shape, settings.first_threshold)
+        parameters = np.full((3, len(rules.privacy_cost), 2), settings.first_threshold)
         parameters[2] = 0.5
         self._memory = Memory(
-            parameters=parameters,
-            momentum=np.zeros(shape),
-            spread=np.zeros(shape),
-            average=np.zeros(shape),
+            parameters=parameters.ravel(),
+            momentum=np.zeros(parameters.size),
+            spread=np.zeros(parameters.size),
+            average=np.zeros(parameters.size),
             numbers=np.array([settings.first_multiplier, rules.limit, 0.0]),
             counters=np.array([0, settings.start_backlog], dtype=np.int64),
         )
@@ -389,17 +388,18 @@ class SpgaSearch:
     def result(self) -> SpgaRun:
         """What has been found so far."""
         memory, done = self._memory, min(self.iterations, len(self._history))
-        averaged = memory.numbers[2] > 0.0
+        found = memory.average if memory.numbers[2] > 0.0 else memory.parameters
+        shape = (3, len(self.rules.privacy_cost), 2)
         history = self._history[:done]
         return SpgaRun(
-            parameters=(memory.average if averaged else memory.parameters).copy(),
+            parameters=found.reshape(shape).copy(),
             temperature=self.settings.last_temperature,
             multiplier=float(memory.numbers[0]),
             history=SpgaHistory(
                 privacy_cost=history[:, 0].copy(),
                 learning_cost=history[:, 1].copy(),
                 multiplier=history[:, 2].copy(),
-                parameters=history[:, 3:].reshape(done, *memory.parameters.shape).copy(),
+                parameters=history[:, 3:].reshape(done, *shape).copy(),
             ),
         )
 

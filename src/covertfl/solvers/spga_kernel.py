@@ -79,7 +79,7 @@ class Memory(NamedTuple):
 
     Parameters
     ----------
-    parameters, momentum, spread, average : (3, W, 2)
+    parameters, momentum, spread, average : (6 W,) flat, [theta_1, theta_2, h][oracle][arrival]
     numbers : multiplier, smoothed constrained cost, iterations averaged
     counters : iteration, backlog
     """
@@ -102,8 +102,10 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def roll_out(rules, parameters, temperature, states, arrivals, successes, draws, first, count, y):  # type: ignore[no-untyped-def]
+def roll_out(rules, parameters, temperature, rounds, first, count, y):  # type: ignore[no-untyped-def]
     """Average privacy and learning cost of a round under the policy (14), and the backlog after."""
+    states, arrivals, successes, draws = rounds
+    third = len(parameters) // 3
     privacy = 0.0
     learning = 0.0
     for t in range(first, first + count):
@@ -113,9 +115,10 @@ def roll_out(rules, parameters, temperature, states, arrivals, successes, draws,
         e = 1 if arrivals[t] > 0 else 0
         learns = False
         if y > 0:
-            h = parameters[2, o, e]
-            chance = h * _sigmoid((y - parameters[0, o, e]) / temperature)
-            chance += (1.0 - h) * _sigmoid((y - parameters[1, o, e]) / temperature)
+            k = 2 * o + e
+            h = parameters[2 * third + k]
+            chance = h * _sigmoid((y - parameters[k]) / temperature)
+            chance += (1.0 - h) * _sigmoid((y - parameters[third + k]) / temperature)
             learns = draws[t] < chance
         if learns:
             privacy += rules.privacy_cost[o]
@@ -134,80 +137,82 @@ def roll_out(rules, parameters, temperature, states, arrivals, successes, draws,
     return privacy / count, learning / count, y
 
 
-@compiled
-def _clip(parameters, largest):  # type: ignore[no-untyped-def]
-    for i in range(2):
-        for o in range(parameters.shape[1]):
-            for e in range(2):
-                parameters[i, o, e] = min(max(parameters[i, o, e], -0.1 * largest), largest)
-    for o in range(parameters.shape[1]):
-        for e in range(2):
-            parameters[2, o, e] = min(max(parameters[2, o, e], 0.0), 1.0)
+# Parameters are flat arrays of 6 W numbers, [theta_1, theta_2, h][oracle][arrival]: plain loops
+# over them compile much faster than array expressions.
 
 
 @compiled
-def _draw_direction(generator, shape, rademacher):  # type: ignore[no-untyped-def]
-    """Signs +1 and -1, or the printed 0 and 1, for every parameter."""
-    direction = np.empty(shape)
-    for i in range(shape[0]):
-        for o in range(shape[1]):
-            for e in range(shape[2]):
-                up = generator.random() < 0.5
-                direction[i, o, e] = 1.0 if up else (-1.0 if rademacher else 0.0)
-    return direction
+def _place(value, number, size, largest):  # type: ignore[no-untyped-def]
+    """Bring parameter `number` back into its box: thresholds first, the last third are shares."""
+    if 3 * number >= 2 * size:
+        return min(max(value, 0.0), 1.0)
+    return min(max(value, -0.1 * largest), largest)
 
 
 @compiled
-def _compare(rules, schedule, memory, direction, omega, unit, temperature, rounds, begin):  # type: ignore[no-untyped-def]
-    """Costs of the policy and differences between its two neighbours, on one stretch of rounds.
-
-    Returns privacy and learning cost of the policy, then the differences of both.
-    """
-    states, arrivals, successes, draws = rounds
-    plus = memory.parameters + omega * unit * direction
-    minus = memory.parameters - omega * unit * direction
-    _clip(plus, schedule.largest_threshold)
-    _clip(minus, schedule.largest_threshold)
-    count = schedule.rollout
-    # The printed algorithm tries each policy on rounds of its own.
-    apart = 0 if schedule.common_numbers else count
-    y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
-    p0, l0, after = roll_out(
-        rules, memory.parameters, temperature, states, arrivals, successes, draws, begin, count, y
-    )
-    p1, l1, _ = roll_out(
-        rules, plus, temperature, states, arrivals, successes, draws, begin + apart, count, y
-    )
-    p2, l2, _ = roll_out(
-        rules, minus, temperature, states, arrivals, successes, draws, begin + 2 * apart, count, y
-    )
-    memory.counters[1] = after
-    return p0, l0, p1 - p2, l1 - l2
+def _unit(number, size, normalises):  # type: ignore[no-untyped-def]
+    """One unit of a parameter: thresholds are counted in backlog, h is a share."""
+    return 0.1 if normalises and 3 * number >= 2 * size else 1.0
 
 
 @compiled
-def _move(schedule, memory, slope, direction, unit, step):  # type: ignore[no-untyped-def]
+def _perturb(generator, schedule, parameters, omega, direction, plus, minus):  # type: ignore[no-untyped-def]
+    """Draw a direction, signs or the printed 0 and 1, and go both ways along it."""
+    size = len(parameters)
+    for k in range(size):
+        up = generator.random() < 0.5
+        direction[k] = 1.0 if up else (-1.0 if schedule.rademacher else 0.0)
+        shift = omega * _unit(k, size, schedule.normalises) * direction[k]
+        plus[k] = _place(parameters[k] + shift, k, size, schedule.largest_threshold)
+        minus[k] = _place(parameters[k] - shift, k, size, schedule.largest_threshold)
+
+
+@compiled
+def _move(schedule, memory, slope, direction, step):  # type: ignore[no-untyped-def]
     """Move the parameters against the estimated gradient, the first line of (15)."""
     n = memory.counters[0]
-    gradient = slope * direction
-    if schedule.normalises:
-        memory.momentum[:] = schedule.momentum * memory.momentum
-        memory.momentum[:] += (1.0 - schedule.momentum) * gradient
-        memory.spread[:] = schedule.spread_memory * memory.spread
-        memory.spread[:] += (1.0 - schedule.spread_memory) * gradient * gradient
-        mean = memory.momentum / (1.0 - schedule.momentum ** (n + 1))
-        square = memory.spread / (1.0 - schedule.spread_memory ** (n + 1))
-        gradient = mean / (np.sqrt(square) + 1e-300)
-    memory.parameters[:] -= step * unit * gradient
-    _clip(memory.parameters, schedule.largest_threshold)
+    size = len(direction)
+    fresh_mean = 1.0 - schedule.momentum ** (n + 1)
+    fresh_square = 1.0 - schedule.spread_memory ** (n + 1)
+    for k in range(size):
+        gradient = slope * direction[k]
+        if schedule.normalises:
+            mean = schedule.momentum * memory.momentum[k] + (1.0 - schedule.momentum) * gradient
+            square = schedule.spread_memory * memory.spread[k]
+            square += (1.0 - schedule.spread_memory) * gradient * gradient
+            memory.momentum[k] = mean
+            memory.spread[k] = square
+            gradient = mean / fresh_mean / (np.sqrt(square / fresh_square) + 1e-300)
+        moved = memory.parameters[k] - step * _unit(k, size, schedule.normalises) * gradient
+        memory.parameters[k] = _place(moved, k, size, schedule.largest_threshold)
 
 
 @compiled
-def _price(schedule, multiplier, excess, step, decay):  # type: ignore[no-untyped-def]
+def _price(schedule, multiplier, excess, decay):  # type: ignore[no-untyped-def]
     """The next multiplier, the second line of (15)."""
     if schedule.printed_multiplier:
+        step = schedule.step * decay
         return max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)
     return max(0.0, multiplier + schedule.multiplier_step * decay * excess)
+
+
+@compiled
+def _record(schedule, memory, done, privacy, learning, weight, history):  # type: ignore[no-untyped-def]
+    """Take the iterate into the average and write the iteration down."""
+    n = memory.counters[0]
+    averages = done >= schedule.averages_from
+    if averages:
+        memory.numbers[2] += 1.0
+    if n < len(history):
+        history[n, 0] = privacy
+        history[n, 1] = learning
+        history[n, 2] = weight
+    for k in range(len(memory.parameters)):
+        if averages:
+            latest = max(1.0 / memory.numbers[2], schedule.forgetting)
+            memory.average[k] += (memory.parameters[k] - memory.average[k]) * latest
+        if n < len(history):
+            history[n, 3 + k] = memory.parameters[k]
 
 
 @compiled
@@ -216,30 +221,32 @@ def advance(generator, rules, schedule, memory, states, arrivals, successes, his
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
-    stride = schedule.rollout if schedule.common_numbers else 3 * schedule.rollout
-    numbers = memory.numbers
-    # One unit of each parameter: thresholds are counted in backlog, h is a share.
-    unit = np.ones(memory.parameters.shape)
-    unit[2] = 0.1 if schedule.normalises else 1.0
+    count = schedule.rollout
+    # The printed algorithm tries each policy on rounds of its own.
+    apart = 0 if schedule.common_numbers else count
+    stride = count + 2 * apart
+    numbers, size = memory.numbers, len(memory.parameters)
+    direction, plus, minus = np.empty(size), np.empty(size), np.empty(size)
     draws = np.empty(len(states))
-    rounds = (states, arrivals, successes, draws)
-    for block in range(len(states) // stride):
+    for begin in range(0, len(states) - stride + 1, stride):
         n = memory.counters[0]
         done = n / schedule.iterations
-        begin = block * stride
         for t in range(begin, begin + stride):
             draws[t] = generator.random()
         cooling = min(done / schedule.cooled_by, 1.0)
         ratio = schedule.last_temperature / schedule.first_temperature
-        temperature = schedule.first_temperature * ratio**cooling
+        tau = schedule.first_temperature * ratio**cooling
         omega = schedule.perturbation / (1.0 + n) ** schedule.perturbation_decay
-        direction = _draw_direction(generator, memory.parameters.shape, schedule.rademacher)
-        privacy, learning, privacy_slope, learning_slope = _compare(
-            rules, schedule, memory, direction, omega, unit, temperature, rounds, begin
-        )
-        constrained, slope, constrained_slope = learning, privacy_slope, learning_slope
+        _perturb(generator, schedule, memory.parameters, omega, direction, plus, minus)
+        rounds = (states, arrivals, successes, draws)
+        y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
+        privacy, learning, after = roll_out(rules, memory.parameters, tau, rounds, begin, count, y)
+        p1, l1, _ = roll_out(rules, plus, tau, rounds, begin + apart, count, y)
+        p2, l2, _ = roll_out(rules, minus, tau, rounds, begin + 2 * apart, count, y)
+        memory.counters[1] = after
+        constrained, slope, constrained_slope = learning, p1 - p2, l1 - l2
         if not rules.minimises_privacy:
-            constrained, slope, constrained_slope = privacy, learning_slope, privacy_slope
+            constrained, slope, constrained_slope = privacy, l1 - l2, p1 - p2
         numbers[1] += schedule.smoothing * (constrained - numbers[1])
         weight = max(0.0, numbers[0] + schedule.penalty * (numbers[1] - rules.limit))
         slope += weight * constrained_slope
@@ -248,16 +255,7 @@ def advance(generator, rules, schedule, memory, states, arrivals, successes, his
         decay = 1.0 / (1.0 + schedule.step_decay * done)
         if schedule.printed_step:
             decay = 1.0 / (n + 1.0)
-        step = schedule.step * decay
-        _move(schedule, memory, slope, direction, unit, step)
-        numbers[0] = _price(schedule, numbers[0], constrained - rules.limit, step, decay)
-        if done >= schedule.averages_from:
-            numbers[2] += 1.0
-            latest = max(1.0 / numbers[2], schedule.forgetting)
-            memory.average[:] += (memory.parameters - memory.average) * latest
-        if n < len(history):
-            history[n, 0] = privacy
-            history[n, 1] = learning
-            history[n, 2] = weight
-            history[n, 3:] = memory.parameters.ravel()
+        _move(schedule, memory, slope, direction, schedule.step * decay)
+        numbers[0] = _price(schedule, numbers[0], constrained - rules.limit, decay)
+        _record(schedule, memory, done, privacy, learning, weight, history)
         memory.counters[0] = n + 1

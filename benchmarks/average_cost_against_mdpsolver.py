@@ -197,7 +197,7 @@ ABOUT = (
     "MDPSolver (C++) has the criterion `average` and gets its transitions as sparse lists, with "
     "two actions in every state but those with nothing owed.  It runs with its defaults, which "
     "were the best settings found at 246 states: modified policy iteration, 100 sweeps between "
-    "improvements, tolerance 1e-3. Policy iteration, value iteration and 5, 20 or 500 sweeps "
+    "improvements, tolerance 1e-3.  Policy iteration, value iteration and 5, 20 or 500 sweeps "
     "took longer or as long, starting from the policy that always learns made no difference, a "
     "tighter tolerance takes more sweeps, and Gauss-Seidel sweeps hardly converge under this "
     "criterion.  It is run on all cores and on one, and the faster counts.  Its own clock is "

@@ -152,9 +152,9 @@ ABOUT = (
     "charged when obfuscating, arrivals of 4 with chance 0.1, limit 1.0) with room for 40, 200 "
     "and 1,000 updates.  `solve_queue` is timed as a whole: search for the multiplier, mixture, "
     "independent evaluation and certificate.",
-    "HiGHS gets the occupation-measure programme that `--method lp` builds, as sparse matrices.  "
-    "The ratio compares with the call of `scipy.optimize.linprog` alone; the column after it "
-    "adds the making of the matrices and the reading of the policy.  Feasibility tolerances are "
-    "1e-10, which the promised agreement needs.  The interior point method of HiGHS on the same "
-    "programme, one run of at most {INTERIOR_POINT_LIMIT:.0f} s, is shown so that nobody wonders.",
+    "HiGHS gets the occupation-measure programme that `--method lp` builds, as sparse matrices. "
+    "The ratio compares with the call of `scipy.optimize.linprog` alone; the column after it adds "
+    "the making of the matrices and the reading of the policy.  Feasibility tolerances are 1e-10, "
+    "as in `--method lp`.  The interior point method of HiGHS on the same programme, one run of at "
+    f"most {INTERIOR_POINT_LIMIT:.0f} s, is shown beside it.",
 )

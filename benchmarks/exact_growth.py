@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +36,17 @@ def solve_alone(capacity: int, *, repeats: int) -> dict[str, Any]:
     """Solve one size in this process."""
     solve_queue(make_queue(10))  # loads everything
     problem = make_queue(capacity)
-    solution, timing = time_repeats(lambda: solve_queue(problem), repeats=repeats)
+    solve_queue(problem)  # not counted
+    seconds, processor_seconds = [], []
+    for _ in range(repeats):
+        processor_started = time.process_time()
+        solution, timing = time_repeats(lambda: solve_queue(problem), repeats=1, warm_up=False)
+        processor_seconds.append(time.process_time() - processor_started)
+        seconds.append(timing.best)
     return {
         "num_states": problem.num_states,
-        "seconds": timing.seconds,
+        "seconds": seconds,
+        "processor_seconds": processor_seconds,
         "peak_memory": measure_peak_memory(),
         "policies": solution.iterations,
         "gap": abs(solution.certificate_gap),
@@ -51,6 +59,7 @@ class Row:
 
     num_states: int
     timing: Timing
+    processor: Timing
     peak_memory: int
     policies: int
     gap: float
@@ -61,6 +70,7 @@ class Row:
         return (
             f"{self.num_states:,}",
             str(self.timing),
+            str(self.processor),
             f"{self.peak_memory / 1e6:,.0f} MB",
             str(self.policies),
             f"{self.gap:.0e}",
@@ -68,7 +78,7 @@ class Row:
         )
 
 
-def measure_capacity(capacity: int, *, repeats: int = 3) -> Row:
+def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
     """Solve one size in a process of its own, so that its peak memory is its own."""
     run = run_apart(__file__, (capacity, repeats), limit=RUN_LIMIT)
     if run is None:
@@ -76,16 +86,17 @@ def measure_capacity(capacity: int, *, repeats: int = 3) -> Row:
     return Row(
         run["num_states"],
         Timing(tuple(run["seconds"])),
+        Timing(tuple(run["processor_seconds"])),
         run["peak_memory"],
         run["policies"],
         run["gap"],
     )
 
 
-def fit_growth(rows: list[Row]) -> float:
+def fit_growth(num_states: list[int], timings: list[Timing]) -> float:
     """Exponent of the number of states in the best times, least squares in logarithms."""
-    states = np.log([row.num_states for row in rows])
-    return float(np.polyfit(states, np.log([row.timing.best for row in rows]), 1)[0])
+    best = [timing.best for timing in timings]
+    return float(np.polyfit(np.log(num_states), np.log(best), 1)[0])
 
 
 def measure(*, quick: bool) -> Section:
@@ -97,6 +108,7 @@ def measure(*, quick: bool) -> Section:
         (
             "states",
             "exact",
+            "processor time",
             "peak memory",
             "policies evaluated",
             "gap to bound",
@@ -108,7 +120,9 @@ def measure(*, quick: bool) -> Section:
 
 
 def _check(rows: list[Row]) -> tuple[Check, ...]:
-    largest, growth = rows[-1], fit_growth(rows)
+    largest, sizes = rows[-1], [row.num_states for row in rows]
+    growth = fit_growth(sizes, [row.timing for row in rows])
+    processor_growth = fit_growth(sizes, [row.processor for row in rows])
     seconds, memory = largest.timing.best, largest.peak_memory
     return (
         Check(
@@ -119,7 +133,8 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
             f"and in under {MOST_MEMORY / 1e9:.0f} GB ({memory / 1e9:.2f} GB)", memory < MOST_MEMORY
         ),
         Check(
-            f"time grows with an exponent of at most {MOST_GROWTH:g} ({growth:.2f})",
+            f"elapsed time grows with an exponent of at most {MOST_GROWTH:g} "
+            f"({growth:.2f}; processor time {processor_growth:.2f})",
             growth <= MOST_GROWTH,
         ),
     )
@@ -128,7 +143,12 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
 ABOUT = (
     "The same queue with room for 4,999, 49,999 and 166,667 updates, limit and certificate "
     "included.  Each size has a process of its own; its peak memory counts the interpreter and "
-    "all libraries.",
+    "all libraries.  The gap is that between the cost found and the proven lower bound, as a "
+    "share of it.",
+    "The target for the growth is on elapsed time.  The solver works on one core; its processor "
+    "time is shown beside it because on a busy machine a run of seconds loses more to other "
+    "programs than one of milliseconds, which makes the elapsed growth look steeper.  The last "
+    "column is elapsed time for each state, in units of that at the smallest size.",
 )
 
 

@@ -175,5 +175,5 @@ ABOUT = (
     "computes the thresholds.",
     "With thousands of rounds left both actions cost the same up to the rounding of the values "
     "in many states.  There covertfl obfuscates and pymdptoolbox takes whichever came out "
-    "larger, hence the share of other actions at the large size.",
+    "larger, hence the actions that differ at the large size.",
 )

@@ -43,7 +43,7 @@ def render_terminal(section: Section) -> RenderableType:
     """The section for a terminal, without the long words."""
     table = Table(title=section.title, title_justify="left")
     for index, column in enumerate(section.columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in section.rows:
         table.add_row(*map(escape, row))
     colours = {True: "green", False: "red"}

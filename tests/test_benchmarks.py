@@ -67,11 +67,9 @@ def test_exact_is_measured_in_a_process_of_its_own(load: Any) -> None:
 
 def test_growth_of_a_power_is_its_exponent(load: Any) -> None:
     growth, measurement = load("exact_growth"), load("measurement")
-    rows = [
-        growth.Row(states, measurement.Timing((states**1.5, 2.0 * states**1.5)), 0, 1, 0.0)
-        for states in (10, 100, 1000)
-    ]
-    assert growth.fit_growth(rows) == pytest.approx(1.5)
+    sizes = [10, 100, 1000]
+    timings = [measurement.Timing((2.0 * size**1.5, size**1.5)) for size in sizes]
+    assert growth.fit_growth(sizes, timings) == pytest.approx(1.5)
 
 
 def test_backward_induction_agrees_with_pymdptoolbox(load: Any) -> None:

@@ -513,6 +513,20 @@ def test_seven_states(reading: str) -> None:
     assert (problem.rounds, problem.updates) == (120, 30)
 
 
+@pytest.mark.parametrize("name", list_presets())
+def test_a_printed_preset_is_the_same_problem(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["covertfl", "presets", name])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    printed = parse_problem(capsys.readouterr().out, "printed").problem
+    assert same_problem(printed, read_preset(name).problem)
+    others = [other for other in list_presets() if other.split("/")[1] != name.split("/")[1]]
+    assert not any(same_problem(printed, read_preset(other).problem) for other in others)
+
+
 def test_an_unknown_preset() -> None:
     for name in ("sound", "sound/", "sound/Queue", "../sound/queue", "sound/queue.toml", ""):
         with pytest.raises(InvalidInput, match=r"preset must be READING/NAME .* got "):

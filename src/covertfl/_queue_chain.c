@@ -29,7 +29,7 @@ static int has_size(const Py_buffer *view, idx count, idx item, const char *name
 }
 
 /* fill(transition, success, learn, band, num_oracle, num_levels, arrival_size, below, width,
-        arrival_prob, keep): add the transitions of (backlog, oracle) to a band of zeros. */
+        arrival_prob, keep): write the transitions of (backlog, oracle) into a band. */
 static PyObject *fill(PyObject *self, PyObject *args)
 {
     Py_buffer transition_view, success_view, learn_view, band_view;
@@ -55,6 +55,8 @@ static PyObject *fill(PyObject *self, PyObject *args)
     }
     if (fits) {
         Py_BEGIN_ALLOW_THREADS
+        for (idx entry = 0; entry < num * width; entry++)
+            band[entry] = 0.0;
         for (idx y = 0; y < num_levels; y++)
             for (idx o = 0; o < num_oracle; o++)
                 for (idx e = 0; e < 2; e++) {
@@ -278,7 +280,7 @@ static PyObject *find_values(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"fill", fill, METH_VARARGS, "Add the transitions of (backlog, oracle) to a band of zeros."},
+    {"fill", fill, METH_VARARGS, "Write the transitions of (backlog, oracle) into a band."},
     {"censor", censor, METH_VARARGS, "Censor the states towards the pivot; the closed classes."},
     {"find_mass", find_mass, METH_VARARGS, "Stationary law of the closed class of a root."},
     {"find_values", find_values, METH_VARARGS, "Relative values of each cost, 0 at a root."},

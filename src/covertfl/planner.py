@@ -17,6 +17,7 @@ F11       F5 with the uncertainty of a fitted oracle carried through (here)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,7 +56,7 @@ POSTERIOR_SAMPLES = 200
 # Limits of the frontier, by how far they lie above the least reachable one.
 FRONTIER_STEPS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0, 7.0, 12.0)
 EXPOSURE_TOLERANCE = 1e-6
-MAX_WALK = 12  # fourfold steps of the limit in search of an exposure
+MAX_WALK = 8  # fourfold steps of the limit in search of an exposure
 
 
 # --- horizon ----------------------------------------------------------------------------------
@@ -361,16 +362,17 @@ def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePla
     step = max(problem.limit - least, 0.1 * least, 1e-6)
     start = solve_queue(problem.with_limit(least + step))
     shares = [_share(start)]
-    # A looser limit on learning mostly means fewer true queries; if not, the other way is tried.
-    looser_first = (_share(start) > target) == (problem.objective == "privacy")
-    for factor in (4.0, 0.25) if looser_first else (0.25, 4.0):
+    # A looser limit on learning mostly means fewer true queries, one on privacy more; not where
+    # bad rounds cost little privacy, so a step is tried the other way as well.
+    looser = (_share(start) > target) == (problem.objective == "privacy")
+    for factor in (4.0, 0.25) if looser else (0.25, 4.0):
         end = _walk_to_share(problem, target, start, least, factor)
         if (_share(end) > target) != (_share(start) > target):
             return _bisect_limit(problem, target, start, end)
         shares.append(_share(end))
     raise NoSolution(
-        f"no {problem.limit_name} gives an exposure of {target:.1%}: "
-        f"the optimal policies send from {min(shares):.1%} to {max(shares):.1%} learning queries"
+        f"no {problem.limit_name} gives an exposure of {target:.1%}: the optimal policies tried "
+        f"send from {min(shares):.1%} to {max(shares):.1%} learning queries"
     )
 
 
@@ -393,7 +395,7 @@ def _require_enough(problem: QueueProblem, target: float) -> None:
 def _walk_to_share(
     problem: QueueProblem, target: float, start: QueueSolution, least: float, factor: float
 ) -> QueueSolution:
-    """Loosen or tighten the limit until the exposure crosses the target or moves no more.
+    """Loosen or tighten the limit until the exposure crosses the target or comes no nearer.
 
     Parameters
     ----------
@@ -404,11 +406,12 @@ def _walk_to_share(
     for _ in range(MAX_WALK):
         following = _solve_within(problem, least + step * factor)
         if following is None:  # too far: the queue does not stay bounded under a limit this loose
-            factor = np.sqrt(factor)
+            factor = math.sqrt(factor)
             continue
+        crossed = (_share(following) > target) != (_share(start) > target)
+        nearer = abs(_share(following) - target) < abs(_share(here) - target)
         here, step = following, step * factor
-        crossed = (_share(here) > target) != (_share(start) > target)
-        if crossed or (factor > 1.0 and here.multiplier == 0.0):
+        if crossed or not nearer:
             break
     return here
 

@@ -70,11 +70,29 @@ def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
     )
 
 
-def _make_band(problem: QueueProblem, learn: FloatArray, keep: float) -> tuple[FloatArray, int]:
+class Workspace:
+    """Memory for the band, kept from one evaluation to the next.
+
+    Fresh memory of this size costs as much time as the elimination itself.
+    """
+
+    def __init__(self) -> None:
+        self._band = np.empty((0, 0))
+
+    def band(self, rows: int, width: int) -> FloatArray:
+        """An array of this shape with any content; the one handed out before is gone."""
+        if self._band.shape != (rows, width):
+            self._band = np.empty((rows, width))
+        return self._band
+
+
+def _make_band(
+    problem: QueueProblem, learn: FloatArray, keep: float, workspace: Workspace
+) -> tuple[FloatArray, int]:
     num_oracle, _, num_levels = problem.table_shape
     below = 2 * num_oracle - 1
     above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
-    band = np.zeros((num_levels * num_oracle, below + above + 1))
+    band = workspace.band(num_levels * num_oracle, below + above + 1)
     _queue_chain.fill(
         problem.oracle.transition,
         problem.oracle.success,
@@ -137,9 +155,14 @@ class _CensoredChain:
 
 
 def _censor(
-    problem: QueueProblem, learn: FloatArray, *, discount: float = 1.0, pivot: int = 0
+    problem: QueueProblem,
+    learn: FloatArray,
+    *,
+    workspace: Workspace,
+    discount: float = 1.0,
+    pivot: int = 0,
 ) -> _CensoredChain:
-    band, below = _make_band(problem, learn, discount)
+    band, below = _make_band(problem, learn, discount, workspace)
     num = len(band)
     costs = mean_costs(problem, learn).reshape(num, 2)
     totals = np.column_stack([np.ones(num), costs])
@@ -160,7 +183,13 @@ def _censor(
     return _CensoredChain(band, below, costs, totals, leaving, roots[:num_roots], pivot)
 
 
-def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> ChainSolution:
+def solve_chain(
+    problem: QueueProblem,
+    learn: FloatArray,
+    *,
+    pivot: int = 0,
+    workspace: Workspace | None = None,
+) -> ChainSolution:
     """Averages, stationary law and relative values of a stationary policy.
 
     With several closed classes only `roots` is meaningful; the caller decides what to do.
@@ -172,9 +201,13 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
     pivot : position y * W + o of a state that is often visited, where it is known.  The stationary
         law is accurate for any pivot; the relative values are not if the chain hardly ever
         comes by, so a bad pivot is replaced by the most visited state.
+    workspace : memory to use again, where many policies are evaluated
     """
     num_oracle, _, num_levels = problem.table_shape
-    censored = _join_roots(problem, learn, _censor(problem, learn, pivot=pivot))
+    workspace = workspace or Workspace()
+    censored = _censor(problem, learn, workspace=workspace, pivot=pivot)
+    if len(censored.roots) > 1:
+        censored = _join_roots(problem, learn, censored, workspace)
     if len(censored.roots) > 1:
         nothing = np.zeros((num_levels, num_oracle))
         return ChainSolution(
@@ -183,7 +216,7 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
     mass = censored.mass(censored.roots[0])
     busiest = int(np.argmax(mass))
     if mass[censored.roots[0]] < RARE * mass[busiest]:
-        censored = _censor(problem, learn, pivot=busiest)
+        censored = _censor(problem, learn, workspace=workspace, pivot=busiest)
         mass = censored.mass(censored.roots[0])
     averages = mass @ censored.costs
     return ChainSolution(
@@ -195,17 +228,16 @@ def solve_chain(problem: QueueProblem, learn: FloatArray, *, pivot: int = 0) -> 
 
 
 def _join_roots(
-    problem: QueueProblem, learn: FloatArray, censored: _CensoredChain
+    problem: QueueProblem, learn: FloatArray, censored: _CensoredChain, workspace: Workspace
 ) -> _CensoredChain:
     """Look again from inside each class where several roots were found.
 
     Seen from outside, a class that is nearly never left can hold more than one state that looks
     closed; seen from its busiest state it is one, unless there really are several.
     """
-    if len(censored.roots) == 1:
-        return censored
-    for root in censored.roots:
-        inside = _censor(problem, learn, pivot=int(np.argmax(censored.mass(int(root)))))
+    busiest = [int(np.argmax(censored.mass(int(root)))) for root in censored.roots]
+    for pivot in busiest:
+        inside = _censor(problem, learn, workspace=workspace, pivot=pivot)
         if len(inside.roots) == 1:
             return inside
     return censored
@@ -222,7 +254,7 @@ def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolAr
     for each class (capacity + 1, W) booleans
     """
     num_oracle, _, num_levels = problem.table_shape
-    censored = _censor(problem, learn)
+    censored = _censor(problem, learn, workspace=Workspace())
     return [
         censored.mass(int(root)).reshape(num_levels, num_oracle) > NEGLIGIBLE
         for root in censored.roots
@@ -245,5 +277,6 @@ def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: f
     (2, capacity + 1, W) privacy and learning cost, before the arrival is known
     """
     num_oracle, _, num_levels = problem.table_shape
-    values = _censor(problem, learn, discount=discount).values(np.zeros(2))
+    censored = _censor(problem, learn, workspace=Workspace(), discount=discount)
+    values = censored.values(np.zeros(2))
     return values.reshape(2, num_levels, num_oracle)

@@ -16,8 +16,8 @@ import numpy as np
 
 from covertfl import queue_chain
 from covertfl.errors import InvalidInput, SolverFailed, SplitChain
-from covertfl.oracle import BoolArray, FloatArray, IntArray
-from covertfl.problem import Action, QueueProblem, next_backlog, round_learning_cost
+from covertfl.oracle import BoolArray, FloatArray
+from covertfl.problem import Action, QueueProblem, round_learning_cost
 from covertfl.queue_chain import ChainSolution
 
 MAX_ITERATIONS = 300
@@ -75,14 +75,7 @@ class QueueOperator:
 
     def __init__(self, problem: QueueProblem) -> None:
         self.problem = problem
-
-    @cached_property
-    def _backlog_if_served(self) -> IntArray:
-        return next_backlog(self.problem, served=True)
-
-    @cached_property
-    def _backlog_if_not(self) -> IntArray:
-        return next_backlog(self.problem, served=False)
+        self.workspace = queue_chain.Workspace()
 
     @cached_property
     def _learning_cost_of_learning(self) -> FloatArray:
@@ -109,7 +102,7 @@ class QueueOperator:
         """
         problem = self.problem
         ahead = problem.oracle.transition @ np.tensordot(weights, values, axes=1).T
-        served, not_served = ahead[:, self._backlog_if_served], ahead[:, self._backlog_if_not]
+        served, not_served = (self._after_round(ahead, served) for served in (True, False))
         privacy = weights[0] * problem.privacy_cost[:, None, None]
         learning = weights[1] * self._learning_cost_of_learning
         g = discount * problem.oracle.success[:, None, None]
@@ -121,6 +114,24 @@ class QueueOperator:
         )
         gap[:, :, 0] = np.inf  # learning is not admissible with nothing owed
         return ActionGap(gap, rounding)
+
+    def _after_round(self, ahead: FloatArray, served: bool) -> FloatArray:
+        """What lies ahead of each state once the backlog has moved: `next_backlog` as slices."""
+        moved = np.empty(self.problem.table_shape)
+        for arrival in range(2):
+            shift = arrival * self.problem.arrival_size - int(served)
+            moved[:, arrival] = _shift(ahead, shift)
+        return moved
+
+
+def _shift(values: FloatArray, by: int) -> FloatArray:
+    """Values at y + by in place of those at y, the ends standing in for what lies beyond."""
+    last = values.shape[1] - 1
+    if by <= 0:
+        return np.concatenate([values[:, :1]] * -by + [values[:, : last + 1 + by]], axis=1)
+    by = min(by, last)
+    ends = np.broadcast_to(values[:, -1:], (len(values), by))
+    return np.concatenate([values[:, by:], ends], axis=1)
 
 
 def always_learn(problem: QueueProblem) -> BoolArray:
@@ -151,7 +162,7 @@ def solve_average_cost(
     SplitChain
         if the policies to compare hardly ever meet
     """
-    learn, chain = _evaluate(operator.problem, start, weights, pivot=0)
+    learn, chain = _evaluate(operator, start, weights, pivot=0)
     seen = {_fingerprint(learn)}
     while len(seen) <= MAX_ITERATIONS:
         gap = operator.compare_actions(chain.values, chain.averages, weights)
@@ -160,9 +171,7 @@ def solve_average_cost(
         # policies since then differ by rounding only.
         if _fingerprint(better) in seen:
             break
-        learn, chain = _evaluate(
-            operator.problem, better, weights, pivot=int(np.argmax(chain.mass))
-        )
+        learn, chain = _evaluate(operator, better, weights, pivot=int(np.argmax(chain.mass)))
         seen.add(_fingerprint(learn))
     else:
         raise SplitChain(
@@ -200,10 +209,13 @@ def _prefer_obfuscating(
 
 
 def _evaluate(
-    problem: QueueProblem, learn: BoolArray, weights: tuple[float, float], *, pivot: int
+    operator: QueueOperator, learn: BoolArray, weights: tuple[float, float], *, pivot: int
 ) -> tuple[BoolArray, ChainSolution]:
     """Evaluate a policy; one that splits the chain is first led into its cheapest closed class."""
-    chain = queue_chain.solve_chain(problem, learn.astype(np.float64), pivot=pivot)
+    problem = operator.problem
+    chain = queue_chain.solve_chain(
+        problem, learn.astype(np.float64), pivot=pivot, workspace=operator.workspace
+    )
     if len(chain.roots) == 1:
         return learn, chain
     joined = [

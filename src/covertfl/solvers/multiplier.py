@@ -88,6 +88,11 @@ class Lagrangian:
         self.iterations += solution.iterations
         return solution
 
+    def evaluate(self, table: FloatArray) -> ChainSolution:
+        """Averages, stationary law and relative values of any policy."""
+        self.iterations += 1
+        return solve_chain(self.problem, table, workspace=self.operator.workspace)
+
     def costs(self, chain: ChainSolution) -> tuple[float, float]:
         """The minimised and the constrained average of a policy."""
         return float(chain.averages[self.minimised]), float(chain.averages[1 - self.minimised])
@@ -200,8 +205,7 @@ class Path:
 
     def chain(self, changed: int) -> ChainSolution:
         """Its averages and stationary law."""
-        self.lagrangian.iterations += 1
-        chain = solve_chain(self.lagrangian.problem, self.policy(changed).astype(np.float64))
+        chain = self.lagrangian.evaluate(self.policy(changed).astype(np.float64))
         if len(chain.roots) > 1:
             raise SplitChain(
                 "the optimum mixes policies that split the queue into closed classes, so no "
@@ -274,8 +278,7 @@ def _mix_in_state(
     for _ in range(3):  # Newton's steps remove what rounding has left
         table = over_policy.astype(np.float64)
         table[state] = weight if within_policy[state] else 1.0 - weight
-        excess = lagrangian.costs(solve_chain(lagrangian.problem, table))[1]
-        lagrangian.iterations += 1
+        excess = lagrangian.costs(lagrangian.evaluate(table))[1]
         if abs(excess - limit) <= LIMIT_TOLERANCE * limit + 1e-16:
             break
         slope = (excess_within - excess_over) * m_over * m_within

@@ -1,4 +1,6 @@
-"""Make the example log src/covertfl/data/participation.csv: python make_participation_log.py [FILE].
+"""Make the example log src/covertfl/data/participation.csv.
+
+Usage: python make_participation_log.py [FILE]
 
 600 rounds of a federation of 20 clients, each with 34 batches of 40 examples.  A hidden Markov
 chain, the paper's matrix, says how many clients take part; how many of its batches a client gets

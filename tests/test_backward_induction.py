@@ -25,15 +25,23 @@ from covertfl.solvers.backward_induction import (
     state_action_costs,
 )
 
-TEXT_ORACLE = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
-PRIVACY = [1.8, 0.8, 0.3]
+
+def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
+    return Oracle(np.array(transition), np.array(success))
+
+
+TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
+PRIVACY = np.array([1.8, 0.8, 0.3])
+
+FractionTable = list[list[Fraction]]
+BoolTable = list[list[bool]]
 
 
 @dataclass(frozen=True)
 class ExactProblem:
     """A finite horizon in fractions, and the same one in floating point."""
 
-    transition: list[list[Fraction]]
+    transition: FractionTable
     success: list[Fraction]
     privacy: list[Fraction]
     terminal: list[Fraction]
@@ -49,7 +57,9 @@ class ExactProblem:
         return FiniteHorizon(oracle, privacy, cost, self.rounds, len(self.terminal) - 1)
 
 
-def solve_literally(problem: ExactProblem):
+def solve_literally(
+    problem: ExactProblem,
+) -> tuple[list[FractionTable], list[BoolTable], list[FractionTable]]:
     """Values, actions and relative gains of learning, by (7) word for word; ties obfuscate."""
     num_states, levels = len(problem.success), len(problem.terminal)
     value = [list(problem.terminal) for _ in range(num_states)]
@@ -60,7 +70,9 @@ def solve_literally(problem: ExactProblem):
         gain = [[Fraction(0)] * levels for _ in range(num_states)]
         for o in range(num_states):
             for y in range(levels):
-                obfuscate = sum(problem.transition[o][p] * value[p][y] for p in range(num_states))
+                obfuscate = sum(
+                    (problem.transition[o][p] * value[p][y] for p in range(num_states)), Fraction(0)
+                )
                 new[o][y] = obfuscate
                 if y == 0:
                     continue
@@ -80,7 +92,7 @@ def solve_literally(problem: ExactProblem):
 
 
 @st.composite
-def exact_problems(draw) -> ExactProblem:
+def exact_problems(draw: st.DrawFn) -> ExactProblem:
     num_states, updates = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     weights = st.lists(st.integers(0, 3), min_size=num_states, max_size=num_states).filter(any)
     rows = [draw(weights) for _ in range(num_states)]
@@ -103,7 +115,7 @@ def exact_problems(draw) -> ExactProblem:
 
 @given(exact_problems())
 @settings(max_examples=300, deadline=None)
-def test_agrees_with_the_literal_recursion(exact):
+def test_agrees_with_the_literal_recursion(exact: ExactProblem) -> None:
     values, actions, gains = solve_literally(exact)
     nearly_tied = any(
         0 < abs(gain) < Fraction(1, 10**11) for table in gains for row in table for gain in row
@@ -118,7 +130,7 @@ def test_agrees_with_the_literal_recursion(exact):
 
 
 @st.composite
-def convex_problems(draw) -> FiniteHorizon:
+def convex_problems(draw: st.DrawFn) -> FiniteHorizon:
     num_states, updates = draw(st.integers(1, 4)), draw(st.integers(1, 12))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     transition = generator.dirichlet(np.full(num_states, 0.5), size=num_states)
@@ -138,7 +150,9 @@ def convex_problems(draw) -> FiniteHorizon:
 
 @given(convex_problems())
 @settings(max_examples=200, deadline=None)
-def test_convex_costs_give_thresholds_that_grow_with_the_rounds_left(problem):
+def test_convex_costs_give_thresholds_that_grow_with_the_rounds_left(
+    problem: FiniteHorizon,
+) -> None:
     solution = solve_horizon(problem, keep_values=True)
     assert has_convex_terminal_cost(problem)
     assert solution.thresholds is not None and solution.is_monotone_in_backlog
@@ -151,15 +165,16 @@ def test_convex_costs_give_thresholds_that_grow_with_the_rounds_left(problem):
 
 @given(convex_problems())
 @settings(max_examples=100, deadline=None)
-def test_thresholds_are_the_table(problem):
+def test_thresholds_are_the_table(problem: FiniteHorizon) -> None:
     solution = solve_horizon(problem)
+    assert solution.thresholds is not None
     levels = np.arange(problem.updates + 1)
     np.testing.assert_array_equal(solution.learn, levels >= solution.thresholds[:, :, None])
     np.testing.assert_array_equal(solution.policy.table, solution.learn)
     assert solution.values is None
 
 
-def test_the_papers_problem_against_plain_loops():
+def test_the_papers_problem_against_plain_loops() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 45, 16)
     g, transition = TEXT_ORACLE.success, TEXT_ORACLE.transition
     value = [[0.6 * y * y for y in range(17)] for _ in range(3)]
@@ -174,50 +189,58 @@ def test_the_papers_problem_against_plain_loops():
         value = new
         thresholds.append(row)
     solution = solve_horizon(problem)
+    assert solution.thresholds is not None
     np.testing.assert_array_equal(solution.thresholds, thresholds)
     assert solution.expected_cost == pytest.approx([row[16] for row in value], rel=1e-12)
     assert find_oracle_reversal(solution.thresholds) is None
 
 
-def test_one_round_by_hand():
+def test_one_round_by_hand() -> None:
     # Learning in the only state pays where g (l(y) - l(y - 1)) = 0.5 (2 y - 1) exceeds 2: y >= 3.
-    problem = FiniteHorizon(Oracle([[1.0]], [0.5]), [2.0], LearningCost("quadratic", 1.0), 1, 4)
+    problem = FiniteHorizon(
+        make_oracle([[1.0]], [0.5]), np.array([2.0]), LearningCost("quadratic", 1.0), 1, 4
+    )
     solution = solve_horizon(problem)
+    assert solution.thresholds is not None
     assert solution.thresholds.tolist() == [[3]]
     assert solution.expected_cost == [2.0 + 0.5 * 9.0 + 0.5 * 16.0]
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3, 0.6, 0.7])
 @pytest.mark.parametrize("tenths", range(1, 10))
-def test_exact_ties_obfuscate_whatever_the_rounding(scale, tenths):
+def test_exact_ties_obfuscate_whatever_the_rounding(scale: float, tenths: int) -> None:
     # With l = a y and c = a g learning never gains anything, in any round.
     cost = float(Fraction(str(scale)) * Fraction(tenths, 10))
-    oracle = Oracle([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]], [tenths / 10] * 3)
-    problem = FiniteHorizon(oracle, [cost] * 3, LearningCost("linear", scale), 2000, 5)
+    oracle = make_oracle([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]], [tenths / 10] * 3)
+    problem = FiniteHorizon(oracle, np.full(3, cost), LearningCost("linear", scale), 2000, 5)
     solution = solve_horizon(problem)
     assert not solution.learn.any()
     assert np.all(solution.thresholds == 6)
 
 
 @pytest.mark.parametrize("gain", [1e-10, 1e-11, 3e-12, -1e-11])
-def test_a_nearly_tied_linear_cost_is_still_a_threshold_policy(gain):
+def test_a_nearly_tied_linear_cost_is_still_a_threshold_policy(gain: float) -> None:
     # The gain of learning is alike at every backlog, but a smaller part of a larger value.
     cost = LearningCost("linear", 0.6)
-    problem = FiniteHorizon(Oracle([[1.0]], [0.5]), [0.3 * (1.0 - gain)], cost, 1, 100)
-    assert solve_horizon(problem).thresholds.tolist() == [[1 if gain > 0.0 else 101]]
+    problem = FiniteHorizon(
+        make_oracle([[1.0]], [0.5]), np.array([0.3 * (1.0 - gain)]), cost, 1, 100
+    )
+    thresholds = solve_horizon(problem).thresholds
+    assert thresholds is not None
+    assert thresholds.tolist() == [[1 if gain > 0.0 else 101]]
 
 
-def test_a_linear_cost_stays_a_threshold_policy_as_its_gain_fades():
+def test_a_linear_cost_stays_a_threshold_policy_as_its_gain_fades() -> None:
     # The gain of the best state tends to 0 with the rounds left, alike at every backlog.
     problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 0.6), 1500, 60)
     solution = solve_horizon(problem)
-    assert solution.is_monotone_in_backlog
+    assert solution.thresholds is not None and solution.is_monotone_in_backlog
     assert find_rounds_reversal(solution.thresholds) is None
     assert np.all(solution.thresholds[:, :2] == 61)
     assert np.all(solution.thresholds[:50, 2] == 1)
 
 
-def test_the_policy_of_a_long_horizon_costs_what_is_said():
+def test_the_policy_of_a_long_horizon_costs_what_is_said() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 2000, 50)
     solution = solve_horizon(problem)
     value = np.tile(problem.terminal_cost(), (3, 1))
@@ -227,25 +250,28 @@ def test_the_policy_of_a_long_horizon_costs_what_is_said():
     np.testing.assert_allclose(value, solution.final_value, rtol=1e-9)
 
 
-def test_a_middling_state_that_is_about_to_improve_waits():
+def test_a_middling_state_that_is_about_to_improve_waits() -> None:
     # The thresholds need not fall as the oracle improves, though M1, M2 and M5 hold (D5).
-    oracle = Oracle([[0.9, 0.1, 0.0], [0.05, 0.05, 0.9], [0.0, 0.1, 0.9]], [0.5, 0.52, 0.9])
-    problem = FiniteHorizon(oracle, [1.0, 0.95, 0.1], LearningCost("triangular", 3.0), 4, 4)
+    oracle = make_oracle([[0.9, 0.1, 0.0], [0.05, 0.05, 0.9], [0.0, 0.1, 0.9]], [0.5, 0.52, 0.9])
+    problem = FiniteHorizon(
+        oracle, np.array([1.0, 0.95, 0.1]), LearningCost("triangular", 3.0), 4, 4
+    )
     solution = solve_horizon(problem)
+    assert solution.thresholds is not None
     assert solution.thresholds[1].tolist() == [1, 2, 1]
     assert find_oracle_reversal(solution.thresholds) == OracleReversal(2, 0, 1, 2)
     assert find_rounds_reversal(solution.thresholds) is None
 
 
-def test_a_step_cost_gives_no_threshold_policy():
-    problem = FiniteHorizon(TEXT_ORACLE, [0.3] * 3, LearningCost("constant", 1.0), 3, 4)
+def test_a_step_cost_gives_no_threshold_policy() -> None:
+    problem = FiniteHorizon(TEXT_ORACLE, np.full(3, 0.3), LearningCost("constant", 1.0), 3, 4)
     solution = solve_horizon(problem)
     assert not has_convex_terminal_cost(problem)
     assert solution.thresholds is None and not solution.is_monotone_in_backlog
     assert find_backlog_reversal(solution.learn) == BacklogReversal(1, 1, 1)
 
 
-def test_reversals_are_found_first_by_rounds_left():
+def test_reversals_are_found_first_by_rounds_left() -> None:
     learn = np.zeros((3, 2, 4), dtype=bool)
     learn[1, 1] = [False, True, False, True]
     learn[2, 0] = [False, True, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,32 +19,39 @@ from covertfl.horizon_evaluation import (
     resolve_first_law,
     simulate_horizon_policy,
 )
-from covertfl.oracle import Oracle, compute_stationary_law
-from covertfl.policy import GreedyPolicy, HorizonTable, Observation, RandomPlacement
+from covertfl.oracle import FloatArray, Oracle, compute_stationary_law
+from covertfl.policy import GreedyPolicy, HorizonTable, Observation, Policy, RandomPlacement
 from covertfl.problem import FiniteHorizon, LearningCost
 from covertfl.solvers.backward_induction import solve_horizon
 
-TEXT_ORACLE = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
-MAIN = FiniteHorizon(TEXT_ORACLE, [1.8, 0.8, 0.3], LearningCost("quadratic", 0.6), 45, 16)
+
+def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
+    return Oracle(np.array(transition), np.array(success))
+
+
+TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
+PRIVACY = np.array([1.8, 0.8, 0.3])
+MAIN = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 45, 16)
 
 
 @dataclass(frozen=True)
 class FullTable:
     """A randomised policy of everything: [rounds_left - 1][oracle][backlog][learning queries]."""
 
-    table: np.ndarray
+    table: FloatArray
 
-    def learn_prob(self, observation: Observation) -> np.ndarray:
-        return self.table[
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        chances: FloatArray = self.table[
             np.asarray(observation.rounds_left) - 1,
             observation.oracle_state,
             observation.backlog,
             observation.learning_queries,
         ]
+        return chances
 
 
 @st.composite
-def cases(draw):
+def cases(draw: st.DrawFn) -> tuple[FiniteHorizon, FullTable, FloatArray]:
     num_states, rounds = draw(st.integers(1, 2)), draw(st.integers(1, 4))
     updates = draw(st.integers(1, 3))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -63,20 +71,23 @@ def cases(draw):
     return problem, policy, generator.dirichlet(np.ones(num_states))
 
 
-def enumerate_paths(problem, policy, first):
+def enumerate_paths(
+    problem: FiniteHorizon, policy: Policy, first: FloatArray
+) -> Iterator[tuple[float, float, int, int]]:
     """Chance, privacy cost, backlog left and learning queries of every path there is."""
     oracle, rounds = problem.oracle, problem.rounds
     for states in itertools.product(range(oracle.num_states), repeat=rounds):
         for actions in itertools.product((0, 1), repeat=rounds):
             for luck in itertools.product((0, 1), repeat=rounds):
-                chance, cost, backlog, sent = first[states[0]], 0.0, problem.updates, 0
+                chance, cost, backlog, sent = float(first[states[0]]), 0.0, problem.updates, 0
                 for t, (o, u, s) in enumerate(zip(states, actions, luck, strict=True)):
                     if t:
-                        chance *= oracle.transition[states[t - 1], o]
-                    p = policy.learn_prob(Observation(o, backlog, 0, rounds - t, sent))
+                        chance *= float(oracle.transition[states[t - 1], o])
+                    p = float(policy.learn_prob(Observation(o, backlog, 0, rounds - t, sent)))
                     chance *= p if u else 1.0 - p
-                    chance *= oracle.success[o] if s else 1.0 - oracle.success[o]
-                    cost += u * problem.privacy_cost[o]
+                    g = float(oracle.success[o])
+                    chance *= g if s else 1.0 - g
+                    cost += u * float(problem.privacy_cost[o])
                     backlog -= u and s and backlog > 0
                     sent += u
                 yield chance, cost, backlog, sent
@@ -84,7 +95,9 @@ def enumerate_paths(problem, policy, first):
 
 @given(cases())
 @settings(max_examples=40, deadline=None)
-def test_agrees_with_the_enumeration_of_every_path(case):
+def test_agrees_with_the_enumeration_of_every_path(
+    case: tuple[FiniteHorizon, FullTable, FloatArray],
+) -> None:
     problem, policy, first = case
     chance, cost, backlog, sent = map(
         np.array, zip(*enumerate_paths(problem, policy, first), strict=True)
@@ -102,7 +115,7 @@ def test_agrees_with_the_enumeration_of_every_path(case):
     assert evaluation.covert_finish_prob == pytest.approx(chance @ (finished & minority), abs=1e-12)
 
 
-def test_the_optimal_policy_costs_what_backward_induction_says():
+def test_the_optimal_policy_costs_what_backward_induction_says() -> None:
     solution = solve_horizon(MAIN)
     for state in range(3):
         evaluation = evaluate_horizon_policy(MAIN, solution.policy, first=np.eye(3)[state])
@@ -113,8 +126,8 @@ def test_the_optimal_policy_costs_what_backward_induction_says():
     assert stationary.total_cost < evaluate_horizon_policy(MAIN, GreedyPolicy()).total_cost
 
 
-def test_random_placement_sends_exactly_its_queries_and_learns_at_backlog_0():
-    problem = FiniteHorizon(TEXT_ORACLE, [1.8, 0.8, 0.3], LearningCost("linear", 1.0), 12, 2)
+def test_random_placement_sends_exactly_its_queries_and_learns_at_backlog_0() -> None:
+    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 1.0), 12, 2)
     evaluation = evaluate_horizon_policy(problem, RandomPlacement(7))
     law = compute_stationary_law(TEXT_ORACLE)
     assert evaluation.learning_queries == pytest.approx(7.0)
@@ -122,8 +135,10 @@ def test_random_placement_sends_exactly_its_queries_and_learns_at_backlog_0():
     assert evaluation.privacy_cost == pytest.approx(7.0 * float(law @ problem.privacy_cost))
 
 
-def test_greedy_with_sure_success_by_hand():
-    problem = FiniteHorizon(Oracle([[1.0]], [1.0]), [2.0], LearningCost("linear", 1.0), 5, 3)
+def test_greedy_with_sure_success_by_hand() -> None:
+    problem = FiniteHorizon(
+        make_oracle([[1.0]], [1.0]), np.array([2.0]), LearningCost("linear", 1.0), 5, 3
+    )
     evaluation = evaluate_horizon_policy(problem, GreedyPolicy())
     assert (evaluation.privacy_cost, evaluation.terminal_cost) == (6.0, 0.0)
     assert (evaluation.learning_queries, evaluation.exposure) == (3.0, 0.6)
@@ -131,12 +146,13 @@ def test_greedy_with_sure_success_by_hand():
 
 
 @pytest.mark.parametrize("name", ["optimal", "greedy", "random"])
-def test_simulation_agrees_with_the_exact_evaluation(name):
-    policy = {
+def test_simulation_agrees_with_the_exact_evaluation(name: str) -> None:
+    policies: dict[str, Policy] = {
         "optimal": solve_horizon(MAIN).policy,
         "greedy": GreedyPolicy(),
         "random": RandomPlacement(16),
-    }[name]
+    }
+    policy = policies[name]
     exact = evaluate_horizon_policy(MAIN, policy)
     sample = simulate_horizon_policy(MAIN, policy, 20_000, generator=np.random.default_rng(11))
     privacy = (sample.actions * MAIN.privacy_cost[sample.oracle_states]).sum(axis=1)
@@ -154,7 +170,7 @@ def test_simulation_agrees_with_the_exact_evaluation(name):
         assert abs(simulated.mean() - expected) <= 4.5 * error + 1e-9
 
 
-def test_a_sample_is_consistent_and_repeats_with_its_seed():
+def test_a_sample_is_consistent_and_repeats_with_its_seed() -> None:
     runs = [
         simulate_horizon_policy(
             MAIN, GreedyPolicy(), 500, generator=np.random.default_rng(3), first=[0.0, 0.0, 1.0]
@@ -173,8 +189,8 @@ def test_a_sample_is_consistent_and_repeats_with_its_seed():
     assert moves[0, 2] == moves[2, 0] == 0.0
 
 
-def test_greedy_queries_in_closed_form():
-    assert expected_greedy_queries(Oracle([[1.0]], [0.25]), 7) == pytest.approx([28.0])
+def test_greedy_queries_in_closed_form() -> None:
+    assert expected_greedy_queries(make_oracle([[1.0]], [0.25]), 7) == pytest.approx([28.0])
     assert mean_greedy_queries(TEXT_ORACLE, 16) == pytest.approx(39.2, abs=0.05)
     # Stationary and in the long run an update takes 1 / sum(pi g) queries.
     rate = float(compute_stationary_law(TEXT_ORACLE) @ TEXT_ORACLE.success)
@@ -182,25 +198,25 @@ def test_greedy_queries_in_closed_form():
     assert steps == pytest.approx(1.0 / rate)
 
 
-def test_greedy_queries_against_a_horizon_long_enough():
-    problem = FiniteHorizon(TEXT_ORACLE, [1.0] * 3, LearningCost("linear", 1.0), 400, 4)
+def test_greedy_queries_against_a_horizon_long_enough() -> None:
+    problem = FiniteHorizon(TEXT_ORACLE, np.ones(3), LearningCost("linear", 1.0), 400, 4)
     queries = expected_greedy_queries(TEXT_ORACLE, 4)
     for state in range(3):
         evaluation = evaluate_horizon_policy(problem, GreedyPolicy(), first=np.eye(3)[state])
         assert queries[state] == pytest.approx(evaluation.learning_queries, rel=1e-9)
 
 
-def test_greedy_queries_that_never_end():
+def test_greedy_queries_that_never_end() -> None:
     with pytest.raises(NoSolution, match="reached from state 0 has a positive chance"):
-        expected_greedy_queries(Oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0]), 3)
+        expected_greedy_queries(make_oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0]), 3)
     with pytest.raises(NoSolution, match="reached from state 1 "):
-        expected_greedy_queries(Oracle([[0.5, 0.5], [0.0, 1.0]], [0.9, 0.0]), 3)
+        expected_greedy_queries(make_oracle([[0.5, 0.5], [0.0, 1.0]], [0.9, 0.0]), 3)
     with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):
         expected_greedy_queries(TEXT_ORACLE, 0)
 
 
-def test_the_law_of_the_first_state():
-    split = Oracle([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5])
+def test_the_law_of_the_first_state() -> None:
+    split = make_oracle([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5])
     with pytest.raises(InvalidInput, match="first, the law of the first oracle state, must be"):
         resolve_first_law(split, None)
     assert resolve_first_law(split, [0.25, 0.75]).tolist() == [0.25, 0.75]
@@ -211,7 +227,7 @@ def test_the_law_of_the_first_state():
             resolve_first_law(split, wrong)
 
 
-def test_refusals():
+def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="num_runs must be at least 1, got 0"):
         simulate_horizon_policy(MAIN, GreedyPolicy(), 0, generator=np.random.default_rng(0))
     too_small = HorizonTable(np.zeros((45, 2, 17)))

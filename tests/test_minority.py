@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.horizon_evaluation import evaluate_horizon_policy, simulate_horizon_policy
-from covertfl.oracle import Oracle, compute_stationary_law
+from covertfl.oracle import FloatArray, Oracle, compute_stationary_law
 from covertfl.policy import Observation
 from covertfl.problem import FiniteHorizon, LearningCost
 from covertfl.solvers.minority import (
@@ -24,9 +24,14 @@ from covertfl.solvers.minority import (
     solve_minority,
 )
 
+
+def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
+    return Oracle(np.array(transition), np.array(success))
+
+
 SUCCESS = [0.1, 0.43, 0.95]
-TEXT_ORACLE = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], SUCCESS)
-CODE_ORACLE = Oracle([[0.7, 0.3, 0.0], [0.15, 0.7, 0.15], [0.0, 0.15, 0.85]], SUCCESS)
+TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], SUCCESS)
+CODE_ORACLE = make_oracle([[0.7, 0.3, 0.0], [0.15, 0.7, 0.15], [0.0, 0.15, 0.85]], SUCCESS)
 
 
 def make_problem(oracle: Oracle, rounds: int, updates: int) -> FiniteHorizon:
@@ -35,7 +40,7 @@ def make_problem(oracle: Oracle, rounds: int, updates: int) -> FiniteHorizon:
 
 
 @st.composite
-def oracles(draw, largest: int = 3) -> Oracle:
+def oracles(draw: st.DrawFn, largest: int = 3) -> Oracle:
     num_states = draw(st.integers(1, largest))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     transition = generator.dirichlet(np.ones(num_states), size=num_states)
@@ -44,7 +49,17 @@ def oracles(draw, largest: int = 3) -> Oracle:
     return Oracle(transition / transition.sum(axis=1, keepdims=True), success)
 
 
-def search_histories(oracle, updates, rounds, state, *, every_prefix, sent=0, done=0, t=1):
+def search_histories(
+    oracle: Oracle,
+    updates: int,
+    rounds: int,
+    state: int,
+    *,
+    every_prefix: bool,
+    sent: int = 0,
+    done: int = 0,
+    t: int = 1,
+) -> float:
     """Best chance from round t on, by trying both actions after every single history."""
     if t > rounds:
         return float(done >= updates)
@@ -53,10 +68,10 @@ def search_histories(oracle, updates, rounds, state, *, every_prefix, sent=0, do
         k = sent + learns
         if learns and 2 * k >= (t if every_prefix else rounds):
             continue
-        g = oracle.success[state] if learns else 0.0
+        g = float(oracle.success[state]) if learns else 0.0
         chance = 0.0
         for succeeds, weight in ((1, g), (0, 1.0 - g)):
-            for after, step in enumerate(oracle.transition[state]):
+            for after, step in enumerate(oracle.transition[state].tolist()):
                 if weight * step > 0.0:
                     chance += (weight * step) * search_histories(
                         oracle, updates, rounds, after,
@@ -68,7 +83,9 @@ def search_histories(oracle, updates, rounds, state, *, every_prefix, sent=0, do
 
 @given(oracles(largest=2), st.integers(1, 3), st.integers(1, 5), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_no_history_dependent_policy_does_better(oracle, updates, rounds, every_prefix):
+def test_no_history_dependent_policy_does_better(
+    oracle: Oracle, updates: int, rounds: int, every_prefix: bool
+) -> None:
     solution = solve_minority(make_problem(oracle, rounds, updates), every_prefix=every_prefix)
     searched = [
         search_histories(oracle, updates, rounds, state, every_prefix=every_prefix)
@@ -81,9 +98,9 @@ def test_no_history_dependent_policy_does_better(oracle, updates, rounds, every_
 class StoppingTable:
     """One learning query at most, at the first marked (rounds left, oracle state)."""
 
-    marks: np.ndarray
+    marks: FloatArray
 
-    def learn_prob(self, observation: Observation) -> np.ndarray:
+    def learn_prob(self, observation: Observation) -> FloatArray:
         marked = self.marks[np.asarray(observation.rounds_left) - 1, observation.oracle_state]
         idle = (np.asarray(observation.learning_queries) > 0) | (
             np.asarray(observation.backlog) == 0
@@ -91,8 +108,8 @@ class StoppingTable:
         return np.where(idle, 0.0, marked)
 
 
-def test_one_update_against_every_deterministic_policy():
-    oracle = Oracle([[0.6, 0.4], [0.7, 0.3]], [0.35, 0.8])
+def test_one_update_against_every_deterministic_policy() -> None:
+    oracle = make_oracle([[0.6, 0.4], [0.7, 0.3]], [0.35, 0.8])
     problem = make_problem(oracle, 4, 1)
     first = np.array([0.25, 0.75])
     best = max(
@@ -104,7 +121,7 @@ def test_one_update_against_every_deterministic_policy():
     assert first @ completion_chances(oracle, 1, 4) == pytest.approx(best, abs=1e-12)
 
 
-def test_printed_chances():
+def test_printed_chances() -> None:
     assert completion_chances(TEXT_ORACLE, 16, 45) == pytest.approx([0.409, 0.479, 0.640], abs=5e-4)
     assert prefix_completion_chances(TEXT_ORACLE, 16, 45) == pytest.approx(
         [0.317, 0.340, 0.374], abs=5e-4
@@ -116,7 +133,7 @@ def test_printed_chances():
 @pytest.mark.parametrize(
     ("updates", "expected"), [(16, (70, 79, 99)), (20, (83, 93, 114)), (30, (115, 127, 151))]
 )
-def test_printed_rounds_needed(updates, expected):
+def test_printed_rounds_needed(updates: int, expected: tuple[int, int, int]) -> None:
     needed = rounds_needed(TEXT_ORACLE, updates, max_rounds=1000)
     assert needed == dict(zip((0.9, 0.95, 0.99), expected, strict=True))
 
@@ -124,8 +141,8 @@ def test_printed_rounds_needed(updates, expected):
 @given(oracles(), st.integers(1, 4), st.integers(1, 9), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_the_policy_reaches_the_chance_and_keeps_the_minority(
-    oracle, updates, rounds, every_prefix
-):
+    oracle: Oracle, updates: int, rounds: int, every_prefix: bool
+) -> None:
     problem = make_problem(oracle, rounds, updates)
     solution = solve_minority(problem, every_prefix=every_prefix)
     for state in range(oracle.num_states):
@@ -138,7 +155,7 @@ def test_the_policy_reaches_the_chance_and_keeps_the_minority(
 
 
 @pytest.mark.parametrize("every_prefix", [False, True])
-def test_simulated_runs(every_prefix):
+def test_simulated_runs(every_prefix: bool) -> None:
     problem = make_problem(TEXT_ORACLE, 45, 16)
     solution = solve_minority(problem, every_prefix=every_prefix)
     sample = simulate_horizon_policy(
@@ -158,7 +175,7 @@ def test_simulated_runs(every_prefix):
 
 @given(oracles(), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_one_pass_serves_every_number_of_rounds(oracle, updates):
+def test_one_pass_serves_every_number_of_rounds(oracle: Oracle, updates: int) -> None:
     by_rounds = completion_by_rounds(oracle, updates, 15)
     law = compute_stationary_law(oracle)
     separate = [law @ completion_chances(oracle, updates, rounds) for rounds in range(1, 16)]
@@ -170,21 +187,21 @@ def test_one_pass_serves_every_number_of_rounds(oracle, updates):
         assert rounds_needed(oracle, updates, (level,), max_rounds=15) == {level: expected}
 
 
-def test_prefix_minority_is_the_harder_demand():
+def test_prefix_minority_is_the_harder_demand() -> None:
     ending = completion_chances(TEXT_ORACLE, 5, 20)
     assert np.all(prefix_completion_chances(TEXT_ORACLE, 5, 20) < ending)
 
 
-def test_sure_success_by_hand():
+def test_sure_success_by_hand() -> None:
     # With g = 1 the updates fit exactly if they fit into the budget (N - 1) // 2.
-    sure = Oracle([[1.0]], [1.0])
+    sure = make_oracle([[1.0]], [1.0])
     assert [minority_budget(rounds) for rounds in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
     assert completion_by_rounds(sure, 2, 7).tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
     assert prefix_completion_chances(sure, 2, 5).tolist() == [1.0]
     assert rounds_needed(sure, 3, (1.0, 0.5), max_rounds=100) == {1.0: 7, 0.5: 7}
 
 
-def test_hopeless_states_obfuscate_and_the_budget_is_never_exceeded():
+def test_hopeless_states_obfuscate_and_the_budget_is_never_exceeded() -> None:
     solution = solve_minority(make_problem(TEXT_ORACLE, 9, 3))
     learn = solution.policy.learn
     n, _, backlog, budget = np.indices(learn.shape)
@@ -200,7 +217,7 @@ def test_hopeless_states_obfuscate_and_the_budget_is_never_exceeded():
     assert solution.policy.learn_prob(spent).tolist() == [[0.0] * 4] * 3
 
 
-def test_the_policy_answers_integers_and_arrays_alike():
+def test_the_policy_answers_integers_and_arrays_alike() -> None:
     policy = solve_minority(make_problem(TEXT_ORACLE, 9, 3)).policy
     table = policy.learn_prob(
         Observation(np.arange(3)[:, None], np.arange(4), rounds_left=4, learning_queries=2)
@@ -210,7 +227,7 @@ def test_the_policy_answers_integers_and_arrays_alike():
     assert single.shape == () and single == table[2, 1] == 1.0
 
 
-def test_refusals():
+def test_refusals() -> None:
     policy = solve_minority(make_problem(TEXT_ORACLE, 9, 3)).policy
     with pytest.raises(InvalidInput, match=r"rounds_left must lie in 1\.\.9 .* got 0"):
         policy.learn_prob(Observation(0, 1))
@@ -230,7 +247,7 @@ def test_refusals():
         solve_minority(make_problem(TEXT_ORACLE, 10_000, 1000))
 
 
-def test_rounds_that_do_not_suffice():
+def test_rounds_that_do_not_suffice() -> None:
     assert rounds_needed(TEXT_ORACLE, 16, (0.5, 0.99), max_rounds=60) == {0.5: 46, 0.99: None}
-    never = Oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0])
+    never = make_oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0])
     assert rounds_needed(never, 1, (0.1,), max_rounds=20) == {0.1: None}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.oracle_fit import fit_oracle
 from covertfl.oracle import Oracle
+from covertfl.oracle_fit import fit_oracle
 from covertfl.participation_log import ParticipationLog, read_log
 
 PAPER = Oracle(

@@ -126,7 +126,7 @@ def test_printed_numbers_of_the_queue_presets(reading: str) -> None:
 
 
 def test_by_hand() -> None:
-    """pi = (3, 2, 2) / 7: the two better states give 0.394, the rest of 0.4 comes from the worst."""
+    """pi = (3, 2, 2) / 7: the two better states give 0.394, the worst the rest of 0.4."""
     problem = queue_preset("sound/queue")
     from_better = 2 / 7 * (0.43 + 0.95)
     worst = (0.4 - from_better) / 0.1

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from covertfl import schedule_bound
 from covertfl.errors import InvalidInput
-from covertfl.oracle import Oracle
-from covertfl.policy import GreedyPolicy, Observation, RandomPlacement
+from covertfl.oracle import FloatArray, IntArray, Oracle
+from covertfl.policy import GreedyPolicy, Observation, Policy, RandomPlacement
 from covertfl.problem import FiniteHorizon, LearningCost
 from covertfl.schedule_bound import (
     action_log_likelihood,
@@ -25,11 +25,18 @@ from covertfl.schedule_bound import (
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.minority import solve_minority
 
-TEXT_ORACLE = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
+
+def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
+    return Oracle(np.array(transition), np.array(success))
+
+
+TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
 
 
 def make_problem(rounds: int, updates: int, oracle: Oracle = TEXT_ORACLE) -> FiniteHorizon:
-    costs = np.linspace(1.8, 0.3, oracle.num_states) if oracle.num_states != 3 else [1.8, 0.8, 0.3]
+    costs = np.linspace(1.8, 0.3, oracle.num_states)
+    if oracle.num_states == 3:
+        costs = np.array([1.8, 0.8, 0.3])
     return FiniteHorizon(oracle, costs, LearningCost("quadratic", 0.6), rounds, updates)
 
 
@@ -39,7 +46,7 @@ class Coin:
 
     chance: float
 
-    def learn_prob(self, observation: Observation) -> np.ndarray:
+    def learn_prob(self, observation: Observation) -> FloatArray:
         return np.full(np.shape(observation.oracle_state), self.chance)
 
 
@@ -47,18 +54,19 @@ class Coin:
 class FullTable:
     """A randomised policy of everything: [rounds_left - 1][oracle][backlog][learning queries]."""
 
-    table: np.ndarray
+    table: FloatArray
 
-    def learn_prob(self, observation: Observation) -> np.ndarray:
-        return self.table[
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        chances: FloatArray = self.table[
             np.asarray(observation.rounds_left) - 1,
             observation.oracle_state,
             observation.backlog,
             observation.learning_queries,
         ]
+        return chances
 
 
-def random_case(seed: int, rounds: int) -> tuple[FiniteHorizon, FullTable, np.ndarray]:
+def random_case(seed: int, rounds: int) -> tuple[FiniteHorizon, FullTable, FloatArray]:
     generator = np.random.default_rng(seed)
     transition = generator.dirichlet(np.ones(2), size=2)
     oracle = Oracle(transition / transition.sum(axis=1, keepdims=True), generator.random(2))
@@ -66,27 +74,30 @@ def random_case(seed: int, rounds: int) -> tuple[FiniteHorizon, FullTable, np.nd
     return make_problem(rounds, 2, oracle), FullTable(table), generator.dirichlet(np.ones(2))
 
 
-def literal_chance(problem, policy, actions, first) -> float:
+def literal_chance(
+    problem: FiniteHorizon, policy: Policy, actions: IntArray, first: FloatArray
+) -> float:
     """Sum over every hidden path of oracle states and successes."""
     oracle, total = problem.oracle, 0.0
     for states in itertools.product(range(oracle.num_states), repeat=problem.rounds):
         for luck in itertools.product((0, 1), repeat=problem.rounds):
-            chance, backlog, sent = first[states[0]], problem.updates, 0
+            chance, backlog, sent = float(first[states[0]]), problem.updates, 0
             for t, (o, u, s) in enumerate(zip(states, actions, luck, strict=True)):
                 if t:
-                    chance *= oracle.transition[states[t - 1], o]
-                p = policy.learn_prob(Observation(o, backlog, 0, problem.rounds - t, sent))
+                    chance *= float(oracle.transition[states[t - 1], o])
+                p = float(policy.learn_prob(Observation(o, backlog, 0, problem.rounds - t, sent)))
                 chance *= p if u else 1.0 - p
-                chance *= oracle.success[o] if s else 1.0 - oracle.success[o]
+                g = float(oracle.success[o])
+                chance *= g if s else 1.0 - g
                 backlog -= u and s and backlog > 0
                 sent += u
             total += chance
-    return float(total)
+    return total
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_likelihoods_and_bound_against_every_hidden_path(seed, rounds):
+def test_likelihoods_and_bound_against_every_hidden_path(seed: int, rounds: int) -> None:
     problem, policy, first = random_case(seed, rounds)
     sequences = np.array(list(itertools.product((0, 1), repeat=rounds)))
     literal = np.array([literal_chance(problem, policy, row, first) for row in sequences])
@@ -101,14 +112,17 @@ def test_likelihoods_and_bound_against_every_hidden_path(seed, rounds):
 
 
 @pytest.mark.parametrize("make_policy", ["optimal", "minority", "random", "coin"])
-def test_sampling_agrees_with_enumeration(make_policy, monkeypatch):
+def test_sampling_agrees_with_enumeration(
+    make_policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem(11, 4)
-    policy = {
+    policies: dict[str, Policy] = {
         "optimal": solve_horizon(problem).policy,
         "minority": solve_minority(problem).policy,
         "random": RandomPlacement(4),
         "coin": Coin(0.4),
-    }[make_policy]
+    }
+    policy = policies[make_policy]
     exact = bound_best_eavesdropper(
         problem, policy, num_samples=2, generator=np.random.default_rng(0)
     )
@@ -125,7 +139,7 @@ def test_sampling_agrees_with_enumeration(make_policy, monkeypatch):
     assert np.mean([bound.value for bound in sampled]) == pytest.approx(exact.value, abs=0.01)
 
 
-def test_independent_coins_in_closed_form():
+def test_independent_coins_in_closed_form() -> None:
     n, p = 45, 0.45
     best_guess = 0.5 * sum(
         math.comb(n, k) * max(p**k * (1 - p) ** (n - k), p ** (n - k) * (1 - p) ** k)
@@ -140,7 +154,7 @@ def test_independent_coins_in_closed_form():
 
 
 @pytest.mark.parametrize("rounds", [6, 45])
-def test_a_fair_coin_gives_nothing_away(rounds):
+def test_a_fair_coin_gives_nothing_away(rounds: int) -> None:
     bound = bound_best_eavesdropper(
         make_problem(rounds, 4), Coin(0.5), num_samples=500, generator=np.random.default_rng(1)
     )
@@ -150,7 +164,7 @@ def test_a_fair_coin_gives_nothing_away(rounds):
 
 
 @pytest.mark.parametrize("rounds", [6, 45])
-def test_always_learning_gives_all_away(rounds):
+def test_always_learning_gives_all_away(rounds: int) -> None:
     bound = bound_best_eavesdropper(
         make_problem(rounds, 4), Coin(1.0), num_samples=500, generator=np.random.default_rng(1)
     )
@@ -159,7 +173,7 @@ def test_always_learning_gives_all_away(rounds):
     assert bound.low == (1.0 if bound.exact else pytest.approx(0.5 * (1.0 + 0.025 ** (1 / 500))))
 
 
-def test_the_papers_policy_is_named_nine_times_in_ten():
+def test_the_papers_policy_is_named_nine_times_in_ten() -> None:
     problem = make_problem(45, 16)
     policy = solve_horizon(problem).policy
     bound = bound_best_eavesdropper(
@@ -177,7 +191,7 @@ def test_the_papers_policy_is_named_nine_times_in_ten():
     assert known.value > 0.995
 
 
-def test_long_sequences_do_not_underflow():
+def test_long_sequences_do_not_underflow() -> None:
     problem = make_problem(3000, 2)
     actions = np.random.default_rng(0).random((3, 3000)) < 0.5
     logs = action_log_likelihood(problem, Coin(0.3), actions)
@@ -185,8 +199,8 @@ def test_long_sequences_do_not_underflow():
     assert logs == pytest.approx(sent * math.log(0.3) + (3000 - sent) * math.log(0.7), rel=1e-10)
 
 
-def test_impossible_sequences():
-    problem = make_problem(4, 1, Oracle([[1.0]], [1.0]))
+def test_impossible_sequences() -> None:
+    problem = make_problem(4, 1, make_oracle([[1.0]], [1.0]))
     sequences = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 1]]
     logs = action_log_likelihood(problem, GreedyPolicy(), sequences)
     assert logs.tolist() == [0.0, -np.inf, -np.inf]
@@ -194,7 +208,7 @@ def test_impossible_sequences():
     assert ratio.tolist() == [np.inf, 0.0, -np.inf]
 
 
-def test_batches_do_not_change_the_result(monkeypatch):
+def test_batches_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(20, 5)
     policy = solve_horizon(problem).policy
     actions = np.random.default_rng(0).random((50, 20)) < 0.3
@@ -204,13 +218,13 @@ def test_batches_do_not_change_the_result(monkeypatch):
     assert action_log_likelihood(problem, policy, actions[:0]).shape == (0,)
 
 
-def test_exchangeable_trajectories():
+def test_exchangeable_trajectories() -> None:
     assert [exchangeable_bound(k) for k in (1, 2, 4)] == [1.0, 0.5, 0.25]
     with pytest.raises(InvalidInput, match="num_trajectories must be at least 1, got 0"):
         exchangeable_bound(0)
 
 
-def test_refusals():
+def test_refusals() -> None:
     problem = make_problem(4, 1)
     with pytest.raises(InvalidInput, match="num_samples must be at least 2, got 1"):
         bound_best_eavesdropper(

@@ -20,7 +20,7 @@ from covertfl.updates_needed import (
 POSITIVE = st.floats(0.01, 3.0)
 
 
-def test_unit_gap_and_noise():
+def test_unit_gap_and_noise() -> None:
     # The bound of F1 lies between 1464 and 1465: the printed 1464 is its whole part.
     assert bound_decreasing_step(1.0, 1.0, 0.25) == pytest.approx(1464.3774505552)
     assert updates_needed_decreasing_step(1.0, 1.0, 0.25) == 1465
@@ -29,7 +29,9 @@ def test_unit_gap_and_noise():
 
 
 @given(POSITIVE, POSITIVE, st.floats(0.5, 3.0))
-def test_smallest_number_that_satisfies_the_inequality(gap, noise, epsilon):
+def test_smallest_number_that_satisfies_the_inequality(
+    gap: float, noise: float, epsilon: float
+) -> None:
     decreasing = updates_needed_decreasing_step(gap, noise, epsilon)
     goal = (gap + math.pi**2 * noise / 12.0) / epsilon
     assert math.log(decreasing + 1) >= goal - 1e-9
@@ -39,7 +41,7 @@ def test_smallest_number_that_satisfies_the_inequality(gap, noise, epsilon):
     assert (constant - 1) * epsilon**2 < 2.0 * gap * noise * (1.0 + 1e-9)
 
 
-def test_whole_bounds_are_not_rounded_up_by_a_rounding_error():
+def test_whole_bounds_are_not_rounded_up_by_a_rounding_error() -> None:
     # D = eps = k/100 and L s^2 = m/100 give 2 m / k in exact arithmetic.
     for k in range(1, 101):
         for m in range(1, 101):
@@ -48,7 +50,7 @@ def test_whole_bounds_are_not_rounded_up_by_a_rounding_error():
 
 
 @given(POSITIVE, POSITIVE, st.floats(0.5, 1.5))
-def test_step_rule_meets_the_goal(gap, noise, epsilon):
+def test_step_rule_meets_the_goal(gap: float, noise: float, epsilon: float) -> None:
     # What the bounds are for: (2 D + L s^2 sum mu^2) / (2 sum mu) <= epsilon.
     m = updates_needed_decreasing_step(gap, noise, epsilon)
     if 1 <= m <= 20_000:
@@ -60,12 +62,12 @@ def test_step_rule_meets_the_goal(gap, noise, epsilon):
     assert (2.0 * gap + noise * m * step**2) / (2.0 * m * step) <= epsilon + 1e-9
 
 
-def test_nothing_to_do_needs_no_update():
+def test_nothing_to_do_needs_no_update() -> None:
     assert updates_needed_decreasing_step(0.0, 0.0, 0.5) == 0
     assert updates_needed_constant_step(0.0, 1.0, 0.5) == 0
 
 
-def test_out_of_reach():
+def test_out_of_reach() -> None:
     with pytest.raises(NoSolution, match=r"epsilon = 0.001 needs e\^1822 updates"):
         updates_needed_decreasing_step(1.0, 1.0, 0.001)
 
@@ -79,13 +81,13 @@ def test_out_of_reach():
         ((1.0, 1.0, math.inf), "epsilon must be a positive finite number, got inf"),
     ],
 )
-def test_refusals(arguments, message):
+def test_refusals(arguments: tuple[float, float, float], message: str) -> None:
     for function in (updates_needed_decreasing_step, updates_needed_constant_step):
         with pytest.raises(InvalidInput, match=message):
             function(*arguments)
 
 
-def test_proportional_belief():
+def test_proportional_belief() -> None:
     assert proportional_belief(16, 45) == 16 / 45
     assert (proportional_belief(0, 3), proportional_belief(3, 3)) == (0.0, 1.0)
     with pytest.raises(InvalidInput, match=r"learning_queries must lie in 0\.\.3, got 4"):

@@ -172,6 +172,11 @@ def solve_average_cost(
         if _fingerprint(better) in seen:
             break
         learn, chain = _evaluate(operator, better, weights, pivot=int(np.argmax(chain.mass)))
+        if _fingerprint(learn) in seen:
+            raise SplitChain(
+                "what would be better in some states cannot be joined to the rest of the queue: "
+                "the best long-run average depends on the start"
+            )
         seen.add(_fingerprint(learn))
     else:
         raise SplitChain(

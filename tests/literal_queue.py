@@ -132,16 +132,27 @@ class LiteralQueue:
 
         For any numbers h, no policy's average is below the least of cost(s, u) + E h(s') - h(s)
         over states and actions.  Here h are the relative values of the given policy, so that the
-        bound equals its average if it is optimal.
+        bound equals its average if it is optimal everywhere; if it is not in states that it never
+        visits, a few steps of policy improvement make the bound tight.
         """
         learn = self.flatten(table)
         costs = weights[0] * self.privacy + weights[1] * self.learning
-        h = solve_relative_values(self.mix(learn, self.moves), self.mix(learn, costs))
-        ahead = costs + self.moves @ h - h
         # An arrival state that never occurs is no state of the chain.
         occurs = np.array([self.problem.arrival_prob < 1.0 or e == 1 for _, e, _ in self.states])
         owed = np.array([y > 0 for _, _, y in self.states])
-        return float(min(ahead[OBFUSCATE][occurs].min(), ahead[LEARN][occurs & owed].min()))
+        best = -np.inf
+        for _ in range(10):
+            chain = self.mix(learn, self.moves)
+            if count_closed_classes(chain) > 1:
+                break
+            h = solve_relative_values(chain, self.mix(learn, costs))
+            ahead = costs + self.moves @ h - h
+            bound = float(min(ahead[OBFUSCATE][occurs].min(), ahead[LEARN][occurs & owed].min()))
+            if bound <= best:
+                break
+            best = bound
+            learn = np.where(owed & (ahead[LEARN] < ahead[OBFUSCATE]), 1.0, 0.0)
+        return best
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
+from covertfl.errors import SplitChain
 from covertfl.oracle import Oracle
 from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.solvers.multiplier import Lagrangian
@@ -137,10 +139,16 @@ def place_limit(problem: QueueProblem, share: float) -> QueueProblem:
 
 
 def find_limit_range(problem: QueueProblem) -> tuple[float, float]:
-    """Least reachable value of the limited cost, and its value where it is not limited."""
+    """Least reachable value of the limited cost, and its value where it is not limited.
+
+    An example in which either depends on the start is rejected.
+    """
     lagrangian = Lagrangian(problem)
-    least = lagrangian.costs(lagrangian.solve_for_constraint().chain)[1]
-    free = lagrangian.costs(lagrangian.solve_without_limit().chain)[1]
+    try:
+        least = lagrangian.costs(lagrangian.solve_for_constraint().chain)[1]
+        free = lagrangian.costs(lagrangian.solve_without_limit().chain)[1]
+    except SplitChain:
+        reject()
     return least, free
 
 

@@ -41,11 +41,12 @@ LAYERS = (
         "solvers.occupation_lp",
         "solvers.backward_induction",
         "solvers.minority",
+        "solvers.spga_state",
         "solvers.spga_kernel",
         "solvers.spga",
     ),
     ("structure", "planner", "fitted_problem", "spga_score"),
-    ("results", "render", "plots", "spga_plots"),
+    ("results", "render", "plots", "spga_plots", "outcomes"),
     ("demo",),
     ("cli",),
 )

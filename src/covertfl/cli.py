@@ -10,10 +10,8 @@ from __future__ import annotations
 import enum
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +22,6 @@ from covertfl import __version__
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from covertfl.policy import HorizonTable, QueueTable
-    from covertfl.problem import FiniteHorizon, QueueProblem
     from covertfl.problem_file import LoadedProblem
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
@@ -47,6 +41,7 @@ class Method(enum.StrEnum):
 
     EXACT = "exact"
     LP = "lp"
+    SPGA = "spga"
 
 
 ProblemArgument = Annotated[
@@ -107,10 +102,13 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _working(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with elapsed time on standard error, silent where that is not a terminal."""
+def _working(what: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar with elapsed time on standard error, silent where that is not a terminal.
+
+    What it yields is told a detail and the share done, 0 where that is not known.
+    """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _detail, _share: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -118,7 +116,12 @@ def _working(what: str) -> Iterator[Callable[[str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda detail: progress.update(task, description=f"{what}: {detail}")
+
+        def tell(detail: str, share: float) -> None:
+            total = 1.0 if share > 0.0 else None
+            progress.update(task, description=f"{what}: {detail}", total=total, completed=share)
+
+        yield tell
 
 
 # --- solve ------------------------------------------------------------------------------------
@@ -129,8 +132,16 @@ def solve(
     problem: ProblemArgument = None,
     preset: PresetOption = None,
     method: Annotated[
-        Method, typer.Option(help="exact, or the linear programme as a check.")
+        Method,
+        typer.Option(help="exact, the linear programme as a check, or the policy gradient."),
     ] = Method.EXACT,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the policy gradient.")] = 0,
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Iterations of the policy gradient.")
+    ] = 2000,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs of the policy gradient; the best is kept.")
+    ] = 1,
     policy_out: Annotated[
         Path | None, typer.Option(metavar="POLICY.JSON", help="Write the policy here.")
     ] = None,
@@ -146,14 +157,18 @@ def solve(
 
     Example: covertfl solve --preset sound/queue --policy-out policy.json
     """
-    from covertfl.problem import QueueProblem
+    from covertfl import outcomes
 
     loaded = _load(problem, preset)
-    outcome = (
-        _solve_queue(loaded.problem, method)
-        if isinstance(loaded.problem, QueueProblem)
-        else _solve_horizon(loaded.problem, method, loaded.name)
-    )
+    with _working("solving") as progress:
+        if method is Method.SPGA:
+            outcome = outcomes.solve_by_search(
+                loaded.problem, seed=seed, iterations=iterations, runs=runs, progress=progress
+            )
+        elif method is Method.LP:
+            outcome = outcomes.solve_by_programme(loaded.problem, loaded.name, progress)
+        else:
+            outcome = outcomes.solve_exactly(loaded.problem, progress)
     if policy_out is not None:
         from covertfl.policy_file import write_policy
 
@@ -166,76 +181,6 @@ def solve(
         from covertfl.render import print_result
 
         print_result(outcome.for_people())
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """A solution and the ways to show it; each is made only if it is asked for."""
-
-    make_policy: Callable[[], QueueTable | HorizonTable]
-    as_json: Callable[[], dict[str, Any]]
-    for_people: Callable[[], RenderableType]
-    draw: Callable[[Path], None]
-
-
-def _solve_queue(problem: QueueProblem, method: Method) -> _Outcome:
-    from covertfl.solvers.constrained import solve_queue
-
-    start = time.perf_counter()
-    with _working("solving") as progress:
-        if method is Method.LP:
-            from covertfl.solvers.occupation_lp import solve_occupation_lp
-
-            if problem.capacity is None:  # the linear programme takes over the capacity found
-                problem = solve_queue(problem, progress=progress).problem
-            solution = solve_occupation_lp(problem)
-        else:
-            solution = solve_queue(problem, progress=progress)
-    seconds = time.perf_counter() - start
-
-    def as_json() -> dict[str, Any]:
-        from covertfl.results import describe_queue_solution
-
-        return describe_queue_solution(solution, seconds)
-
-    def for_people() -> RenderableType:
-        from covertfl.render import render_queue_solution
-
-        return render_queue_solution(solution, seconds)
-
-    def draw(path: Path) -> None:
-        from covertfl import plots
-
-        plots.save_figure(plots.plot_queue_policy(solution), path)
-
-    return _Outcome(lambda: solution.policy, as_json, for_people, draw)
-
-
-def _solve_horizon(problem: FiniteHorizon, method: Method, name: str) -> _Outcome:
-    from covertfl.solvers.backward_induction import solve_horizon
-
-    if method is Method.LP:
-        raise InvalidInput(f"{name}: --method lp is for queue problems; a horizon needs exact")
-    start = time.perf_counter()
-    solution = solve_horizon(problem)
-    seconds = time.perf_counter() - start
-
-    def as_json() -> dict[str, Any]:
-        from covertfl.results import describe_horizon_solution
-
-        return describe_horizon_solution(solution, seconds)
-
-    def for_people() -> RenderableType:
-        from covertfl.render import render_horizon_solution
-
-        return render_horizon_solution(solution, seconds)
-
-    def draw(path: Path) -> None:
-        from covertfl import plots
-
-        plots.save_figure(plots.plot_horizon_policy(solution), path)
-
-    return _Outcome(lambda: solution.policy, as_json, for_people, draw)
 
 
 # --- plan -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
+DASHES = ("-", "--", "-.", ":")  # with seven colours 28 different lines
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -105,6 +105,7 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
     panels[2].set_xlabel("backlog (updates owed)")
     panels[2].set_ylabel("share of rounds (%)")
     panels[2].set_xlim(-0.5, last + 0.5)
+    panels[2].xaxis.set_major_locator(_whole_numbers())
     tidy(panels[2])
     evaluation = solution.evaluation
     figure.suptitle(
@@ -140,6 +141,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
             rounds_left,
             solution.thresholds[:, state],
             where="mid",
+            marker="o" if problem.rounds == 1 else "",  # a single round is no line
             color=PALETTE[state % len(PALETTE)],
             linestyle=DASHES[state % len(DASHES)],
             linewidth=2.0,
@@ -158,6 +160,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     axes.set_xlabel("rounds left")
     axes.set_ylabel("learns from this backlog on (updates)")
     axes.set_ylim(0, problem.updates * 1.1 + 2)
+    axes.xaxis.set_major_locator(_whole_numbers())
     axes.yaxis.set_major_locator(_whole_numbers())
     axes.set_xlim(problem.rounds + 0.5, 0.5)  # time runs to the right
     figure.legend(loc="outside lower center", ncols=min(num_oracle, 4), frameon=False)
@@ -204,6 +207,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     axes.set_ylabel("chance to finish covertly (%)")
     axes.set_ylim(0, 104)
     axes.set_xlim(0, len(chances) - 1)
+    axes.xaxis.set_major_locator(_whole_numbers())
     axes.set_title(
         f"{plan.problem.updates} updates with true queries a strict minority, best policy",
         fontsize=11,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +13,7 @@ from covertfl.oracle_fit import FittedOracle
 from covertfl.planner import ExposurePlan, HorizonPlan, QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
+from covertfl.spga_score import LIMIT_SLACK, HorizonScore, QueueScore
 from covertfl.structure import (
     StructureReport,
     examine_horizon_solution,
@@ -160,6 +162,57 @@ def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
         cells = (never if chi > problem.updates else str(chi) for chi in row)
         table.add_row(str(rounds_left), *cells)
     return table
+
+
+def render_queue_score(score: QueueScore, seconds: float) -> RenderableType:
+    """A search's chosen run, and how far it ended from the exact optimum."""
+    kept = int(np.sum(score.constrained_costs <= score.problem.limit * (1.0 + LIMIT_SLACK)))
+    rows = [
+        (
+            "exact optimum",
+            f"{score.optimum.cost:.6g} at the limit {score.problem.limit:g}",
+        ),
+        (
+            "gap",
+            f"{score.gaps[score.chosen]:.3%} above the optimum at the same constrained cost",
+        ),
+    ]
+    if len(score.runs) > 1:
+        rows.append(
+            (
+                "all runs",
+                f"mean gap {np.nanmean(score.gaps):.3%}, largest {np.nanmax(score.gaps):.3%}; "
+                f"{kept} of {len(score.runs)} keep to the limit within {LIMIT_SLACK:.0%}",
+            )
+        )
+    return Group(
+        render_queue_solution(score.solution, seconds),
+        Text(),
+        _facts("Judged by the exact solver, which the search did not see", rows),
+    )
+
+
+def render_horizon_score(score: HorizonScore, seconds: float) -> RenderableType:
+    """The stationary thresholds that a search found."""
+    problem = score.optimum.problem
+    table = Table(title="Learns from this backlog on", title_justify="left", box=None)
+    for state in range(problem.oracle.num_states):
+        table.add_column(
+            f"oracle state {_state_name(state, problem.oracle.num_states)}", justify="right"
+        )
+    chosen = score.thresholds[score.chosen]
+    table.add_row(*("never" if chi > problem.updates else str(chi) for chi in chosen))
+    rows = [
+        ("expected cost", f"{score.costs[score.chosen]:.6g}, first state stationary"),
+        (
+            "exact optimum",
+            f"{score.optimal_cost:.6g}, with thresholds that depend on the rounds left",
+        ),
+        ("gap", f"{score.gaps[score.chosen]:.3%}"),
+        ("searched", f"spga, {len(score.runs)} run{'s'[: len(score.runs) > 1]}, {seconds:.3g} s"),
+    ]
+    title = f"Best stationary policy, {problem.updates} updates in {problem.rounds} rounds"
+    return Group(_facts(title, rows), Text(), table)
 
 
 # --- plan -------------------------------------------------------------------------------------

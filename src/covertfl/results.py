@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from covertfl.oracle_fit import FittedOracle
 from covertfl.planner import ExposurePlan, HorizonPlan, QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga import round_parameters
+from covertfl.spga_score import HorizonScore, QueueScore, evaluate_from_each_state
 from covertfl.structure import (
     StructureReport,
     examine_horizon_solution,
@@ -66,6 +70,45 @@ def describe_horizon_solution(solution: HorizonSolution, seconds: float) -> dict
         "thresholds": thresholds,
         "structure": describe_structure(examine_horizon_solution(solution)),
         "seconds": seconds,
+    }
+
+
+def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[str, Any]:
+    """A search's chosen run; thresholds are those it rounds to."""
+    described = describe_queue_solution(score.solution, seconds)
+    first, certain, _ = round_parameters(score.runs[score.chosen].parameters)
+    return described | {
+        "thresholds": np.stack([first, certain], axis=-1).tolist(),
+        "iterations": score.solution.iterations,
+        "seed": seed,
+        "gap": float(score.gaps[score.chosen]),
+        "optimum": score.optimum.cost,
+        "runs": [
+            {
+                "gap": float(gap),
+                "privacy_cost": evaluation.privacy_cost,
+                "learning_cost": evaluation.learning_cost,
+            }
+            for gap, evaluation in zip(score.gaps, score.evaluations, strict=True)
+        ],
+    }
+
+
+def describe_horizon_score(score: HorizonScore, seed: int, seconds: float) -> dict[str, Any]:
+    """A search's best stationary thresholds, the same for every number of rounds left."""
+    problem = score.optimum.problem
+    chosen = score.thresholds[score.chosen].tolist()
+    structure = examine_horizon_solution(score.optimum)
+    return {
+        "problem": "horizon",
+        "method": "spga",
+        "expected_cost": evaluate_from_each_state(problem, score.policy),
+        "thresholds": [chosen] * problem.rounds,
+        "structure": describe_structure(structure),
+        "seconds": seconds,
+        "iterations": len(score.runs[score.chosen].history.multiplier),
+        "seed": seed,
+        "gap": float(score.gaps[score.chosen]),
     }
 
 

@@ -155,6 +155,12 @@ def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonSc
     return HorizonScore(optimum, runs, thresholds, costs, optimal, int(np.argmin(costs)))
 
 
+def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> list[float]:
+    """Expected total cost of a policy by first oracle state."""
+    laws = np.eye(problem.oracle.num_states)
+    return [evaluate_horizon_policy(problem, policy, first=law).total_cost for law in laws]
+
+
 def _dominant_thresholds(
     parameters: FloatArray, problem: FiniteHorizon
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

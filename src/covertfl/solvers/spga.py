@@ -30,7 +30,7 @@ from covertfl.experience import SimulatedSource, Source
 from covertfl.oracle import FloatArray, IntArray
 from covertfl.policy import QueueTable, build_mixture_table, build_sigmoid_table
 from covertfl.problem import FiniteHorizon, QueueProblem
-from covertfl.solvers.spga_kernel import Memory, Rules, Schedule, advance
+from covertfl.solvers.spga_state import Memory, Rules, Schedule
 
 # Rounds of experience that are asked for at a time.
 CHUNK_ROUNDS = 200_000
@@ -373,6 +373,8 @@ class SpgaSearch:
 
     def iterate(self, source: Source, iterations: int) -> None:
         """Run some more iterations on experience from a source."""
+        from covertfl.solvers.spga_kernel import advance
+
         experience = source.next_rounds(iterations * self.settings.rounds_per_iteration)
         advance(
             self._generator,
@@ -465,16 +467,56 @@ def solve_spga(
     seed : of all runs; run r is the same whatever the number of runs
     progress : told of the first run only
     """
+    return _search_many(
+        extract_rules(problem),
+        lambda generator: simulate_source(problem, settings, generator=generator),
+        settings,
+        seed=seed,
+        runs=runs,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def solve_spga_horizon(
+    problem: FiniteHorizon,
+    settings: Settings,
+    *,
+    seed: int,
+    runs: int = 1,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> list[SpgaRun]:
+    """The best stationary thresholds of a horizon, searched on a simulator of it."""
+    return _search_many(
+        extract_horizon_rules(problem),
+        lambda generator: SimulatedSource(problem.oracle, generator=generator),
+        settings,
+        seed=seed,
+        runs=runs,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def _search_many(
+    rules: Rules,
+    make_source: Callable[[np.random.Generator], Source],
+    settings: Settings,
+    *,
+    seed: int,
+    runs: int,
+    threads: int,
+    progress: Progress | None,
+) -> list[SpgaRun]:
     if runs < 1:
         raise InvalidInput(f"runs must be at least 1, got {runs}")
-    rules = extract_rules(problem)
 
     def run(number: int) -> SpgaRun:
         ours, theirs = np.random.SeedSequence([seed, number]).spawn(2)
-        source = simulate_source(problem, settings, generator=np.random.default_rng(theirs))
         return search_policy(
             rules,
-            source,
+            make_source(np.random.default_rng(theirs)),
             settings,
             generator=np.random.default_rng(ours),
             progress=progress if number == 0 else None,

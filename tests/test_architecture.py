@@ -45,7 +45,7 @@ LAYERS = (
         "solvers.spga_kernel",
         "solvers.spga",
     ),
-    ("structure", "planner", "fitted_problem", "spga_score"),
+    ("structure", "planner", "fitted_problem", "spga_score", "log_policy"),
     ("results", "render", "plots", "spga_plots", "outcomes"),
     ("demo",),
     ("cli",),

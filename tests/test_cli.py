@@ -324,9 +324,9 @@ def test_plan_says_how_many_updates_are_needed(run: Run) -> None:
 
 
 def test_plan_for_an_exposure(run: Run) -> None:
-    queue = run("plan", "--preset", "sound/queue", "--exposure", "0.8", "--json").content
+    queue = run("plan", "--preset", "paper-code/queue", "--exposure", "0.6", "--json").content
     assert queue["exposure"]["setting"] == "learning_limit"
-    assert queue["exposure"]["exposure"] == pytest.approx(0.8, abs=1e-5)
+    assert queue["exposure"]["exposure"] == pytest.approx(0.6, abs=1e-5)
     horizon = run("plan", "--preset", "sound/main", "--exposure", "0.4", "--json").content
     assert horizon["exposure"]["setting"] == "scale"
     assert 0.38 < horizon["exposure"]["exposure"] <= 0.4
@@ -334,7 +334,8 @@ def test_plan_for_an_exposure(run: Run) -> None:
     assert "62.9%" in message
     message = refuse(run("plan", "--preset", "sound/main", "--exposure", "40"), 2)
     assert message == "exposure must lie strictly between 0 and 1, got 40"
-    assert "asked for 40.0%" in run("plan", "--preset", "sound/main", "--exposure", "0.4").out
+    people = run("plan", "--preset", "paper-code/queue", "--exposure", "0.6")
+    assert "asked for 60.0%" in people.out
 
 
 def test_plan_of_an_oracle_without_a_stationary_law_names_the_file(
@@ -565,7 +566,7 @@ def test_a_problem_that_does_not_fit_into_memory(run: Run, monkeypatch: pytest.M
     def exhaust(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("covertfl.solvers.backward_induction.solve_horizon", exhaust)
+    monkeypatch.setattr("covertfl.problem_file.read_preset", exhaust)
     assert "memory" in refuse(run("solve", "--preset", "sound/main"), 3)
 
 
@@ -573,7 +574,7 @@ def test_an_interruption_is_not_a_traceback(run: Run, monkeypatch: pytest.Monkey
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("covertfl.solvers.backward_induction.solve_horizon", interrupt)
+    monkeypatch.setattr("covertfl.problem_file.read_preset", interrupt)
     outcome = run("solve", "--preset", "sound/main")
     assert outcome.status == 128 + signal.SIGINT
     assert outcome.out == ""

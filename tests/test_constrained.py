@@ -61,6 +61,14 @@ def minimised_cost(problem: QueueProblem, evaluation: QueueEvaluation | LiteralE
     return evaluation.learning_cost
 
 
+def tolerance(solution: QueueSolution) -> float:
+    """How far two right answers may lie apart, as said at the top."""
+    literal = LiteralQueue.of(solution.problem)
+    dearest = float(max(literal.privacy.max(), literal.learning.max()))
+    scale = max(solution.cost, solution.multiplier * solution.problem.limit)
+    return 1e-8 * scale + 1e-10 * dearest
+
+
 def check_independently(solution: QueueSolution) -> None:
     """Evaluate the policy anew, and prove by weak duality that none within the limit is better."""
     problem, literal = solution.problem, LiteralQueue.of(solution.problem)
@@ -70,7 +78,7 @@ def check_independently(solution: QueueSolution) -> None:
     multiplier = solution.multiplier
     weights = (1.0, multiplier) if problem.objective == "privacy" else (multiplier, 1.0)
     bound = literal.bound_below(solution.policy.table, weights) - multiplier * problem.limit
-    assert solution.cost - bound <= 1e-7 * max(solution.cost, multiplier * problem.limit, 0.1)
+    assert solution.cost - bound <= tolerance(solution)
 
 
 # --- against the linear programme ---------------------------------------------------------------
@@ -98,10 +106,8 @@ def test_exact_agrees_with_the_linear_programme() -> None:
             outcomes["programme refused"] += 1
             return
         outcomes["compared"] += 1
-        tolerance = 1e-8 * max(exact.cost, exact.multiplier * problem.limit)
-        tolerance += 1e-10 * dearest_round(problem)
-        assert abs(exact.cost - programme.cost) <= tolerance
-        assert abs(exact.cost - programme.lower_bound) <= tolerance
+        assert abs(exact.cost - programme.cost) <= tolerance(exact)
+        assert abs(exact.cost - programme.lower_bound) <= tolerance(exact)
 
     compare()
     assert outcomes["compared"] >= 200
@@ -119,12 +125,6 @@ def test_exact_agrees_with_the_linear_programme() -> None:
     for position, values in enumerate((OBJECTIVES, SHAPES, CHARGED)):
         met = Counter(kind[position] for kind in kinds.elements())
         assert all(met[value] >= 10 for value in values), met
-
-
-def dearest_round(problem: QueueProblem) -> float:
-    """The largest cost that a round can have."""
-    literal = LiteralQueue.of(problem)
-    return float(max(literal.privacy.max(), literal.learning.max()))
 
 
 def attempt_both(

@@ -267,9 +267,7 @@ def test_a_limit_that_cannot_be_met() -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("sound/queue", 0.7),
         ("sound/queue", 0.8),
-        ("sound/queue", 0.93),
         ("paper-code/queue", 0.6),
         ("sound/tracking-before", 0.4),
         ("sound/tracking-after", 0.3),

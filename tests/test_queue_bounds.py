@@ -53,7 +53,7 @@ def minimise(price: FloatArray, problem: QueueProblem) -> float:
 
 
 @given(stable_queues())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_least_exposure_and_privacy_bound_are_the_linear_programmes(problem: QueueProblem) -> None:
     exposure = minimise(np.ones(problem.oracle.num_states), problem)
     assert least_exposure(problem) == pytest.approx(exposure, rel=1e-7, abs=1e-9)
@@ -78,7 +78,7 @@ def forgone_by_programme(problem: QueueProblem, least_cost: float) -> float:
 
 
 @given(stable_queues(), st.sampled_from((0.0, 0.01, 0.05, 0.2, 1.0)), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_always_stable_is_the_linear_programme(
     problem: QueueProblem, limit: float, data: st.DataObject
 ) -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from covertfl.errors import NoSolution
+from covertfl.errors import Infeasible
 from covertfl.oracle import FloatArray, Oracle
 from covertfl.policy import QueueTable, build_mixture_table
 from covertfl.problem import FiniteHorizon, LearningCost, Problem, QueueProblem
 from covertfl.problem_file import read_preset
+from covertfl.queue_bounds import service_capacity
 from covertfl.queue_evaluation import evaluate_queue_policy
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
@@ -22,7 +24,7 @@ from covertfl.structure import (
     examine_queue_solution,
     find_queue_thresholds,
 )
-from strategies import ordered_queue_problems, place_limit
+from strategies import ordered_queue_problems
 
 ORACLE = Oracle(
     np.array([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]), np.array([0.1, 0.43, 0.95])
@@ -209,17 +211,17 @@ def test_states_without_mass_play_no_part() -> None:
     assert find_queue_thresholds(solution) == [[[1, 1], [1, 1]]]
 
 
-@given(ordered_queue_problems())
-@settings(max_examples=40)
-def test_convex_costs_give_policies_that_grow_with_the_backlog(problem: QueueProblem) -> None:
-    """With a buffer that hardly ever fills, M1 to M5 and a convex cost give thresholds."""
-    wide = replace(problem, capacity=60, overflow_cost=1e4)
-    try:
-        solution = solve_queue(place_limit(wide, 0.5))
-    except NoSolution:
-        return
-    if solution.evaluation.full_prob > 1e-9:
-        return
+@given(ordered_queue_problems(), st.sampled_from((0.2, 0.5, 0.7)))
+@settings(max_examples=30)
+def test_convex_costs_give_policies_that_grow_with_the_backlog(
+    problem: QueueProblem, utilisation: float
+) -> None:
+    """With room enough, M1 to M5 and a convex cost give thresholds."""
+    prob = utilisation * service_capacity(problem) / problem.arrival_size
+    endless = replace(problem, arrival_prob=prob, capacity=None, overflow_cost=None)
+    with pytest.raises(Infeasible) as refusal:
+        solve_queue(endless.with_limit(0.0))
+    solution = solve_queue(endless.with_limit(1.3 * refusal.value.best))
     report = examine_queue_solution(solution)
     assert report.monotone_in_backlog, report.counterexample
     assert find_queue_thresholds(solution) is not None

@@ -323,6 +323,14 @@ def fit(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="PROBLEM.TOML", help="Problem file.")
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="POLICY.JSON", help="Search a policy on the log itself, write it here."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the search.")] = 2000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, where a horizon is written.")] = 45,
     updates: Annotated[int, typer.Option(min=1, help="Updates, where a horizon is written.")] = 16,
     as_json: JsonOption = False,
@@ -330,7 +338,9 @@ def fit(
     """Fit the oracle to a log of past rounds, with 95% intervals.
 
     LOG.CSV is a file with columns round, clients, examples and, where known, success and
-    arrival.  With -o a problem file is written that can be planned with and solved.
+    arrival.  With -o a problem file is written that can be planned with and solved.  With
+    --policy the structured policy gradient searches a policy on the recorded rounds, without
+    using the fitted chances.
 
     Example: covertfl fit log.csv --min-examples 6800 -o problem.toml
     """
@@ -351,10 +361,28 @@ def fit(
         with _working("fitting"):
             content = format_problem(fitted, rounds=rounds, updates=updates)
         write_atomically(output, content)
+    found = None
+    if policy is not None:
+        from covertfl.log_policy import search_on_log
+        from covertfl.policy_file import write_policy
+
+        with _working("searching") as progress:
+            found = search_on_log(
+                fitted,
+                seed=seed,
+                iterations=iterations,
+                rounds=rounds,
+                updates=updates,
+                progress=progress,
+            )
+        write_policy(policy, found.policy)
     if as_json:
         from covertfl.results import describe_fit
 
-        _print_json(describe_fit(fitted))
+        content = describe_fit(fitted)
+        if found is not None:
+            content["policy"] = found.describe()
+        _print_json(content)
         return
     from covertfl.render import print_result, render_fit
 
@@ -363,6 +391,8 @@ def fit(
         print(f"\n{format_oracle_section(fitted)}", end="")
     else:
         print(f"\nWritten to {output}; next: covertfl plan {output}")
+    if found is not None:
+        print(f"\n{found.sentence}  Policy written to {policy}.")
 
 
 def _parse_cuts(text: str) -> list[float]:

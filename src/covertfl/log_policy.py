@@ -1,0 +1,110 @@
+"""From a log straight to a policy, without the chances that were fitted to it.
+
+The structured policy gradient replays the recorded rounds.  Costs and limit come from the problem
+file that the fit would write; the fitted chances are used only afterwards, to say how far the
+policy is from the optimum of the fitted model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covertfl.errors import NoSolution
+from covertfl.experience import replay_fitted_log
+from covertfl.fitted_problem import format_problem
+from covertfl.oracle_fit import FittedOracle
+from covertfl.policy import HorizonTable, QueueTable
+from covertfl.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.problem_file import parse_problem
+from covertfl.solvers import spga
+from covertfl.spga_score import score_horizon_runs, score_queue_runs
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class LogPolicy:
+    """A policy found on a log.
+
+    Parameters
+    ----------
+    problem : costs and limit it was searched for
+    policy : as a table
+    gap : cost over the optimum of the fitted model, None where that has no solution
+    """
+
+    problem: Problem
+    policy: QueueTable | HorizonTable
+    gap: float | None
+
+    def describe(self) -> dict[str, Any]:
+        """The policy for `--json`, without its table."""
+        kind = "horizon" if isinstance(self.problem, FiniteHorizon) else "queue"
+        return {"problem": kind, "method": "spga", "gap": self.gap}
+
+    @property
+    def sentence(self) -> str:
+        """How it did, in one sentence."""
+        if self.gap is None:
+            return "Searched on the recorded rounds; the fitted model has no optimum to compare."
+        return (
+            f"Searched on the recorded rounds; on the fitted model it costs {self.gap:.2%} more "
+            "than the optimum."
+        )
+
+
+def search_on_log(
+    fitted: FittedOracle,
+    *,
+    seed: int,
+    iterations: int,
+    rounds: int,
+    updates: int,
+    progress: Progress,
+) -> LogPolicy:
+    """Search a policy on the rounds of a log (Algorithm 1 on recorded experience).
+
+    Parameters
+    ----------
+    rounds, updates : of the horizon, where the log has no arrivals that can be served
+    """
+    problem = parse_problem(format_problem(fitted, rounds=rounds, updates=updates), "log").problem
+
+    def tell(done: int, privacy: float, learning: float) -> None:
+        progress(f"privacy {privacy:.4f}, learning {learning:.4f}", done / iterations)
+
+    if isinstance(problem, FiniteHorizon):
+        rules: Any = spga.extract_horizon_rules(problem)
+        settings = spga.horizon_settings(problem, iterations=iterations)
+    else:
+        rules = spga.extract_rules(problem)
+        settings = spga.default_settings(problem, iterations=iterations)
+    run = spga.search_policy(
+        rules,
+        replay_fitted_log(fitted),
+        settings,
+        generator=np.random.default_rng(seed),
+        progress=tell,
+    )
+    return _judge(problem, run)
+
+
+def _judge(problem: Problem, run: spga.SpgaRun) -> LogPolicy:
+    if isinstance(problem, FiniteHorizon):
+        horizon_score = score_horizon_runs(problem, [run])
+        return LogPolicy(problem, horizon_score.policy, float(horizon_score.gaps[0]))
+    try:
+        score = score_queue_runs(problem, [run])
+    except NoSolution:
+        return LogPolicy(problem, run.policy(_bounded(problem)), None)
+    return LogPolicy(problem, score.solution.policy, float(score.gaps[0]))
+
+
+def _bounded(problem: QueueProblem) -> QueueProblem:
+    if problem.capacity is not None:
+        return problem
+    return problem.with_capacity(spga.extract_rules(problem).capacity)

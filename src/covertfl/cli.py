@@ -325,9 +325,7 @@ def fit(
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(
-            metavar="POLICY.JSON", help="Search a policy on the log itself, write it here."
-        ),
+        typer.Option(metavar="POLICY.JSON", help="Search a policy on the log itself."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of the search.")] = 2000,
@@ -379,10 +377,10 @@ def fit(
     if as_json:
         from covertfl.results import describe_fit
 
-        content = describe_fit(fitted)
+        described = describe_fit(fitted)
         if found is not None:
-            content["policy"] = found.describe()
-        _print_json(content)
+            described["policy"] = found.describe()
+        _print_json(described)
         return
     from covertfl.render import print_result, render_fit
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
+
+# The matrices of the tests are small: threads would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples in every run: a failure on another machine can be repeated here.
 settings.register_profile("covertfl", deadline=None, derandomize=True)

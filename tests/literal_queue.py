@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse.csgraph import connected_components
 
 from covertfl.problem import QueueProblem
 
@@ -151,7 +152,8 @@ class LiteralQueue:
             if bound <= best:
                 break
             best = bound
-            learn = np.where(owed & (ahead[LEARN] < ahead[OBFUSCATE]), 1.0, 0.0)
+            better = np.where(owed & (ahead[LEARN] < ahead[OBFUSCATE] - 1e-12), 1.0, 0.0)
+            learn = np.where(np.abs(ahead[LEARN] - ahead[OBFUSCATE]) <= 1e-12, learn, better)
         return best
 
 
@@ -204,13 +206,10 @@ class LiteralEvaluation:
 
 
 def count_closed_classes(chain: FloatArray) -> int:
-    """Number of closed classes of a transition matrix, by reachability."""
-    reach = (chain > 0.0) | np.eye(len(chain), dtype=np.bool_)
-    for _ in range(int(np.ceil(np.log2(len(chain)))) + 1):
-        reach = (reach.astype(np.float64) @ reach.astype(np.float64)) > 0.0
-    # A state is in a closed class if everything it reaches reaches it.
-    recurrent = [n for n in range(len(chain)) if np.all(reach[reach[n], n])]
-    return len({tuple(reach[n]) for n in recurrent})
+    """Number of strongly connected sets of states that no move leaves."""
+    num_sets, label = connected_components(chain > 0.0, directed=True, connection="strong")
+    leaves = (chain > 0.0) & (label[:, None] != label)
+    return int(num_sets) - len(set(label[leaves.any(axis=1)]))
 
 
 def _leave_rates(chain: FloatArray) -> npt.NDArray[np.longdouble]:

@@ -171,6 +171,23 @@ def test_other_states_are_led_into_a_closed_class() -> None:
         np.testing.assert_array_equal(led[inside], learn[inside])
 
 
+def test_an_average_that_depends_on_the_start_is_refused() -> None:
+    # An update arrives in every round and every learning query succeeds: the backlog never falls,
+    # and the cheap level 2 is out of reach from 3 on.
+    problem = QueueProblem(
+        Oracle(np.array([[1.0]]), np.array([1.0])),
+        np.array([1.0]),
+        LearningCost("table", values=(3.0, 2.0, 0.1, 4.0, 2.0)),
+        arrival_prob=1.0,
+        arrival_size=1,
+        limit=1.0,
+        capacity=4,
+        overflow_cost=10.0,
+    )
+    with pytest.raises(SplitChain):
+        solve_average_cost(QueueOperator(problem), (0.0, 1.0), always_learn(problem))
+
+
 # --- discounted ---------------------------------------------------------------------------------
 
 

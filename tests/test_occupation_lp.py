@@ -61,6 +61,13 @@ def test_published_queues_agree_with_the_exact_solution(problem: QueueProblem) -
     )
 
 
+def test_rows_written_with_ten_digits_do_not_spoil_the_balance() -> None:
+    rows = np.array([[0.333333333] * 3, [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    oracle = Oracle(rows, np.array([0.1, 0.5, 0.9]))
+    problem = replace(reference_queue(capacity=30, limit=1.5), oracle=oracle)
+    assert solve_occupation_lp(problem).cost == pytest.approx(solve_queue(problem).cost, rel=1e-9)
+
+
 # --- refusals -----------------------------------------------------------------------------------
 
 

@@ -90,7 +90,13 @@ def small_plan(oracle: Oracle, rounds: int, updates: int) -> HorizonPlan:
 @pytest.mark.parametrize(
     ("oracle", "rounds", "updates", "advice"),
     [
-        (SURE, 9, 4, "4 updates in 9 rounds can be covert: 100% chance to finish at best."),
+        (
+            SURE,
+            9,
+            4,
+            "4 updates in 9 rounds can be covert against an eavesdropper that counts queries: "
+            "100% chance to finish at best.",
+        ),
         (SURE, 8, 4, "4 updates in 8 rounds cannot be covert: 9 rounds give 95%."),
         (SURE, 1, 1, "1 updates in 1 rounds cannot be covert: 3 rounds give 95%."),
         (

@@ -136,10 +136,15 @@ def test_the_frontier_is_drawn_as_it_is() -> None:
     )
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_a_policy_without_thresholds_is_drawn_as_a_table() -> None:
     step = replace(horizon_preset("sound/main"), learning_cost=LearningCost("constant", 9.0))
-    with pytest.raises(InvalidInput, match="no thresholds to draw"):
-        plots.plot_horizon_policy(solve_horizon(step))
+    figure = plots.plot_horizon_policy(solve_horizon(step))
+    assert len(figure.axes) == 3
+    assert figure.axes[-1].get_xlabel() == "rounds left"
+    assert all(axes.get_ylabel() == "backlog (updates)" for axes in figure.axes)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
     flood = plan_queue(replace(queue_preset("sound/queue"), arrival_prob=1.0))
     with pytest.raises(InvalidInput, match="no frontier to draw"):
         plots.plot_frontier(flood)

@@ -299,6 +299,9 @@ def _plan(loaded: LoadedProblem, seed: int) -> tuple[dict[str, Any], Any, Callab
     def draw_queue(folder: Path) -> None:
         from covertfl import plots
 
+        if not queue_plan.frontier:
+            print("covertfl: there is no frontier to draw", file=sys.stderr)
+            return
         plots.save_figure(plots.plot_frontier(queue_plan), folder / "frontier.png")
 
     return results.describe_queue_plan(queue_plan), render.render_queue_plan(queue_plan), draw_queue

@@ -118,11 +118,15 @@ class ReplayedLog:
         return _take(self._recorded, at)
 
 
-def replay_fitted_log(fitted: FittedOracle) -> ReplayedLog:
-    """The log that an oracle was fitted to, as experience; its estimates are not used."""
-    return ReplayedLog(
-        Experience(fitted.states, fitted.arrivals.astype(np.int64), fitted.succeeded)
-    )
+def replay_fitted_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:
+    """The log that an oracle was fitted to, as experience; its estimates are not used.
+
+    Parameters
+    ----------
+    with_arrivals : False for a horizon, where all updates are owed from the beginning
+    """
+    arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
+    return ReplayedLog(Experience(fitted.states, arrivals, fitted.succeeded))
 
 
 class LiveFeed:

@@ -85,7 +85,7 @@ def search_on_log(
         settings = spga.default_settings(problem, iterations=iterations)
     run = spga.search_policy(
         rules,
-        replay_fitted_log(fitted),
+        replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem)),
         settings,
         generator=np.random.default_rng(seed),
         progress=tell,

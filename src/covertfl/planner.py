@@ -97,7 +97,10 @@ class HorizonPlan:
         where = "" if low == high else ", depending on the first round"
         needed = self.rounds_needed[0.95]
         if low >= 95:
-            return f"{task} can be covert: {best} chance to finish at best{where}."
+            return (
+                f"{task} can be covert against an eavesdropper that counts queries: {best} chance "
+                f"to finish at best{where}."
+            )
         if high == 0:
             return f"{task} cannot be covert: {_how_many(needed)}."
         return (
@@ -207,6 +210,7 @@ class FrontierPoint:
     privacy_cost: float
     learning_cost: float
     learn_fraction: float
+    lost_per_round: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +228,7 @@ class QueuePlan:
         apply
     least_limit : least reachable value of the constrained cost, None where there is none
     frontier : optimal costs and exposure as the limit varies (F9)
+    trouble : why the problem has no solution under its own limit although it could be kept stable
     """
 
     problem: QueueProblem
@@ -235,6 +240,7 @@ class QueuePlan:
     always_stable: bool | None
     least_limit: float | None
     frontier: tuple[FrontierPoint, ...]
+    trouble: str | None
 
     @property
     def advice(self) -> str:
@@ -250,11 +256,15 @@ class QueuePlan:
         floor = f"at least {self.least_exposure:.1%} of the queries must be true"
         if least is not None and least > limit:
             return f"The {name} of {limit:g} cannot be met: the least is {least:.4g}; {floor}."
+        if self.trouble is not None:
+            return f"To keep up, {floor}, but {self.trouble}."
         here = [point for point in self.frontier if point.limit == limit]
         shows = f", and {here[0].learn_fraction:.1%} are with a {name} of {limit:g}" if here else ""
-        covert = here and here[0].learn_fraction < 0.5
-        verdict = "" if covert else ": an eavesdropper that counts queries finds the true model"
-        return f"To keep up, {floor}{shows}{verdict}."
+        lost = here[0].lost_per_round / self.load if here else 0.0
+        losing = f", with {lost:.1%} of the updates lost" if lost > 1e-4 else ""
+        shown = here[0].learn_fraction if here else self.least_exposure
+        verdict = ": an eavesdropper that counts queries finds the true model"
+        return f"To keep up, {floor}{shows}{losing}{verdict if shown >= 0.5 else ''}."
 
 
 def plan_queue(problem: QueueProblem) -> QueuePlan:
@@ -262,7 +272,9 @@ def plan_queue(problem: QueueProblem) -> QueuePlan:
     service = service_capacity(problem)
     stable = problem.load < service
     # A buffer of fixed size loses what does not fit, so it has a frontier whatever its load.
-    least = _least_limit(problem) if stable or problem.capacity is not None else None
+    has_frontier = stable or problem.capacity is not None
+    trouble = _find_trouble(problem) if has_frontier else None
+    least = _least_limit(problem) if has_frontier and trouble is None else None
     return QueuePlan(
         problem=problem,
         load=problem.load,
@@ -273,7 +285,19 @@ def plan_queue(problem: QueueProblem) -> QueuePlan:
         always_stable=is_always_stable(problem),
         least_limit=least,
         frontier=() if least is None else tuple(_trace_frontier(problem, least)),
+        trouble=trouble,
     )
+
+
+def _find_trouble(problem: QueueProblem) -> str | None:
+    """Why the problem cannot be solved, other than that its limit is out of reach."""
+    try:
+        solve_queue(problem)
+    except Infeasible:
+        return None
+    except NoSolution as reason:
+        return str(reason)
+    return None
 
 
 def _least_limit(problem: QueueProblem) -> float | None:
@@ -313,7 +337,11 @@ def _trace_frontier(problem: QueueProblem, least: float) -> list[FrontierPoint]:
 def _frontier_point(solution: QueueSolution, limit: float) -> FrontierPoint:
     evaluation = solution.evaluation
     return FrontierPoint(
-        limit, evaluation.privacy_cost, evaluation.learning_cost, evaluation.learn_fraction
+        limit,
+        evaluation.privacy_cost,
+        evaluation.learning_cost,
+        evaluation.learn_fraction,
+        evaluation.lost_per_round,
     )
 
 
@@ -327,7 +355,8 @@ class ExposurePlan:
     Parameters
     ----------
     target : the share asked for
-    setting : the key of the problem file, `learning_limit`, `privacy_limit` or `scale`
+    setting : the key of the problem file, `learning_limit`, `privacy_limit` or `scale`, or
+        `factor of values` where a table is to be multiplied
     value : what to set it to
     exposure : the share it gives; a horizon's share moves in steps and never exceeds the target
     privacy_cost : average of a round (queue) or expected total (horizon)
@@ -473,7 +502,8 @@ def find_scale_for_exposure(problem: FiniteHorizon, target: float) -> ExposurePl
         else:
             high = middle
     reached = _exposure_at(problem, low)
-    return ExposurePlan(target, "scale", low, reached.exposure, reached.privacy_cost)
+    setting = "factor of values" if problem.learning_cost.shape == "table" else "scale"
+    return ExposurePlan(target, setting, low, reached.exposure, reached.privacy_cost)
 
 
 def _exposure_at(problem: FiniteHorizon, scale: float) -> HorizonEvaluation:

@@ -131,7 +131,7 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     """Thresholds chi_n(o) against rounds left (Theorem 2)."""
     problem = solution.problem
     if solution.thresholds is None:
-        raise InvalidInput("the policy has no thresholds to draw: its terminal cost is not convex")
+        return _plot_horizon_table(solution)
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
     rounds_left = np.arange(1, problem.rounds + 1)
@@ -170,6 +170,31 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
         loc="left",
     )
     tidy(axes)
+    return figure
+
+
+def _plot_horizon_table(solution: HorizonSolution) -> Figure:
+    """Where the policy learns, for a policy that is no threshold policy."""
+    problem = solution.problem
+    num_oracle = problem.oracle.num_states
+    figure = new_figure(8.0, 1.4 + 1.5 * num_oracle)
+    panels = figure.subplots(num_oracle, 1, sharex=True, squeeze=False)[:, 0]
+    for state, axes in enumerate(panels):
+        axes.imshow(
+            solution.learn[:, state].T,
+            aspect="auto",
+            origin="lower",
+            cmap="cividis",
+            vmin=0.0,
+            vmax=1.0,
+            extent=(0.5, problem.rounds + 0.5, -0.5, problem.updates + 0.5),
+            interpolation="nearest",
+        )
+        axes.set_ylabel("backlog (updates)")
+        axes.set_title(_state_name(state, num_oracle), fontsize=10, loc="left")
+    panels[-1].set_xlim(problem.rounds + 0.5, 0.5)  # time runs to the right
+    panels[-1].set_xlabel("rounds left")
+    figure.suptitle("Learns in the light areas: not a threshold policy", fontsize=11)
     return figure
 
 

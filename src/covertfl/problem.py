@@ -36,7 +36,7 @@ Shape = Literal["constant", "linear", "quadratic", "triangular", "table"]
 Charged = Literal["always", "when-obfuscating"]
 Objective = Literal["privacy", "learning"]
 
-LOSS_FACTOR = 1000.0  # rounds of a full queue that a lost update counts for
+LOSS_FACTOR = 1e9  # rounds of a full queue that a lost update counts for
 MAX_STATES = 10_000_000  # what fits into the memory of an ordinary machine
 
 
@@ -255,7 +255,7 @@ class QueueProblem:
         """The same problem cut off at `capacity`.
 
         Where no overflow cost was given, a lost update is charged l(capacity), as if the full
-        queue were held for one round more, and a thousand times that if l grows: with an endless
+        queue were held for one round more, and LOSS_FACTOR times that if l grows: with an endless
         queue, giving up would cost more than any number (deviation D7).
         """
         charge = self.overflow_cost

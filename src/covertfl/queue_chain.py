@@ -100,7 +100,7 @@ def _make_band(
         band,
         num_oracle,
         num_levels,
-        problem.arrival_size,
+        min(problem.arrival_size, num_levels),  # more would not fit anyway, and must not overflow
         below,
         band.shape[1],
         problem.arrival_prob,
@@ -243,6 +243,13 @@ def _join_roots(
     return censored
 
 
+def find_class_laws(problem: QueueProblem, learn: FloatArray) -> list[FloatArray]:
+    """The stationary law of each closed class of a policy, (capacity + 1, W)."""
+    num_oracle, _, num_levels = problem.table_shape
+    censored = _censor(problem, learn, workspace=Workspace())
+    return [censored.mass(int(root)).reshape(num_levels, num_oracle) for root in censored.roots]
+
+
 def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:
     """The closed classes of a policy: sets of states that the chain never leaves.
 
@@ -253,12 +260,7 @@ def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolAr
     -------
     for each class (capacity + 1, W) booleans
     """
-    num_oracle, _, num_levels = problem.table_shape
-    censored = _censor(problem, learn, workspace=Workspace())
-    return [
-        censored.mass(int(root)).reshape(num_levels, num_oracle) > NEGLIGIBLE
-        for root in censored.roots
-    ]
+    return [law > NEGLIGIBLE for law in find_class_laws(problem, learn)]
 
 
 def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:

@@ -14,7 +14,13 @@ from covertfl.errors import InvalidInput, SplitChain
 from covertfl.oracle import FloatArray, compute_stationary_law
 from covertfl.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.problem import Action, QueueProblem, expected_lost
-from covertfl.queue_chain import ChainSolution, find_closed_classes, mean_costs, solve_chain
+from covertfl.queue_chain import (
+    NEGLIGIBLE,
+    ChainSolution,
+    find_class_laws,
+    mean_costs,
+    solve_chain,
+)
 
 # Averages that take longer than this to show belong to no start state.
 SLOWEST_SETTLING = 1e9
@@ -120,16 +126,16 @@ def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
 
 def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
     costs = mean_costs(problem, learn)
-    classes = find_closed_classes(problem, learn)
+    laws = find_class_laws(problem, learn)
     parts = []
-    for members in classes:
-        levels = np.flatnonzero(members.any(axis=1))
-        low, high = (float(part[members].min()) for part in (costs[..., 0], costs[..., 1]))
+    for law in laws:
+        levels = np.flatnonzero(law.sum(axis=1) > NEGLIGIBLE)
+        privacy, learning = np.einsum("yo,yoc->c", law, costs)
         parts.append(
-            f"backlog {levels[0]}..{levels[-1]} (privacy from {low:.4g}, learning from {high:.4g})"
+            f"backlog {levels[0]}..{levels[-1]} (privacy {privacy:.4g}, learning {learning:.4g})"
         )
     return (
-        f"the policy splits the queue into {len(classes)} closed classes, {'; '.join(parts)}: "
+        f"the policy splits the queue into {len(laws)} closed classes, {'; '.join(parts)}: "
         "no long-run average holds from every start"
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from covertfl.oracle_fit import FittedOracle
 from covertfl.planner import ExposurePlan, HorizonPlan, QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
@@ -77,8 +75,12 @@ def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[s
     """A search's chosen run; thresholds are those it rounds to."""
     described = describe_queue_solution(score.solution, seconds)
     first, certain, _ = round_parameters(score.runs[score.chosen].parameters)
+    capacity = score.problem.num_levels - 1
     return described | {
-        "thresholds": np.stack([first, certain], axis=-1).tolist(),
+        "thresholds": [
+            [[int(a), int(b)] if a <= capacity else None for a, b in zip(*pair, strict=True)]
+            for pair in zip(first, certain, strict=True)
+        ],
         "iterations": score.solution.iterations,
         "seed": seed,
         "gap": float(score.gaps[score.chosen]),
@@ -149,6 +151,7 @@ def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
         "always_stable": plan.always_stable,
         "least_limit": plan.least_limit,
         "frontier": [asdict(point) for point in plan.frontier],
+        "trouble": plan.trouble,
         "advice": plan.advice,
     }
 

@@ -270,12 +270,12 @@ def examine_horizon_solution(solution: HorizonSolution) -> StructureReport:
         in_rounds = find_rounds_reversal(solution.thresholds)
         in_oracle = find_oracle_reversal(solution.thresholds)
     first = in_backlog or in_rounds or in_oracle
-    has_thresholds = solution.thresholds is not None
+    learn = solution.learn
     return StructureReport(
         assumptions=check_assumptions(solution.problem),
         monotone_in_backlog=in_backlog is None,
-        monotone_in_oracle=has_thresholds and in_oracle is None,
-        monotone_in_rounds=has_thresholds and in_rounds is None,
+        monotone_in_oracle=bool(np.all(learn[:, :-1] <= learn[:, 1:])),
+        monotone_in_rounds=bool(np.all(learn[1:] <= learn[:-1])),
         counterexample=None if first is None else {"text": str(first), **asdict(first)},
         notes=(),
     )

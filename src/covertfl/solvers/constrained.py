@@ -118,13 +118,15 @@ def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
         try:
             solution = _solve_bounded(bounded, solution, floor)
             full_prob = solution.evaluation.full_prob
-            if _is_large_enough(solution):
+            if _is_large_enough(bounded, solution.evaluation):
                 return solution
         except Infeasible:
             # Lost updates are charged for, so a buffer too small can make the limit look
             # unreachable; the last word is that of a buffer that is large enough.
-            full_prob = float(Lagrangian(bounded).solve_for_constraint().chain.mass[-1].sum())
-            if capacity >= largest or full_prob < FULL_PROB:
+            least = Lagrangian(bounded).solve_for_constraint()
+            evaluation = evaluate_queue_policy(bounded, QueueTable(least.learn.astype(np.float64)))
+            full_prob = evaluation.full_prob
+            if capacity >= largest or _is_large_enough(bounded, evaluation):
                 raise
         except (SolverFailed, SplitChain) as error:
             # Living with a full queue and keeping it short have drifted apart: the larger the
@@ -141,9 +143,8 @@ def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
         capacity = _grow(capacity, full_prob, largest)
 
 
-def _is_large_enough(solution: QueueSolution) -> bool:
+def _is_large_enough(problem: QueueProblem, evaluation: QueueEvaluation) -> bool:
     """Whether the edge of the buffer plays no part: hardly ever full, losses cost nothing."""
-    evaluation, problem = solution.evaluation, solution.problem
     assert problem.overflow_cost is not None
     paid = problem.overflow_cost * evaluation.lost_per_round
     return evaluation.full_prob < FULL_PROB and paid <= NOTHING_PAID * evaluation.learning_cost
@@ -176,8 +177,8 @@ def _describe_unstable(solution: QueueSolution) -> str:
     done = problem.load - evaluation.lost_per_round
     return (
         f"the queue is unstable under this cost: with room for {problem.capacity:,} updates it is "
-        f"still full in {evaluation.full_prob:.2%} of rounds, and of {problem.load:.6g} updates "
-        f"that arrive in a round only {done:.6g} are done, a drift of "
+        f"still full in a share of {evaluation.full_prob:.3g} of rounds, and of "
+        f"{problem.load:.6g} updates that arrive in a round only {done:.6g} are done, a drift of "
         f"{evaluation.lost_per_round:.3g} a round; use a cost that grows with the backlog, or a "
         "fixed capacity with an overflow_cost"
     )
@@ -210,12 +211,11 @@ def _solve_bounded(
     free = lagrangian.solve_without_limit()
     if lagrangian.costs(free.chain)[1] <= lagrangian.limit:
         return _finish(lagrangian, 0.0, free.learn.astype(np.float64), None)
-    first_multiplier = None
+    start, first_multiplier = always_learn(problem), None
     if smaller is not None and smaller.multiplier > 0.0:
-        lagrangian.learn = _extend(smaller.policy.table > 0.5, problem)
-        first_multiplier = 1.05 * smaller.multiplier
+        start, first_multiplier = _extend(smaller.policy.table > 0.5, problem), smaller.multiplier
     floor = privacy_floor if problem.objective == "privacy" else 0.0
-    loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier, floor)
+    loose, tight = bracket_limit(lagrangian, free, tight, first_multiplier, start, floor)
     if loose is None:
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
@@ -250,7 +250,7 @@ def _finish(
     policy = QueueTable(table)
     evaluation = evaluate_queue_policy(problem, policy)
     if bound is None:
-        bound = lagrangian.solve(multiplier).gain - multiplier * problem.limit
+        bound = lagrangian.solve(multiplier, table > 0.5).gain - multiplier * problem.limit
     solution = QueueSolution(
         problem, "exact", policy, evaluation, multiplier, mixing, bound, lagrangian.iterations
     )

@@ -62,14 +62,15 @@ class Lagrangian:
         self.limit = problem.limit
         self.operator = QueueOperator(problem)
         self.minimised = PRIVACY if problem.objective == "privacy" else LEARNING
-        self.learn = always_learn(problem)
         self.iterations = 0
 
-    def solve(self, multiplier: float) -> AverageCostSolution:
-        """Minimise (minimised cost) + multiplier * (constrained cost), from the latest policy."""
-        solution = self._solve((1.0, multiplier), self.learn)
-        self.learn = solution.learn
-        return solution
+    def solve(self, multiplier: float, start: BoolArray) -> AverageCostSolution:
+        """Minimise (minimised cost) + multiplier * (constrained cost), from a policy on.
+
+        A policy that keeps the queue short is the better start: from one that gives up, each
+        step of policy iteration learns to drain a few backlogs more.
+        """
+        return self._solve((1.0, multiplier), start)
 
     def solve_without_limit(self) -> AverageCostSolution:
         """Minimise the minimised cost alone."""
@@ -103,6 +104,7 @@ def bracket_limit(
     free: AverageCostSolution,
     tight: AverageCostSolution,
     multiplier: float | None,
+    start: BoolArray,
     floor: float,
 ) -> tuple[AverageCostSolution | None, AverageCostSolution]:
     """Two weighted optima, one over the limit and one within it, walking the multiplier down.
@@ -115,6 +117,7 @@ def bracket_limit(
     free : the optimum without a limit, which exceeds it
     tight : the policy of the least constrained cost
     multiplier : where to begin, None where nothing is known
+    start : policy to begin with
     floor : no admissible policy costs less
 
     Returns
@@ -127,12 +130,14 @@ def bracket_limit(
         cost, least = lagrangian.costs(tight.chain)
         multiplier = max(cost, 1e-3) / max(limit - least, 1e-3 * limit, 1e-12)
     for _ in range(MAX_SHRINKS):
-        solution = lagrangian.solve(multiplier)
+        solution = lagrangian.solve(multiplier, start)
         if lagrangian.costs(solution.chain)[1] > limit:
             return solution, tight
         tight = solution
         if lagrangian.costs(tight.chain)[0] <= floor * (1.0 + FLOOR_TOLERANCE):
             return None, tight
+        if lagrangian.minimised == PRIVACY:
+            start = tight.learn
         multiplier /= SHRINK
     return free, tight
 
@@ -151,7 +156,8 @@ def find_critical(
         tight_cost, tight_excess = lagrangian.costs(tight.chain)
         multiplier = max((tight_cost - loose_cost) / (loose_excess - tight_excess), 0.0)
         crossing = tight_cost + multiplier * tight_excess
-        solution = lagrangian.solve(multiplier)
+        shorter = min(loose, tight, key=lambda end: float(end.chain.averages[LEARNING]))
+        solution = lagrangian.solve(multiplier, shorter.learn)
         if solution.gain >= crossing - GAIN_TOLERANCE * max(abs(crossing), tight_cost):
             return multiplier, Path(lagrangian, solution, loose, tight)
         if lagrangian.costs(solution.chain)[1] > lagrangian.limit:
@@ -262,7 +268,7 @@ def _mix_in_state(
     over: ChainSolution,
     within: ChainSolution,
     state: tuple[int, int, int],
-) -> tuple[FloatArray, Mixing]:
+) -> tuple[FloatArray, Mixing | None]:
     """The chance of learning in one state that meets the limit with equality.
 
     With alpha = (limit - B_within) / (B_over - B_within) the occupation measure is
@@ -284,4 +290,5 @@ def _mix_in_state(
         slope = (excess_within - excess_over) * m_over * m_within
         slope /= (weight * m_over + (1.0 - weight) * m_within) ** 2
         weight = min(max(weight - (excess - limit) / slope, 0.0), 1.0)
-    return table, Mixing(oracle, arrival, backlog, float(table[state]))
+    chance = float(table[state])
+    return table, Mixing(oracle, arrival, backlog, chance) if 0.0 < chance < 1.0 else None

@@ -31,6 +31,8 @@ from covertfl.solvers.multiplier import Mixing
 # Shares below this are rounding of the simplex method, not visits.
 VISIBLE = 1e-11
 AGREEMENT = 1e-6
+# Seconds for each form; the exact solver needs no programme of a size that takes longer.
+TIME_LIMIT = 300.0
 # Rounding of HiGHS above this share makes it worth trying the next form.
 CLEAN = 1e-9
 # Whether columns are scaled by their cost, and whether HiGHS may simplify before it starts.
@@ -205,10 +207,13 @@ class _Programme:
             method="highs-ds",
             options={
                 "presolve": self.presolve,
+                "time_limit": TIME_LIMIT,
                 "primal_feasibility_tolerance": 1e-10,
                 "dual_feasibility_tolerance": 1e-10,
             },
         )
+        if outcome.status == 1:
+            raise SolverFailed(f"HiGHS found no answer in {TIME_LIMIT:.0f} s")
         if outcome.status == 2:
             return None
         if outcome.status != 0:

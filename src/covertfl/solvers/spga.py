@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from covertfl.errors import InvalidInput
-from covertfl.experience import SimulatedSource, Source
+from covertfl.experience import Experience, SimulatedSource, Source
 from covertfl.oracle import FloatArray, IntArray
 from covertfl.policy import QueueTable, build_mixture_table, build_sigmoid_table
 from covertfl.problem import FiniteHorizon, QueueProblem
@@ -375,7 +375,9 @@ class SpgaSearch:
         """Run some more iterations on experience from a source."""
         from covertfl.solvers.spga_kernel import advance
 
-        experience = source.next_rounds(iterations * self.settings.rounds_per_iteration)
+        wanted = iterations * self.settings.rounds_per_iteration
+        experience = source.next_rounds(wanted)
+        _require_rounds(experience, wanted, len(self.rules.privacy_cost))
         advance(
             self._generator,
             self.rules,
@@ -404,6 +406,23 @@ class SpgaSearch:
                 parameters=history[:, 3:].reshape(done, *shape).copy(),
             ),
         )
+
+
+def _require_rounds(experience: Experience, wanted: int, num_oracle: int) -> None:
+    """The compiled loops check no index, so what a source hands out is checked before them."""
+    states, arrival = experience.oracle_state, experience.arrival
+    lengths = {len(states), len(arrival), len(experience.success)}
+    if lengths != {wanted}:
+        raise InvalidInput(
+            f"a source must hand out the {wanted} rounds asked for, got {min(lengths)}"
+        )
+    if wanted and not (states.min() >= 0 and states.max() < num_oracle):
+        raise InvalidInput(
+            f"a source's oracle states must lie in 0..{num_oracle - 1}, "
+            f"got {states.min()}..{states.max()}"
+        )
+    if wanted and arrival.min() < 0:
+        raise InvalidInput(f"a source's arrivals must be at least 0, got {arrival.min()}")
 
 
 def _schedule(settings: Settings) -> Schedule:
@@ -509,8 +528,9 @@ def _search_many(
     threads: int,
     progress: Progress | None,
 ) -> list[SpgaRun]:
-    if runs < 1:
-        raise InvalidInput(f"runs must be at least 1, got {runs}")
+    for name, number in (("runs", runs), ("threads", threads)):
+        if number < 1:
+            raise InvalidInput(f"{name} must be at least 1, got {number}")
 
     def run(number: int) -> SpgaRun:
         ours, theirs = np.random.SeedSequence([seed, number]).spawn(2)

@@ -162,6 +162,7 @@ def advance(generator, rules, schedule, memory, states, arrivals, successes, his
         _perturb(generator, schedule, memory.parameters, omega, direction, plus, minus)
         rounds = (states, arrivals, successes, draws)
         y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
+        y = min(y, rules.capacity)
         privacy, learning, after = roll_out(rules, memory.parameters, tau, rounds, begin, count, y)
         p1, l1, _ = roll_out(rules, plus, tau, rounds, begin + apart, count, y)
         p2, l2, _ = roll_out(rules, minus, tau, rounds, begin + 2 * apart, count, y)

@@ -1,0 +1,220 @@
+"""What each change to Algorithm 1 is worth: `python benchmarks/spga_ablation.py [--write FILE]`.
+
+Every change is taken back alone, the others stay.  With `--write` the table goes into the file,
+between the two marker comments; with `--pictures` the two pictures of docs/spga.md are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from machine import describe_machine
+from reference_problem import make_queue
+
+from covertfl.errors import CovertflError
+from covertfl.plots import save_figure
+from covertfl.problem import QueueProblem
+from covertfl.problem_file import read_preset
+from covertfl.queue_evaluation import evaluate_queue_policy
+from covertfl.solvers import spga
+from covertfl.solvers.constrained import solve_queue
+from covertfl.spga_plots import plot_convergence
+from covertfl.spga_score import LIMIT_SLACK, measure_gap
+
+BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
+RUNS, SOUND_RUNS = 20, 10
+SEED = 1
+# A policy that costs this many times more than the best one has found nothing.
+HOPELESS = 10.0
+PICTURE_RUNS = 12
+TRACKING_ITERATIONS, CHANGE_AT, TRACKING_ROLLOUT = 4000, 2000, 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem to search on, and the same with a capacity in numbers to judge on."""
+
+    problem: QueueProblem
+    bounded: QueueProblem
+    runs: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Runs of one variant on one problem.
+
+    Parameters
+    ----------
+    gaps : of the runs whose policy has one
+    learning : their learning cost over the limit
+    runs : all of them; those without a gap gave up
+    """
+
+    gaps: tuple[float, ...]
+    learning: tuple[float, ...]
+    runs: int
+
+    def cells(self) -> tuple[str, str, str]:
+        """Mean gap, mean learning cost over the limit, share of runs that keep it."""
+        if not self.gaps:
+            return "gives up", "", f"0 of {self.runs}"
+        lost = self.runs - len(self.gaps)
+        gap = f"{np.mean(self.gaps):.1%}" + (f" ({lost} give up)" if lost else "")
+        kept = sum(cost <= 1.0 + LIMIT_SLACK for cost in self.learning)
+        return gap, f"{np.mean(self.learning):.2f}", f"{kept} of {self.runs}"
+
+
+def list_variants(case: Case) -> Iterator[tuple[str, QueueProblem, spga.Settings]]:
+    """Name, problem to search on and settings of each row of the table."""
+    default = spga.default_settings(case.problem)
+    yield "default", case.problem, default
+    for change in spga.ABLATIONS:
+        yield f"without {change}", case.problem, spga.without(default, change)
+    # The printed algorithm begins with a full queue, so it needs a capacity.
+    yield "as printed", case.bounded, spga.printed_settings(case.bounded)
+
+
+def measure_variant(case: Case, problem: QueueProblem, settings: spga.Settings) -> Outcome:
+    """Search and judge by exact evaluation."""
+    threads = os.cpu_count() or 1
+    runs = spga.solve_spga(problem, settings, seed=SEED, runs=case.runs, threads=threads)
+    judged = [judge for judge in (_judge(case.bounded, run) for run in runs) if judge is not None]
+    return Outcome(
+        tuple(gap for gap, _ in judged), tuple(learning for _, learning in judged), case.runs
+    )
+
+
+def _judge(problem: QueueProblem, run: spga.SpgaRun) -> tuple[float, float] | None:
+    """Gap and learning cost over the limit, None for a policy that has no finite one."""
+    policy = run.policy(problem)
+    try:
+        gap = measure_gap(problem, policy)
+        learning = evaluate_queue_policy(problem, policy).learning_cost
+    except CovertflError:
+        return None
+    return (gap, learning / problem.limit) if gap < HOPELESS else None
+
+
+def make_cases(runs: int) -> tuple[Case, Case]:
+    """The reference queue (D17) and the preset sound/queue."""
+    reference, sound = make_queue(40), load_queue("sound/queue")
+    sound_runs = max(1, runs * SOUND_RUNS // RUNS)
+    return Case(reference, reference, runs), Case(sound, solve_queue(sound).problem, sound_runs)
+
+
+def load_queue(preset: str) -> QueueProblem:
+    """A preset that is known to be a queue."""
+    problem = read_preset(preset).problem
+    if not isinstance(problem, QueueProblem):
+        raise TypeError(f"{preset} is not a queue")
+    return problem
+
+
+def measure_table(cases: tuple[Case, ...]) -> list[tuple[str, ...]]:
+    """All variants on all problems, one row for each variant."""
+    rows: dict[str, tuple[str, ...]] = {}
+    for case in cases:
+        for name, problem, settings in list_variants(case):
+            started = time.perf_counter()
+            cells = measure_variant(case, problem, settings).cells()
+            rows[name] = (*rows.get(name, (name,)), *cells)
+            print(" | ".join((name, *cells)), f"[{time.perf_counter() - started:.0f} s]")
+    return list(rows.values())
+
+
+def render_table(rows: list[tuple[str, ...]], cases: tuple[Case, ...]) -> str:
+    """The table with the words that belong to its numbers."""
+    command = shlex.join(["python", "benchmarks/spga_ablation.py", *sys.argv[1:]])
+    columns = ["variant"]
+    for name in ("reference", "sound/queue"):
+        columns += [f"{name}: gap", "learning / limit", "keep the limit"]
+    lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
+    return "\n".join(
+        (
+            f"Made on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}; "
+            f"{cases[0].runs} runs on the reference queue, {cases[1].runs} on `sound/queue`, "
+            f"seed {SEED}.",
+            "",
+            *(f"| {' | '.join(line)} |" for line in lines),
+        )
+    )
+
+
+def write_table(path: Path, table: str) -> None:
+    """Put the table between the markers."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{path} must have the lines {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+def draw_pictures(folder: Path) -> None:
+    """Convergence on the reference queue, and tracking of a change (D21)."""
+    reference = make_queue(40)
+    threads = os.cpu_count() or 1
+    runs = spga.solve_spga(
+        reference, spga.default_settings(reference), seed=SEED, runs=PICTURE_RUNS, threads=threads
+    )
+    figure = plot_convergence(runs, [(0, solve_queue(reference))])
+    save_figure(figure, folder / "spga-convergence.png")
+    before, after = (load_queue(f"sound/tracking-{when}") for when in ("before", "after"))
+    tracked = [track_change(before, after, number) for number in range(PICTURE_RUNS)]
+    figure = plot_convergence(
+        tracked,
+        [(0, solve_queue(before)), (CHANGE_AT, solve_queue(after))],
+        title=f"Tracking a change at iteration {CHANGE_AT}",
+    )
+    save_figure(figure, folder / "spga-tracking.png")
+
+
+def track_change(before: QueueProblem, after: QueueProblem, number: int) -> spga.SpgaRun:
+    """One search with a constant step, under which the system changes."""
+    seeds = np.random.SeedSequence([SEED, number]).spawn(3)
+    ours, first, second = map(np.random.default_rng, seeds)
+    settings = spga.default_settings(
+        before, iterations=TRACKING_ITERATIONS, rollout=TRACKING_ROLLOUT, tracking=True
+    )
+    search = spga.SpgaSearch(spga.extract_rules(before), settings, generator=ours)
+    search.iterate(spga.simulate_source(before, settings, generator=first), CHANGE_AT)
+    search.iterate(
+        spga.simulate_source(after, settings, generator=second), TRACKING_ITERATIONS - CHANGE_AT
+    )
+    return search.result()
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="what each change to Algorithm 1 is worth")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
+    parser.add_argument("--runs", type=int, default=RUNS, help="on the reference, half elsewhere")
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        nargs="?",
+        const=Path("docs/images"),
+        metavar="FOLDER",
+        help="draw the pictures instead (into %(const)s)",
+    )
+    asked = parser.parse_args()
+    if asked.pictures is not None:
+        draw_pictures(asked.pictures)
+        return
+    cases = make_cases(asked.runs)
+    table = render_table(measure_table(cases), cases)
+    print(table)
+    if asked.write is not None:
+        write_table(asked.write, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -499,3 +499,22 @@ def test_near_the_edge_of_a_buffer_the_policy_is_distorted() -> None:
     solution = solve_queue(problem)
     assert not is_monotone_in_backlog(solution)
     check_independently(solution)
+
+
+def test_a_privacy_limit_of_nothing_means_never_learning() -> None:
+    """With nothing to spend the queue stays full: l(7) = 0.1 and one update lost in five rounds."""
+    problem = QueueProblem(
+        Oracle(np.eye(1), np.array([0.5])),
+        np.array([1.7]),
+        LearningCost("constant", 0.1, "when-obfuscating"),
+        arrival_prob=0.2,
+        arrival_size=1,
+        limit=0.0,
+        objective="learning",
+        capacity=7,
+        overflow_cost=1.0,
+    )
+    solution = solve_queue(problem)
+    assert solution.evaluation.privacy_cost == 0.0
+    assert solution.cost == pytest.approx(0.1 + 0.2 * 1.0, rel=1e-12)
+    assert solution.policy.table.max() == 0.0

@@ -19,7 +19,7 @@ from covertfl.policy import QueueTable
 from covertfl.problem import QueueProblem
 from covertfl.queue_bounds import privacy_cost_bound, service_capacity
 from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy, require_settling
-from covertfl.solvers.average_cost import always_learn
+from covertfl.solvers.average_cost import AverageCostSolution, always_learn
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
     Lagrangian,
@@ -211,6 +211,8 @@ def _solve_bounded(
     free = lagrangian.solve_without_limit()
     if lagrangian.costs(free.chain)[1] <= lagrangian.limit:
         return _finish(lagrangian, 0.0, free.learn.astype(np.float64), None)
+    if lagrangian.limit == 0.0:
+        return _solve_without_room(lagrangian, tight)
     start, first_multiplier = always_learn(problem), None
     if smaller is not None and smaller.multiplier > 0.0:
         start, first_multiplier = _extend(smaller.policy.table > 0.5, problem), smaller.multiplier
@@ -226,6 +228,15 @@ def _solve_bounded(
             return _finish(lagrangian, multiplier, *mix_policies(path.make_direct()))
         except (SolverFailed, SplitChain):
             raise reason from None  # it says more about the problem
+
+
+def _solve_without_room(lagrangian: Lagrangian, tight: AverageCostSolution) -> QueueSolution:
+    """The cheapest policy that costs nothing of what is limited to 0: a price beyond measure."""
+    for multiplier in (1e3, 1e6, 1e9):
+        solution = lagrangian.solve(multiplier, tight.learn)
+        if lagrangian.costs(solution.chain)[1] == 0.0:
+            return _finish(lagrangian, multiplier, solution.learn.astype(np.float64), None)
+    return _finish(lagrangian, multiplier, tight.learn.astype(np.float64), None)
 
 
 def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:

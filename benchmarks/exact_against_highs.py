@@ -60,6 +60,11 @@ class _Call:
     programme: tuple[Any, ...]
     settings: dict[str, Any]
     seconds: float
+    optimum: float | None
+
+    def agrees_with(self, cost: float) -> bool:
+        """Whether it ended with an optimum that is right."""
+        return self.optimum is not None and abs(self.optimum - cost) <= AGREEMENT * cost
 
 
 @contextmanager
@@ -71,7 +76,9 @@ def watch_linprog() -> Iterator[list[_Call]]:
     def timed(*programme: Any, **settings: Any) -> Any:
         started = time.perf_counter()
         outcome = original(*programme, **settings)
-        calls.append(_Call(programme, settings, time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        optimum = float(outcome.fun) if outcome.status == 0 else None
+        calls.append(_Call(programme, settings, seconds, optimum))
         return outcome
 
     optimize.linprog = timed
@@ -91,25 +98,36 @@ def time_interior_point(call: _Call) -> float | None:
 
 
 def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
-    """Solve one size both ways."""
+    """Solve one size both ways.
+
+    `solve_occupation_lp` may put the programme to HiGHS in several forms before it is content with
+    the rounding; the form that HiGHS answers fastest, and rightly, is the one that is timed.
+    """
     problem = make_queue(capacity)
     exact, exact_timing = time_repeats(lambda: solve_queue(problem), repeats=2 * repeats)
-    calls_of_repeats, seconds = [], []
-    for _ in range(repeats):
-        with watch_linprog() as calls:
-            programme, timing = time_repeats(
-                lambda: solve_occupation_lp(problem), repeats=1, warm_up=False
-            )
-        # HiGHS may give up on the first form of the programme; only the call that answered counts.
-        calls_of_repeats.append(calls[-1])
-        seconds.append(timing.best)
+    with watch_linprog() as calls:
+        _, whole = time_repeats(
+            lambda: solve_occupation_lp(problem),
+            repeats=repeats if capacity <= 200 else 1,
+            warm_up=False,
+        )
+    right = [call for call in calls if call.agrees_with(exact.cost)]
+    if not right:
+        raise RuntimeError(f"HiGHS and the exact solver disagree at capacity {capacity:,}")
+    fastest = min(right, key=lambda call: call.seconds)
+    assert fastest.optimum is not None
+    _, again = time_repeats(
+        lambda: optimize.linprog(*fastest.programme, **fastest.settings),
+        repeats=repeats,
+        warm_up=False,
+    )
     return Row(
         problem.num_states,
         exact_timing,
-        Timing(tuple(call.seconds for call in calls_of_repeats)),
-        Timing(tuple(seconds)),
-        time_interior_point(calls_of_repeats[-1]),
-        abs(programme.lower_bound - exact.cost) / exact.cost,
+        Timing((fastest.seconds, *again.seconds)),
+        whole,
+        time_interior_point(fastest),
+        abs(fastest.optimum - exact.cost) / exact.cost,
     )
 
 
@@ -127,7 +145,7 @@ def measure(*, quick: bool) -> Section:
             "states",
             "exact",
             "HiGHS, dual simplex",
-            "with set-up",
+            "`solve_occupation_lp`",
             "HiGHS, interior point",
             "costs differ by",
             "ratio",
@@ -152,9 +170,11 @@ ABOUT = (
     "charged when obfuscating, arrivals of 4 with chance 0.1, limit 1.0) with room for 40, 200 "
     "and 1,000 updates.  `solve_queue` is timed as a whole: search for the multiplier, mixture, "
     "independent evaluation and certificate.",
-    "HiGHS gets the occupation-measure programme that `--method lp` builds, as sparse matrices. "
-    "The ratio compares with the call of `scipy.optimize.linprog` alone; the column after it adds "
-    "the making of the matrices and the reading of the policy.  Feasibility tolerances are 1e-10, "
-    "as in `--method lp`.  The interior point method of HiGHS on the same programme, one run of at "
-    f"most {INTERIOR_POINT_LIMIT:.0f} s, is shown beside it.",
+    "HiGHS gets the occupation-measure programme that `--method lp` builds, as sparse matrices, "
+    "with feasibility tolerances of 1e-10.  The ratio compares with one call of "
+    "`scipy.optimize.linprog` alone, for the form of the programme that HiGHS answers fastest.  "
+    "The column after it is covertfl's whole LP method: it makes the matrices, tries further "
+    "forms until the rounding is small, and evaluates the policy.  It is not part of the ratio.  "
+    "The interior point method of HiGHS gets the same programme, one run of at most "
+    f"{INTERIOR_POINT_LIMIT:.0f} s.",
 )

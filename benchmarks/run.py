@@ -17,6 +17,7 @@ import average_cost_against_mdpsolver
 import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
+import spga_against_loops
 from machine import describe_machine, describe_versions, is_busy
 from rich.console import Console
 from section import Section, render_markdown, render_terminal
@@ -47,6 +48,7 @@ def list_benchmarks(asked: argparse.Namespace) -> tuple[Callable[[], Section], .
         lambda: average_cost_against_mdpsolver.measure(quick=quick, limit=asked.peer_limit),
         lambda: exact_growth.measure(quick=quick),
         lambda: horizon_against_pymdptoolbox.measure(quick=quick),
+        lambda: spga_against_loops.measure(quick=quick),
     )
 
 

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
-from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.oracle import FloatArray, Oracle, compute_stationary_law
 from covertfl.policy import QueueTable
 from covertfl.problem import LearningCost, QueueProblem
 from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy

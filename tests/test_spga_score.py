@@ -8,12 +8,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from paper_queues import reference_queue
 
 from covertfl.errors import Infeasible
 from covertfl.experience import ReplayedLog
 from covertfl.horizon_evaluation import evaluate_horizon_policy
-from covertfl.oracle import FloatArray, Oracle, compute_stationary_law
+from covertfl.oracle import Oracle, compute_stationary_law
 from covertfl.policy import build_horizon_threshold_table, build_threshold_table
 from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.problem_file import read_preset
@@ -27,6 +26,7 @@ from covertfl.spga_score import (
     score_horizon_runs,
     score_queue_runs,
 )
+from paper_queues import reference_queue
 
 
 def queue_preset(name: str) -> QueueProblem:
@@ -76,7 +76,8 @@ def test_gap_of_the_other_objective() -> None:
         overflow_cost=0.0,
     )
     settings = spga.default_settings(swapped, iterations=1000, rollout=2000)
-    score = score_queue_runs(swapped, spga.solve_spga(swapped, settings, seed=1, runs=2, threads=2))
+    runs = spga.solve_spga(swapped, settings, seed=1, runs=2, threads=2)
+    score = score_queue_runs(swapped, runs)
     assert score.gaps.max() < 0.05
     assert score.constrained_costs == pytest.approx([averages.privacy_cost] * 2, rel=0.05)
     assert [e.privacy_cost for e in score.evaluations] == score.constrained_costs.tolist()
@@ -85,20 +86,20 @@ def test_gap_of_the_other_objective() -> None:
 def test_chosen_run_is_the_cheapest_that_keeps_to_the_limit() -> None:
     problem = reference_queue()
     settings = spga.default_settings(problem, iterations=100, rollout=500)
-    runs = spga.solve_spga(problem, settings, seed=2, runs=6)
+    runs = spga.solve_spga(problem, settings, seed=2, runs=5)
+    spent = np.sort(score_queue_runs(problem, runs).constrained_costs)
+    # Within 5% three of the five keep to this limit.
+    problem = problem.with_limit((spent[2] + spent[3]) / 2.0 / 1.05)
     score = score_queue_runs(problem, runs)
-    allowed = [n for n in range(6) if score.constrained_costs[n] <= 1.05 * problem.limit]
-    assert 0 < len(allowed) < 6
     costs = [evaluation.privacy_cost for evaluation in score.evaluations]
-    assert score.chosen == min(allowed, key=lambda n: costs[n])
+    allowed = np.flatnonzero(score.constrained_costs <= spent[2])
+    assert score.chosen == min(allowed, key=lambda number: costs[number])
     assert score.solution.method == "spga"
     assert score.solution.evaluation is score.evaluations[score.chosen]
-    assert np.array_equal(
-        score.solution.policy.table, runs[score.chosen].policy(score.problem).table
-    )
-    # With no run that keeps to it, the one that misses it least.
-    strict = score_queue_runs(problem.with_limit(0.5), runs)
-    assert strict.constrained_costs.min() > 0.5 * 1.05
+    table = runs[score.chosen].policy(score.problem).table
+    assert np.array_equal(score.solution.policy.table, table)
+    # Where no run keeps to it, the one that misses it least.
+    strict = score_queue_runs(problem.with_limit(0.9 * spent[0] / 1.05), runs)
     assert strict.chosen == int(np.argmin(strict.constrained_costs))
 
 
@@ -121,6 +122,14 @@ def test_hundred_runs_are_near_the_optimum(name: str, largest_gap: float) -> Non
     assert np.sum(score.constrained_costs <= 1.05 * score.problem.limit) >= 95
     # A run that spends little of the limit would have a small gap too, and be of no use.
     assert score.constrained_costs.mean() >= 0.8 * score.problem.limit
+    print(
+        "FIG",
+        name,
+        score.gaps.mean(),
+        score.gaps.max(),
+        np.sum(score.constrained_costs <= 1.05 * score.problem.limit),
+        score.constrained_costs.mean(),
+    )
 
 
 @pytest.mark.slow
@@ -132,6 +141,7 @@ def test_rounded_policies_are_near_the_optimum() -> None:
         for run in hundred_runs("reference").runs[:10]
     ]
     assert np.mean(gaps) <= 0.05
+    print("FIG rounded", np.mean(gaps), np.max(gaps))
 
 
 def test_printed_variant_stays_far_from_the_optimum() -> None:
@@ -140,6 +150,7 @@ def test_printed_variant_stays_far_from_the_optimum() -> None:
     runs = spga.solve_spga(problem, spga.printed_settings(problem), seed=1, runs=20, threads=2)
     gaps = score_queue_runs(problem, runs).gaps
     assert gaps.mean() > 0.2
+    print("FIG printed", gaps.mean(), gaps.min())
     assert hundred_runs("reference").gaps.max() < gaps.mean()
 
 
@@ -171,6 +182,7 @@ def test_random_problems_are_solved_nearly() -> None:
     with ThreadPoolExecutor(2) as pool:
         gaps = np.array(list(pool.map(gap, range(20))))
     assert np.median(gaps) <= 0.05
+    print("FIG random", np.median(gaps), gaps.max())
     assert np.all(gaps > -1e-6)
 
 
@@ -193,9 +205,23 @@ def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         gaps = list(pool.map(gap, range(4)))
     assert np.mean(gaps) <= 0.08
+    print("FIG log", name, gaps)
 
 
 # --- a system that changes ----------------------------------------------------------------------
+
+
+def follow_change(
+    before: QueueProblem, after: QueueProblem, settings: spga.Settings, number: int
+) -> list[spga.SpgaRun]:
+    """What one search has found before a change and some time after it."""
+    ours, *theirs = (np.random.default_rng(s) for s in np.random.SeedSequence([5, number]).spawn(3))
+    search = spga.SpgaSearch(spga.extract_rules(before), settings, generator=ours)
+    found = []
+    for problem, iterations, generator in zip((before, after), (2000, 1000), theirs, strict=True):
+        search.iterate(spga.simulate_source(problem, settings, generator=generator), iterations)
+        found.append(search.result())
+    return found
 
 
 @pytest.mark.slow
@@ -203,34 +229,63 @@ def test_tracking_follows_a_change() -> None:
     """2,000 iterations before the change and 1,000 after it, in 100 runs."""
     before, after = (queue_preset(f"sound/tracking-{when}") for when in ("before", "after"))
     settings = spga.default_settings(before, iterations=3000, rollout=1000, tracking=True)
-    exact = [solve_queue(problem).evaluation for problem in (before, after)]
-
-    def follow(number: int) -> tuple[FloatArray, FloatArray]:
-        generators = [
-            np.random.default_rng(s) for s in np.random.SeedSequence([5, number]).spawn(3)
-        ]
-        search = spga.SpgaSearch(spga.extract_rules(before), settings, generator=generators[0])
-        averages = []
-        for problem, iterations, generator in (
-            (before, 2000, generators[1]),
-            (after, 1000, generators[2]),
-        ):
-            source = spga.simulate_source(problem, settings, generator=generator)
-            search.iterate(source, iterations)
-            policy = search.result().policy(problem)
-            found = evaluate_queue_policy(problem, policy)
-            averages.append([measure_gap(problem, policy), found.learning_cost])
-        history = search.result().history
-        assert history.multiplier.shape == (3000,)
-        stale = measure_gap(after, before_policy(search, history, after))
-        return np.array([*averages, [stale, 0.0]]), np.array(history.parameters[[1999, 2999], 1])
-
-    def before_policy(
-        search: spga.SpgaSearch, history: spga.SpgaHistory, problem: QueueProblem
-    ) -> spga.QueueTable:
-        return spga.build_sigmoid_table(problem, history.parameters[1999], 0.3)
-
     with ThreadPoolExecutor(2) as pool:
-        followed = list(pool.map(follow, range(100)))
-    print(np.mean([a for a, _ in followed], axis=0), np.mean([t for _, t in followed], axis=0))
-    print(exact)
+        found = list(pool.map(lambda n: follow_change(before, after, settings, n), range(100)))
+    assert found[0][1].history.multiplier.shape == (3000,)
+    old, new = (np.array([run.parameters for run in runs]) for runs in zip(*found, strict=True))
+    settled = [measure_gap(before, runs[0].policy(before)) for runs in found[:20]]
+    gaps = [measure_gap(after, runs[1].policy(after)) for runs in found]
+    spent, stale = (
+        np.mean([evaluate_queue_policy(after, r[at].policy(after)).learning_cost for r in found])
+        for at in (1, 0)
+    )
+    assert np.mean(settled) <= 0.1
+    assert np.mean(gaps) <= 0.1
+    assert spent == pytest.approx(after.limit, rel=0.1)
+    # The thresholds moved, and had to: the old ones miss the new limit.
+    assert not stale == pytest.approx(after.limit, rel=0.1)
+    assert np.abs(new.mean(axis=0) - old.mean(axis=0))[:2].max() > 1.0
+    print(
+        "FIG",
+        np.mean(settled),
+        np.mean(gaps),
+        np.max(gaps),
+        spent,
+        stale,
+        old.mean(axis=0)[1].tolist(),
+        new.mean(axis=0)[1].tolist(),
+    )
+
+
+# --- the horizon --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_horizon_search_finds_the_best_stationary_thresholds() -> None:
+    problem = main_horizon()
+
+    def cost(thresholds: tuple[int, ...]) -> float:
+        policy = build_horizon_threshold_table(problem, thresholds)
+        return evaluate_horizon_policy(problem, policy).total_cost
+
+    best = min(itertools.product(range(14, 18), range(1, 11), (1, 2)), key=cost)
+    assert best == (17, 4, 1)
+    assert cost(best) == pytest.approx(21.8158, abs=5e-5)
+    settings = spga.horizon_settings(problem)
+    runs = spga.solve_spga_horizon(problem, settings, seed=1, runs=4, threads=2)
+    score = score_horizon_runs(problem, runs)
+    assert score.costs == pytest.approx([cost(tuple(row)) for row in score.thresholds])
+    assert np.all(score.costs <= 1.005 * cost(best))
+    assert score.chosen == int(np.argmin(score.costs))
+    assert np.all(score.gaps > 0.0)  # the optimum looks at the rounds left
+    print("FIG", score.thresholds.tolist(), score.costs, score.gaps)
+
+
+def test_cost_by_first_state_averages_to_the_stationary_one() -> None:
+    problem = main_horizon()
+    policy = build_horizon_threshold_table(problem, (17, 4, 1))
+    by_state = evaluate_from_each_state(problem, policy)
+    law = compute_stationary_law(problem.oracle)
+    total = evaluate_horizon_policy(problem, policy).total_cost
+    assert law @ by_state == pytest.approx(total)
+    assert by_state[0] > by_state[1] > by_state[2]

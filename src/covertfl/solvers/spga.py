@@ -176,9 +176,10 @@ def default_settings(
     tracking : keep step and temperature constant, to follow a system that changes
     """
     reach = _typical_threshold(problem)
-    price = float(np.mean(problem.privacy_cost)) / max(problem.limit, 1e-12)
+    minimised = float(np.mean(problem.privacy_cost))
     if problem.objective == "learning":
-        price = 1.0 / price
+        minimised = float(problem.learning_cost.at(np.array(int(reach / 4.0))))
+    price = minimised / max(problem.limit, 1e-12)
     return Settings(
         iterations=iterations,
         rollout=rollout,

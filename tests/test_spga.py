@@ -31,7 +31,7 @@ PARAMETERS = np.array(
         [[0.7, 0.4], [0.5, 0.3], [0.2, 0.9]],
     ]
 )
-SHORT = {"iterations": 60, "rollout": 200}
+SHORT: dict[str, Any] = {"iterations": 60, "rollout": 200}
 
 
 def overflowing_queue(charged: Any) -> QueueProblem:
@@ -89,7 +89,8 @@ def estimate(settings: spga.Settings, generator: Any, omega: float) -> FloatArra
 def expected_estimate(settings: spga.Settings, omega: float) -> FloatArray:
     """The mean over all sixteen equally likely directions."""
     patterns = itertools.product((False, True), repeat=4)
-    return np.mean([estimate(settings, FixedBits(ups), omega) for ups in patterns], axis=0)
+    moves = [estimate(settings, FixedBits(ups), omega) for ups in patterns]
+    return np.asarray(np.mean(moves, axis=0))
 
 
 def plain_steps(settings: spga.Settings) -> spga.Settings:
@@ -337,10 +338,11 @@ def test_refusals_name_what_came() -> None:
     settings = spga.default_settings(problem, **SHORT)
     for name, number in (("runs", 0), ("threads", 0)):
         with pytest.raises(InvalidInput, match=f"{name} must be at least 1, got 0"):
-            spga.solve_spga(problem, settings, seed=1, **{"runs": 1, name: number})
+            numbers: dict[str, Any] = {name: number}
+            spga.solve_spga(problem, settings, seed=1, **numbers)
     for name in ("iterations", "rollout"):
         with pytest.raises(InvalidInput, match=f"{name} must be at least 1, got 0"):
-            replace(settings, **{name: 0})
+            spga.default_settings(problem, **SHORT | {name: 0})
     with pytest.raises(InvalidInput, match="change must be one of"):
         spga.without(settings, "nothing")
 
@@ -465,9 +467,10 @@ def unlike_queue() -> QueueProblem:
 
 def test_rules_and_settings_are_blind_to_the_chances() -> None:
     known, unlike = (spga.extract_rules(p) for p in (reference_queue(), unlike_queue()))
-    for name, ours, theirs, by_hand in zip(Rules._fields, known, unlike, BY_HAND, strict=True):
-        assert np.array_equal(ours, theirs), name
-        assert ours == pytest.approx(by_hand), name
+    for name in Rules._fields:
+        ours = getattr(known, name)
+        assert np.array_equal(ours, getattr(unlike, name)), name
+        assert ours == pytest.approx(getattr(BY_HAND, name)), name
     assert spga.default_settings(reference_queue()) == spga.default_settings(unlike_queue())
     assert spga.printed_settings(reference_queue()) == spga.printed_settings(unlike_queue())
     assert all(np.shape(part) != (3, 3) for part in known)

@@ -81,21 +81,22 @@ class SimulatedSource:
 
     def next_rounds(self, count: int) -> Experience:
         """Draw the next rounds."""
-        from covertfl.oracle_sampling import draw_path
+        from covertfl.oracle_sampling import draw_rounds
 
         states = np.empty(count, dtype=np.int64)
-        self._state, self._since_start = draw_path(
+        arrivals = np.empty(count, dtype=np.int64)
+        successes = np.empty(count, dtype=np.bool_)
+        self._state, self._since_start = draw_rounds(
             self._generator,
             self._cumulative,
             self._first_law,
             self._episode,
             self._state,
             self._since_start,
-            states,
+            (self._arrival_prob, self._arrival_size, self._oracle.success),
+            (states, arrivals, successes),
         )
-        arrives = self._generator.random(count) < self._arrival_prob
-        success = self._generator.random(count) < self._oracle.success[states]
-        return Experience(states, self._arrival_size * arrives.astype(np.int64), success)
+        return Experience(states, arrivals, successes)
 
 
 class ReplayedLog:

@@ -10,8 +10,14 @@ compiled: Any = numba.njit(cache=True, nogil=True)
 
 
 @compiled
-def draw_path(generator, cumulative, first_law, episode, state, since_start, states):  # type: ignore[no-untyped-def]
-    """Draw an oracle path into `states`, going on from `state` (-1: nowhere yet)."""
+def draw_rounds(generator, cumulative, first_law, episode, state, since_start, chances, rounds):  # type: ignore[no-untyped-def]
+    """Draw an oracle path, arrivals and would-be successes, going on from `state` (-1: nowhere).
+
+    `chances` are the arrivals' chance and size and the success chances, `rounds` the three arrays
+    that are written to.
+    """
+    arrival_prob, arrival_size, success = chances
+    states, arrivals, successes = rounds
     num_states = len(cumulative)
     for t in range(len(states)):
         restart = state < 0 or (episode > 0 and since_start >= episode)
@@ -23,4 +29,8 @@ def draw_path(generator, cumulative, first_law, episode, state, since_start, sta
         state = following
         since_start = 1 if restart else since_start + 1
         states[t] = state
+    for t in range(len(states)):
+        arrivals[t] = arrival_size if generator.random() < arrival_prob else 0
+    for t in range(len(states)):
+        successes[t] = generator.random() < success[states[t]]
     return state, since_start

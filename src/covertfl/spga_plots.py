@@ -53,14 +53,16 @@ def plot_convergence(
         axes = panels[name]
         smooth = _smooth(costs.mean(axis=0))
         axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
+        largest = 0.0
         for number, (start, optimum) in enumerate(optima):
             stop = optima[number + 1][0] if number + 1 < len(optima) else last
             exact = getattr(optimum.evaluation, f"{name}_cost")
+            largest = max(largest, exact)
             label = "exact optimum" if number == 0 else None
             axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
         axes.set_xlabel("iteration")
         axes.set_ylabel(f"{name} cost of a round")
-        axes.set_ylim(0.0, 1.15 * float(np.quantile(smooth, 0.98)))
+        axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
         axes.legend(frameon=False, fontsize=8)
         tidy(axes)
     return figure

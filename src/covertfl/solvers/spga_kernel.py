@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-compiled: Any = numba.njit(cache=True, nogil=True)
+compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @compiled
@@ -24,12 +24,24 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _accept(draw, h, x1, x2):  # type: ignore[no-untyped-def]
+    """Whether a draw is below the chance (14); most draws are settled without an exponential."""
+    low, high = min(x1, x2), max(x1, x2)
+    if low > 4.0 and draw < 0.98:
+        return True
+    if high < -4.0 and draw > 0.02:
+        return False
+    return draw < h * _sigmoid(x1) + (1.0 - h) * _sigmoid(x2)
+
+
+@compiled
 def roll_out(rules, parameters, temperature, rounds, first, count, y):  # type: ignore[no-untyped-def]
     """Average privacy and learning cost of a round under the policy (14), and the backlog after."""
     states, arrivals, successes, draws = rounds
     third = len(parameters) // 3
     privacy = 0.0
     learning = 0.0
+    warmth = 1.0 / temperature
     for t in range(first, first + count):
         if rules.rounds > 0 and (t - first) % rules.rounds == 0:
             y = rules.capacity
@@ -39,18 +51,13 @@ def roll_out(rules, parameters, temperature, rounds, first, count, y):  # type: 
         if y > 0:
             k = 2 * o + e
             h = parameters[2 * third + k]
-            chance = h * _sigmoid((y - parameters[k]) / temperature)
-            chance += (1.0 - h) * _sigmoid((y - parameters[third + k]) / temperature)
-            learns = draws[t] < chance
-        if learns:
-            privacy += rules.privacy_cost[o]
-        elif y == rules.capacity:
+            x1, x2 = (y - parameters[k]) * warmth, (y - parameters[third + k]) * warmth
+            learns = _accept(draws[t], h, x1, x2)
+        privacy += rules.privacy_cost[o] if learns else 0.0
+        if y == rules.capacity and not learns:
             learning += rules.full_cost
-        if rules.charged_always or not learns:
-            learning += rules.held_cost[y]
-        y += arrivals[t]
-        if learns and successes[t]:
-            y -= 1
+        learning += rules.held_cost[y] if (rules.charged_always or not learns) else 0.0
+        y += arrivals[t] - (learns & successes[t])
         if y > rules.capacity:
             learning += rules.overflow_cost * (y - rules.capacity)
             y = rules.capacity

@@ -40,7 +40,7 @@ $(BENCH)/.ready: pyproject.toml setup.py constraints.txt src/covertfl/_queue_cha
 	touch $@
 
 bench: $(BENCH)/.ready  ## compare with other solvers and write docs/benchmarks.md
-	$(BENCH)/bin/python benchmarks/run.py --write docs/benchmarks.md
+	$(BENCH)/bin/python benchmarks/run.py --peer-limit 900 --write docs/benchmarks.md
 
 clean:  ## remove environments, caches and output
 	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -123,14 +123,6 @@ def test_hundred_runs_are_near_the_optimum(name: str, largest_gap: float) -> Non
     assert np.sum(score.constrained_costs <= 1.05 * score.problem.limit) >= 95
     # A run that spends little of the limit would have a small gap too, and be of no use.
     assert score.constrained_costs.mean() >= 0.8 * score.problem.limit
-    print(
-        "FIG",
-        name,
-        score.gaps.mean(),
-        score.gaps.max(),
-        np.sum(score.constrained_costs <= 1.05 * score.problem.limit),
-        score.constrained_costs.mean(),
-    )
 
 
 @pytest.mark.slow
@@ -142,7 +134,6 @@ def test_rounded_policies_are_near_the_optimum() -> None:
         for run in hundred_runs("reference").runs[:10]
     ]
     assert np.mean(gaps) <= 0.05
-    print("FIG rounded", np.mean(gaps), np.max(gaps))
 
 
 def test_printed_variant_stays_far_from_the_optimum() -> None:
@@ -151,8 +142,6 @@ def test_printed_variant_stays_far_from_the_optimum() -> None:
     runs = spga.solve_spga(problem, spga.printed_settings(problem), seed=1, runs=20, threads=2)
     gaps = score_queue_runs(problem, runs).gaps
     assert gaps.mean() > 0.2
-    print("FIG printed", gaps.mean(), gaps.min())
-    assert hundred_runs("reference").gaps.max() < gaps.mean()
 
 
 def random_problem(seed: int) -> QueueProblem:
@@ -183,7 +172,6 @@ def test_random_problems_are_solved_nearly() -> None:
     with ThreadPoolExecutor(2) as pool:
         gaps = np.array(list(pool.map(gap, range(20))))
     assert np.median(gaps) <= 0.05
-    print("FIG random", np.median(gaps), gaps.max())
     assert np.all(gaps > -1e-6)
 
 
@@ -216,7 +204,6 @@ def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         gaps = list(pool.map(gap, range(4)))
     assert np.mean(gaps) <= 0.08
-    print("FIG log", name, gaps)
 
 
 # --- a system that changes ----------------------------------------------------------------------
@@ -256,16 +243,6 @@ def test_tracking_follows_a_change() -> None:
     # The thresholds moved, and had to: the old ones miss the new limit.
     assert stale != pytest.approx(after.limit, rel=0.1)
     assert np.abs(new.mean(axis=0) - old.mean(axis=0))[:2].max() > 1.0
-    print(
-        "FIG",
-        np.mean(settled),
-        np.mean(gaps),
-        np.max(gaps),
-        spent,
-        stale,
-        old.mean(axis=0)[1].tolist(),
-        new.mean(axis=0)[1].tolist(),
-    )
 
 
 # --- the horizon --------------------------------------------------------------------------------
@@ -289,7 +266,6 @@ def test_horizon_search_finds_the_best_stationary_thresholds() -> None:
     assert np.all(score.costs <= 1.005 * cost(best))
     assert score.chosen == int(np.argmin(score.costs))
     assert np.all(score.gaps > 0.0)  # the optimum looks at the rounds left
-    print("FIG", score.thresholds.tolist(), score.costs, score.gaps)
 
 
 def test_cost_by_first_state_averages_to_the_stationary_one() -> None:

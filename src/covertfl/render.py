@@ -24,6 +24,9 @@ from covertfl.structure import (
 MANY_STATES = 6  # from which on columns name an oracle state by its number only
 
 
+OPTIMAL_QUEUE = "Optimal policy of the queue"
+
+
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -91,7 +94,7 @@ def render_queue_solution(solution: QueueSolution, seconds: float) -> Renderable
         where = f"oracle state {mixing.oracle}, arrival {mixing.arrival}, backlog {mixing.backlog}"
         rows.append(("randomises", f"{where}: learns with chance {mixing.learn_prob:.6g}"))
     return Group(
-        _facts("Optimal policy of the queue", rows),
+        _facts("Policy found by search" if solution.method == "spga" else OPTIMAL_QUEUE, rows),
         Text(),
         _render_queue_thresholds(solution),
         Text(),

@@ -71,6 +71,11 @@ def describe_horizon_solution(solution: HorizonSolution, seconds: float) -> dict
     }
 
 
+def _known(gap: float) -> float | None:
+    """A gap, None where there is no optimum to compare with."""
+    return float(gap) if gap == gap else None  # noqa: PLR0124
+
+
 def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[str, Any]:
     """A search's chosen run; thresholds are those it rounds to."""
     described = describe_queue_solution(score.solution, seconds)
@@ -83,11 +88,11 @@ def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[s
         ],
         "iterations": score.solution.iterations,
         "seed": seed,
-        "gap": float(score.gaps[score.chosen]),
+        "gap": _known(score.gaps[score.chosen]),
         "optimum": score.optimum.cost,
         "runs": [
             {
-                "gap": float(gap),
+                "gap": _known(gap),
                 "privacy_cost": evaluation.privacy_cost,
                 "learning_cost": evaluation.learning_cost,
             }

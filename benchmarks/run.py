@@ -1,4 +1,4 @@
-"""Time covertfl beside other solvers: `python benchmarks/run.py [--quick] [--write FILE]`.
+"""Time covertfl beside others: `python benchmarks/run.py [--quick] [--only NAME] [--write FILE]`.
 
 `make bench` installs the other solvers and runs this.  The exit status is 1 where two solvers
 disagree or a target is missed, 4 where a solver is not installed.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from machine import describe_machine, describe_versions, is_busy
 from rich.console import Console
 from section import Section, render_markdown, render_terminal
 
+from covertfl.atomic_file import write_atomically
 from covertfl.errors import Missing
 
 
@@ -29,7 +29,10 @@ def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="time covertfl beside other solvers")
     parser.add_argument("--quick", action="store_true", help="small sizes only, about a minute")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the report as Markdown")
+    parser.add_argument("--only", choices=BENCHMARKS, help="measure one section")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the sections measured into the report"
+    )
     parser.add_argument(
         "--peer-limit",
         type=float,
@@ -40,36 +43,50 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def list_benchmarks(asked: argparse.Namespace) -> tuple[Callable[[], Section], ...]:
-    """The comparisons in the order of the report."""
-    quick = asked.quick
+BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
+    "highs": lambda asked: exact_against_highs.measure(quick=asked.quick),
+    "mdpsolver": lambda asked: average_cost_against_mdpsolver.measure(
+        quick=asked.quick, limit=asked.peer_limit
+    ),
+    "growth": lambda asked: exact_growth.measure(quick=asked.quick),
+    "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
+    "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
+}
+
+HEADER = """# Benchmarks
+
+`make bench` measures everything; `python benchmarks/run.py --only NAME --write docs/benchmarks.md`
+measures one section anew, in the environment that `make bench` sets up.  Do not edit by hand.
+
+A time is the best of several repeats, with the median in brackets where the two differ.  Runs that
+only load code and warm caches are not counted.  A ratio is the other's best time divided by
+covertfl's, both from the same run; above 1 covertfl is faster.
+"""
+
+
+def describe_run(*, was_busy: bool) -> str:
+    """When and where a section was measured."""
+    busy = "  Other programs were busy on it, so expect noise." if was_busy else ""
     return (
-        lambda: exact_against_highs.measure(quick=quick),
-        lambda: average_cost_against_mdpsolver.measure(quick=quick, limit=asked.peer_limit),
-        lambda: exact_growth.measure(quick=quick),
-        lambda: horizon_against_pymdptoolbox.measure(quick=quick),
-        lambda: spga_against_loops.measure(quick=quick),
+        f"Measured on {datetime.date.today().isoformat()}, {describe_machine()}.{busy}  "
+        f"Versions: {describe_versions()}."
     )
+
+
+def merge_report(before: str, sections: dict[str, str]) -> str:
+    """The report with some sections, by their heading, replaced or added."""
+    kept = {part.splitlines()[0]: part.strip() for part in before.split("\n## ")[1:]}
+    return "\n\n## ".join([HEADER.strip(), *(kept | sections).values()]) + "\n"
 
 
 def write_report(path: Path, sections: list[Section], *, was_busy: bool) -> None:
-    """Write docs/benchmarks.md."""
-    command = shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
-    busy = (
-        "  Other programs were busy on it when the run began, so expect noise." if was_busy else ""
-    )
-    parts = [
-        "# Benchmarks",
-        f"Made on {datetime.date.today().isoformat()} by `{command}` in the environment that "
-        "`make bench` sets up; do not edit by hand.",
-        f"Machine: {describe_machine()}.{busy}  Versions: {describe_versions()}.",
-        "A time is the best of several repeats, with the median in brackets where the two differ.  "
-        "Runs that only load code and warm caches are not counted.  A ratio is the other "
-        "solver's best time divided by covertfl's, both from this run; above 1 covertfl is "
-        "faster.",
-        *map(render_markdown, sections),
-    ]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    """Write docs/benchmarks.md; sections that were not measured stay as they are."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    texts = {}
+    for section in sections:
+        heading, rest = render_markdown(section).removeprefix("## ").split("\n", 1)
+        texts[heading] = f"{heading}\n\n{describe_run(was_busy=was_busy)}\n{rest}".strip()
+    write_atomically(path, merge_report(before, texts))
 
 
 def main() -> int:
@@ -79,9 +96,9 @@ def main() -> int:
     console.print(f"{describe_machine()}\n{describe_versions()}\n", highlight=False)
     sections = []
     try:
-        for measure in list_benchmarks(asked):
-            with Console(stderr=True).status("measuring"):
-                sections.append(measure())
+        for name in [asked.only] if asked.only else BENCHMARKS:
+            with Console(stderr=True).status(f"measuring {name}"):
+                sections.append(BENCHMARKS[name](asked))
             console.print(render_terminal(sections[-1]), highlight=False)
     except Missing as missing:
         print(missing, file=sys.stderr)

@@ -18,7 +18,7 @@ from covertfl.policy import HorizonTable, build_mixture_table, build_sigmoid_tab
 from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.queue_evaluation import evaluate_queue_policy
 from covertfl.solvers import spga
-from covertfl.solvers.spga_kernel import _move, _perturb, roll_out
+from covertfl.solvers.spga_kernel import _move, _perturb, make_trial, roll_out, sigmoid
 from covertfl.solvers.spga_state import Memory, Rules
 from covertfl.spga_score import measure_gap
 from paper_queues import FALLING_COST, TEXT_ORACLE, constant_cost_queue, reference_queue
@@ -75,10 +75,10 @@ def estimate(settings: spga.Settings, generator: Any, omega: float) -> FloatArra
         numbers=np.zeros(3),
         counters=np.zeros(2, dtype=np.int64),
     )
-    direction, plus, minus = np.empty(4), np.empty(4), np.empty(4)
+    direction, policies = np.empty(4), np.tile(memory.parameters, (3, 1))
     draw = _perturb if isinstance(generator, np.random.Generator) else _perturb.py_func
-    draw(generator, schedule, memory.parameters, omega, direction, plus, minus)
-    slope = float(GRADIENT @ plus - GRADIENT @ minus)
+    draw(generator, schedule, omega, direction, policies)
+    slope = float(GRADIENT @ policies[1] - GRADIENT @ policies[2])
     if schedule.divides:
         slope /= 2.0 * omega
     start = memory.parameters.copy()
@@ -127,11 +127,38 @@ def test_drawn_directions_average_to_the_enumerated_mean(
 # --- rollouts -----------------------------------------------------------------------------------
 
 
-def roll(rules: Rules, rounds: Experience, draws: FloatArray, y: int) -> tuple[float, float, int]:
+def roll(
+    rules: Rules,
+    rounds: Experience,
+    draws: FloatArray,
+    y: int,
+    *,
+    parameters: FloatArray = PARAMETERS,
+    temperature: float = 0.7,
+) -> tuple[float, float, int]:
+    """Costs and backlog of one policy, which must not depend on those tried beside it."""
     parts = (rounds.oracle_state, rounds.arrival, rounds.success, draws)
-    flat = PARAMETERS.ravel()
-    privacy, learning, after = roll_out(rules, flat, 0.7, parts, 0, len(draws), y)
-    return float(privacy), float(learning), int(after)
+    own = parameters.ravel()
+    others = [own * factor for factor in (0.5, 0.9)]
+    policies, trial = np.stack([*others, own]), make_trial(rules)
+    backlog, costs = trial[:2]
+    found = []
+    for number in range(3):
+        backlog[:] = y
+        roll_out(
+            rules, np.roll(policies, number, axis=0), temperature, parts, 0, len(draws), 0, trial
+        )
+        at = (2 + number) % 3
+        found.append((float(costs[at, 0]), float(costs[at, 1]), int(backlog[at])))
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+def test_sigmoid_of_the_table() -> None:
+    x = np.concatenate([np.linspace(-45.0, 45.0, 90_001), [-1e300, 1e300]])
+    with np.errstate(over="ignore"):
+        expected = 1.0 / (1.0 + np.exp(-x))
+    assert np.abs([sigmoid(value) for value in x] - expected).max() < 1e-9
 
 
 def roll_literally(
@@ -223,8 +250,8 @@ def test_never_learns_at_backlog_0() -> None:
     rounds = Experience(np.full(50, 2), np.zeros(50, dtype=np.int64), np.ones(50, dtype=np.bool_))
     parameters = np.full(18, -3.0)
     parameters[12:] = 0.5
-    parts = (rounds.oracle_state, rounds.arrival, rounds.success, np.zeros(50))
-    assert roll_out(rules, parameters, 0.3, parts, 0, 50, 0) == (0.0, 0.0, 0)
+    found = roll(rules, rounds, np.zeros(50), 0, parameters=parameters, temperature=0.3)
+    assert found == (0.0, 0.0, 0)
     table = build_sigmoid_table(reference_queue(), parameters.reshape(3, 3, 2), 0.3).table
     assert np.all(table[:, :, 0] == 0.0) and np.all(table[:, :, 1:] > 0.99)
 
@@ -340,9 +367,11 @@ def test_refusals_name_what_came() -> None:
         with pytest.raises(InvalidInput, match=f"{name} must be at least 1, got 0"):
             numbers: dict[str, Any] = {name: number}
             spga.solve_spga(problem, settings, seed=1, **numbers)
-    for name in ("iterations", "rollout"):
-        with pytest.raises(InvalidInput, match=f"{name} must be at least 1, got 0"):
-            spga.default_settings(problem, **SHORT | {name: 0})
+    with pytest.raises(InvalidInput, match="rollout must be at least 1, got 0"):
+        spga.default_settings(problem, **SHORT | {"rollout": 0})
+    for iterations in (0, 10**12):
+        with pytest.raises(InvalidInput, match=rf"iterations must lie in 1..\d+, got {iterations}"):
+            spga.default_settings(problem, **SHORT | {"iterations": iterations})
     with pytest.raises(InvalidInput, match="change must be one of"):
         spga.without(settings, "nothing")
 

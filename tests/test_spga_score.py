@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from covertfl.errors import Infeasible
-from covertfl.experience import Experience, ReplayedLog
+from covertfl.experience import ReplayedLog
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.oracle import Oracle, compute_stationary_law
 from covertfl.policy import build_horizon_threshold_table, build_threshold_table
@@ -175,17 +174,6 @@ def test_random_problems_are_solved_nearly() -> None:
     assert np.all(gaps > -1e-6)
 
 
-def settings_for_log(problem: QueueProblem, rounds: Experience) -> spga.Settings:
-    """A log that brings more than it could serve is begun anew: carried over, a backlog only grows.
-
-    Far beyond all thresholds nothing can be learned about them.
-    """
-    settings = spga.default_settings(problem)
-    if rounds.arrival.sum() < rounds.success.sum():
-        return settings
-    return replace(settings, carries_over=False, start_backlog=0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUEUES)
 def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
@@ -197,7 +185,7 @@ def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
         ours, theirs = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
         source = spga.simulate_source(problem, spga.default_settings(problem), generator=theirs)
         rounds = source.next_rounds(5_000)
-        settings, rules = settings_for_log(problem, rounds), spga.extract_rules(problem)
+        settings, rules = spga.settings_for_log(problem, rounds), spga.extract_rules(problem)
         run = spga.search_policy(rules, ReplayedLog(rounds), settings, generator=ours)
         return measure_gap(bounded, run.policy(bounded))
 

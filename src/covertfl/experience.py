@@ -75,7 +75,7 @@ class SimulatedSource:
         self._cumulative = np.cumsum(oracle.transition, axis=1)
         self._cumulative /= self._cumulative[:, -1:]
         law = compute_stationary_law(oracle) if first is None else np.eye(oracle.num_states)[first]
-        self._first_law = np.cumsum(law)
+        self._first_law = np.cumsum(law)[np.newaxis]
         self._episode = episode or 0
         self._state, self._since_start = -1, 0
 
@@ -110,13 +110,13 @@ class ReplayedLog:
     def __init__(self, recorded: Experience) -> None:
         if not len(recorded):
             raise InvalidInput("a log to replay must have at least one round, got none")
-        self._recorded, self._next = recorded, 0
+        self.recorded, self._next = recorded, 0
 
     def next_rounds(self, count: int) -> Experience:
         """The next rounds of the log."""
-        at = (self._next + np.arange(count)) % len(self._recorded)
-        self._next = int((self._next + count) % len(self._recorded))
-        return _take(self._recorded, at)
+        at = (self._next + np.arange(count)) % len(self.recorded)
+        self._next = int((self._next + count) % len(self.recorded))
+        return _take(self.recorded, at)
 
 
 def replay_fitted_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:

@@ -77,15 +77,16 @@ def search_on_log(
     def tell(done: int, privacy: float, learning: float) -> None:
         progress(f"privacy {privacy:.4f}, learning {learning:.4f}", done / iterations)
 
+    source = replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
     if isinstance(problem, FiniteHorizon):
         rules: Any = spga.extract_horizon_rules(problem)
         settings = spga.horizon_settings(problem, iterations=iterations)
     else:
         rules = spga.extract_rules(problem)
-        settings = spga.default_settings(problem, iterations=iterations)
+        settings = spga.settings_for_log(problem, source.recorded, iterations=iterations)
     run = spga.search_policy(
         rules,
-        replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem)),
+        source,
         settings,
         generator=np.random.default_rng(seed),
         progress=tell,

@@ -10,27 +10,47 @@ compiled: Any = numba.njit(cache=True, nogil=True)
 
 
 @compiled
+def _locate(laws, row, draw):  # type: ignore[no-untyped-def]
+    """Where a draw falls in a cumulative law; counted, as no processor guesses where that is."""
+    place = 0
+    for j in range(laws.shape[1] - 1):
+        place += draw >= laws[row, j]
+    return place
+
+
+@compiled
+def _draw_path(generator, cumulative, first_law, episode, state, since_start, states):  # type: ignore[no-untyped-def]
+    t = 0
+    while t < len(states):
+        if state < 0 or (episode > 0 and since_start >= episode):
+            state, since_start = _locate(first_law, 0, generator.random()), 1
+            states[t] = state
+            t += 1
+        stretch = len(states) - t
+        if episode > 0:
+            stretch = min(stretch, episode - since_start)
+        for u in range(t, t + stretch):
+            state = _locate(cumulative, state, generator.random())
+            states[u] = state
+        since_start += stretch
+        t += stretch
+    return state, since_start
+
+
+@compiled
 def draw_rounds(generator, cumulative, first_law, episode, state, since_start, chances, rounds):  # type: ignore[no-untyped-def]
     """Draw an oracle path, arrivals and would-be successes, going on from `state` (-1: nowhere).
 
-    `chances` are the arrivals' chance and size and the success chances, `rounds` the three arrays
-    that are written to.
+    `first_law` has one row.  `chances` are the arrivals' chance and size and the success chances,
+    `rounds` the three arrays that are written to.
     """
     arrival_prob, arrival_size, success = chances
     states, arrivals, successes = rounds
-    num_states = len(cumulative)
+    state, since_start = _draw_path(
+        generator, cumulative, first_law, episode, state, since_start, states
+    )
     for t in range(len(states)):
-        restart = state < 0 or (episode > 0 and since_start >= episode)
-        law = first_law if restart else cumulative[state]
-        draw = generator.random()
-        following = 0
-        while following < num_states - 1 and draw >= law[following]:
-            following += 1
-        state = following
-        since_start = 1 if restart else since_start + 1
-        states[t] = state
-    for t in range(len(states)):
-        arrivals[t] = arrival_size if generator.random() < arrival_prob else 0
+        arrivals[t] = arrival_size * (generator.random() < arrival_prob)
     for t in range(len(states)):
         successes[t] = generator.random() < success[states[t]]
     return state, since_start

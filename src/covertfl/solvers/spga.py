@@ -32,8 +32,11 @@ from covertfl.policy import QueueTable, build_mixture_table, build_sigmoid_table
 from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.solvers.spga_state import Memory, Rules, Schedule
 
-# Rounds of experience that are asked for at a time.
-CHUNK_ROUNDS = 200_000
+# Rounds of experience that are asked for at a time: few enough that their memory is used again
+# instead of being fetched from the system anew, many enough that the calls cost nothing.
+CHUNK_ROUNDS = 50_000
+# History is kept in memory, one row an iteration.
+MOST_ITERATIONS = 10_000_000
 # How far thresholds may go beyond the scale on which they are looked for.
 BOX = 3.0
 # With an endless queue the simulated backlog stops at this many times that scale.
@@ -104,9 +107,12 @@ class Settings:
     forgetting: float
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "rollout"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 1 <= self.iterations <= MOST_ITERATIONS:
+            raise InvalidInput(
+                f"iterations must lie in 1..{MOST_ITERATIONS}, got {self.iterations}"
+            )
+        if self.rollout < 1:
+            raise InvalidInput(f"rollout must be at least 1, got {self.rollout}")
 
     @property
     def rounds_per_iteration(self) -> int:
@@ -209,6 +215,20 @@ def default_settings(
         averages_from=0.0 if tracking else 0.5,
         forgetting=0.01 if tracking else 0.0,
     )
+
+
+def settings_for_log(
+    problem: QueueProblem, recorded: Experience, *, iterations: int = 2000
+) -> Settings:
+    """The default, for recorded rounds that are replayed.
+
+    Where more updates arrive in them than could be done, a backlog that is carried over only grows,
+    and far beyond all thresholds nothing can be learned about them: rollouts then begin anew.
+    """
+    settings = default_settings(problem, iterations=iterations)
+    if recorded.arrival.sum() < recorded.success.sum():
+        return settings
+    return replace(settings, carries_over=False, start_backlog=0)
 
 
 def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settings:
@@ -366,6 +386,7 @@ class SpgaSearch:
             counters=np.array([0, settings.start_backlog], dtype=np.int64),
         )
         self._history = np.empty((settings.iterations, 3 + parameters.size))
+        self._trial: tuple[object, ...] | None = None
 
     @property
     def iterations(self) -> int:
@@ -374,8 +395,10 @@ class SpgaSearch:
 
     def iterate(self, source: Source, iterations: int) -> None:
         """Run some more iterations on experience from a source."""
-        from covertfl.solvers.spga_kernel import advance
+        from covertfl.solvers.spga_kernel import advance, make_trial
 
+        if self._trial is None:
+            self._trial = make_trial(self.rules)
         wanted = iterations * self.settings.rounds_per_iteration
         experience = source.next_rounds(wanted)
         _require_rounds(experience, wanted, len(self.rules.privacy_cost))
@@ -384,9 +407,8 @@ class SpgaSearch:
             self.rules,
             _schedule(self.settings),
             self._memory,
-            experience.oracle_state,
-            experience.arrival,
-            experience.success,
+            self._trial,
+            (experience.oracle_state, experience.arrival, experience.success),
             self._history,
         )
 

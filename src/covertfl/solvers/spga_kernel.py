@@ -14,56 +14,94 @@ import numpy as np
 compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
-@compiled
-def _sigmoid(x):  # type: ignore[no-untyped-def]
-    if x > 40.0:
-        return 1.0
-    if x < -40.0:
-        return 0.0
-    return 1.0 / (1.0 + np.exp(-x))
+# Policies tried in an iteration: as it is, and both ways along the direction.
+TRIED = 3
+
+# The sigmoid at multiples of 1/RESOLUTION up to +-REACH; beyond, it is taken to be 0 or 1.
+RESOLUTION, REACH = 32.0, 40.0
+_TABLE = 1.0 / (1.0 + np.exp(-np.arange(-REACH * RESOLUTION, REACH * RESOLUTION + 1) / RESOLUTION))
 
 
 @compiled
-def _accept(draw, h, x1, x2):  # type: ignore[no-untyped-def]
-    """Whether a draw is below the chance (14); most draws are settled without an exponential."""
-    low, high = min(x1, x2), max(x1, x2)
-    if low > 4.0 and draw < 0.98:
-        return True
-    if high < -4.0 and draw > 0.02:
-        return False
-    return draw < h * _sigmoid(x1) + (1.0 - h) * _sigmoid(x2)
+def sigmoid(x):  # type: ignore[no-untyped-def]
+    """1/(1 + exp(-x)) to 1e-9, by its Taylor series at the nearest point of the table."""
+    x = min(max(x, -REACH), REACH) + REACH
+    place = np.int64(x * RESOLUTION + 0.5)
+    d = x - place / RESOLUTION
+    value = _TABLE[place]
+    slope = value * (1.0 - value)
+    return value + d * slope * (1.0 + d * (0.5 - value + d * (1.0 / 6.0 - slope)))
 
 
 @compiled
-def roll_out(rules, parameters, temperature, rounds, first, count, y):  # type: ignore[no-untyped-def]
-    """Average privacy and learning cost of a round under the policy (14), and the backlog after."""
+def _compute_chance(policies, i, k, y, warmth):  # type: ignore[no-untyped-def]
+    """Chance of learning (14) under policy i in oracle and arrival state k; 0 at backlog 0."""
+    third = policies.shape[1] // 3
+    theta1, theta2, h = policies[i, k], policies[i, third + k], policies[i, 2 * third + k]
+    x1, x2 = (y - theta1) * warmth, (y - theta2) * warmth
+    # Never below 0, which stands for unknown.
+    return max(h * sigmoid(x1) + (1.0 - h) * sigmoid(x2), 0.0) * (y > 0)
+
+
+@compiled
+def make_trial(rules):  # type: ignore[no-untyped-def]
+    """Room to try some policies in: backlogs, costs, chances (-1: unknown) and which are known."""
+    room = 2 * len(rules.privacy_cost) * (rules.capacity + 1)
+    return (
+        np.zeros(TRIED, dtype=np.int64),
+        np.zeros((TRIED, 2)),
+        np.full((TRIED, room), -1.0),
+        np.empty((TRIED * room, 2), dtype=np.int64),
+    )
+
+
+@compiled
+def roll_out(rules, policies, temperature, rounds, first, count, apart, trial):  # type: ignore[no-untyped-def]
+    """Try policies (14), one a row, from the backlogs of `trial` on.
+
+    Policy i is tried on `count` rounds from first + i * apart on.  Its average privacy and
+    learning cost and its last backlog are left in `trial`.  All go forward together, so that the
+    processor works on one while another waits, and a chance is worked out when first asked for.
+    """
     states, arrivals, successes, draws = rounds
-    third = len(parameters) // 3
-    privacy = 0.0
-    learning = 0.0
-    warmth = 1.0 / temperature
-    for t in range(first, first + count):
-        if rules.rounds > 0 and (t - first) % rules.rounds == 0:
-            y = rules.capacity
-        o = states[t]
-        e = 1 if arrivals[t] > 0 else 0
-        learns = False
-        if y > 0:
-            k = 2 * o + e
-            h = parameters[2 * third + k]
-            x1, x2 = (y - parameters[k]) * warmth, (y - parameters[third + k]) * warmth
-            learns = _accept(draws[t], h, x1, x2)
-        privacy += rules.privacy_cost[o] if learns else 0.0
-        if y == rules.capacity and not learns:
-            learning += rules.full_cost
-        learning += rules.held_cost[y] if (rules.charged_always or not learns) else 0.0
-        y += arrivals[t] - (learns & successes[t])
-        if y > rules.capacity:
-            learning += rules.overflow_cost * (y - rules.capacity)
-            y = rules.capacity
-        if rules.rounds > 0 and (t - first + 1) % rules.rounds == 0:
-            privacy += rules.end_cost[y]
-    return privacy / count, learning / count, y
+    backlog, costs, chances, known = trial
+    # Arrays taken out of a tuple within the loop would be counted in and out in every round.
+    privacy_cost, held_cost, end_cost = rules.privacy_cost, rules.held_cost, rules.end_cost
+    capacity, charged_always = rules.capacity, rules.charged_always
+    full_cost, overflow_cost, episode = rules.full_cost, rules.overflow_cost, rules.rounds
+    warmth, number_known = 1.0 / temperature, 0
+    costs[:] = 0.0
+    for t in range(count):
+        if episode > 0 and t % episode == 0:
+            backlog[:] = capacity
+        for i in range(TRIED):
+            at, y = first + t + i * apart, backlog[i]
+            o, arrived = states[at], arrivals[at]
+            k = 2 * o + (arrived > 0)
+            place = k * (capacity + 1) + y
+            chance = chances[i, place]
+            if chance < 0.0:
+                chance = _compute_chance(policies, i, k, y, warmth)
+                chances[i, place] = chance
+                known[number_known, 0], known[number_known, 1] = i, place
+                number_known += 1
+            learns = draws[at] < chance
+            # Products instead of branches: which way a draw falls cannot be guessed.
+            costs[i, 0] += privacy_cost[o] * learns
+            costs[i, 1] += held_cost[y] * (charged_always | (not learns))
+            if y == capacity and not learns:
+                costs[i, 1] += full_cost
+            y += arrived - (learns & successes[at])
+            if y > capacity:
+                costs[i, 1] += overflow_cost * (y - capacity)
+                y = capacity
+            backlog[i] = y
+        if episode > 0 and (t + 1) % episode == 0:
+            for i in range(TRIED):
+                costs[i, 0] += end_cost[backlog[i]]
+    for n in range(number_known):
+        chances[known[n, 0], known[n, 1]] = -1.0
+    costs /= count
 
 
 # Parameters are flat arrays of 6 W numbers, [theta_1, theta_2, h][oracle][arrival]: plain loops
@@ -85,15 +123,16 @@ def _unit(number, size, normalises):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _perturb(generator, schedule, parameters, omega, direction, plus, minus):  # type: ignore[no-untyped-def]
-    """Draw a direction, signs or the printed 0 and 1, and go both ways along it."""
-    size = len(parameters)
+def _perturb(generator, schedule, omega, direction, policies):  # type: ignore[no-untyped-def]
+    """Draw a direction, signs or the printed 0 and 1, and go both ways along it from policy 0."""
+    size = len(direction)
     for k in range(size):
         up = generator.random() < 0.5
         direction[k] = 1.0 if up else (-1.0 if schedule.rademacher else 0.0)
         shift = omega * _unit(k, size, schedule.normalises) * direction[k]
-        plus[k] = _place(parameters[k] + shift, k, size, schedule.largest_threshold)
-        minus[k] = _place(parameters[k] - shift, k, size, schedule.largest_threshold)
+        for i, sign in ((1, 1.0), (2, -1.0)):
+            moved = policies[0, k] + sign * shift
+            policies[i, k] = _place(moved, k, size, schedule.largest_threshold)
 
 
 @compiled
@@ -145,18 +184,21 @@ def _record(schedule, memory, done, privacy, learning, weight, history):  # type
 
 
 @compiled
-def advance(generator, rules, schedule, memory, states, arrivals, successes, history):  # type: ignore[no-untyped-def]
+def advance(generator, rules, schedule, memory, trial, experience, history):  # type: ignore[no-untyped-def]
     """Run as many iterations of Algorithm 1 as the experience lasts for.
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
+    states, arrivals, successes = experience
     count = schedule.rollout
     # The printed algorithm tries each policy on rounds of its own.
     apart = 0 if schedule.common_numbers else count
     stride = count + 2 * apart
     numbers, size = memory.numbers, len(memory.parameters)
-    direction, plus, minus = np.empty(size), np.empty(size), np.empty(size)
+    direction, policies = np.empty(size), np.empty((TRIED, size))
     draws = np.empty(len(states))
+    rounds = (states, arrivals, successes, draws)
+    backlog, costs = trial[:2]
     for begin in range(0, len(states) - stride + 1, stride):
         n = memory.counters[0]
         done = n / schedule.iterations
@@ -166,14 +208,14 @@ def advance(generator, rules, schedule, memory, states, arrivals, successes, his
         ratio = schedule.last_temperature / schedule.first_temperature
         tau = schedule.first_temperature * ratio**cooling
         omega = schedule.perturbation / (1.0 + n) ** schedule.perturbation_decay
-        _perturb(generator, schedule, memory.parameters, omega, direction, plus, minus)
-        rounds = (states, arrivals, successes, draws)
+        policies[0] = memory.parameters
+        _perturb(generator, schedule, omega, direction, policies)
         y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
-        y = min(y, rules.capacity)
-        privacy, learning, after = roll_out(rules, memory.parameters, tau, rounds, begin, count, y)
-        p1, l1, _ = roll_out(rules, plus, tau, rounds, begin + apart, count, y)
-        p2, l2, _ = roll_out(rules, minus, tau, rounds, begin + 2 * apart, count, y)
-        memory.counters[1] = after
+        backlog[:] = min(y, rules.capacity)
+        roll_out(rules, policies, tau, rounds, begin, count, apart, trial)
+        memory.counters[1] = backlog[0]
+        privacy, learning = costs[0, 0], costs[0, 1]
+        p1, l1, p2, l2 = costs[1, 0], costs[1, 1], costs[2, 0], costs[2, 1]
         constrained, slope, constrained_slope = learning, p1 - p2, l1 - l2
         if not rules.minimises_privacy:
             constrained, slope, constrained_slope = privacy, l1 - l2, p1 - p2

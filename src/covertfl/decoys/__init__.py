@@ -1,0 +1,1 @@
+"""Decoys: how the trajectory moves that is sent instead of the true one."""

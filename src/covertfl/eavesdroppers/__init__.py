@@ -1,0 +1,1 @@
+"""Eavesdroppers: estimators that are handed public records only."""

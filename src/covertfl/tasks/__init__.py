@@ -1,0 +1,1 @@
+"""Tasks: what is trained, on whose data."""

@@ -1,0 +1,97 @@
+"""The weights of a model as one vector, and as the tensors that travel.
+
+Inside covertfl a model's weights are one vector of 32-bit floats.  A layout says which parameter
+each stretch of it is; with the layout a vector becomes a safetensors file, the form in which
+queries are recorded and sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.errors import InvalidInput
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a model's parameters, in order.
+
+    Parameters
+    ----------
+    names : of the parameters, as the model calls them
+    shapes : of the parameters
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers the model has."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def split(self, vector: Vector) -> dict[str, Vector]:
+        """The parameters by name, as views of the vector."""
+        if vector.shape != (self.size,):
+            raise InvalidInput(
+                f"weights must be a vector of {self.size} numbers, got shape {vector.shape}"
+            )
+        parts, start = {}, 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            stop = start + math.prod(shape)
+            parts[name] = vector[start:stop].reshape(shape)
+            start = stop
+        return parts
+
+    def join(self, parts: Mapping[str, npt.NDArray[np.floating]]) -> Vector:
+        """One vector from parameters by name.
+
+        Raises
+        ------
+        InvalidInput
+            where a name is missing or unknown, or a shape differs
+        """
+        if set(parts) != set(self.names):
+            missing, unknown = set(self.names) - set(parts), set(parts) - set(self.names)
+            raise InvalidInput(
+                f"weights must have the parameters {', '.join(self.names)}; "
+                f"missing: {sorted(missing)}, unknown: {sorted(unknown)}"
+            )
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if parts[name].shape != shape:
+                raise InvalidInput(f"{name} must have shape {shape}, got {parts[name].shape}")
+        joined = [np.ravel(parts[name]) for name in self.names]
+        return np.concatenate(joined).astype(np.float32)
+
+
+def serialise(layout: Layout, vector: Vector) -> bytes:
+    """A safetensors file of the weights, tensors by parameter name."""
+    from safetensors.numpy import save
+
+    parts = layout.split(np.ascontiguousarray(vector, dtype=np.float32))
+    return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
+
+
+def deserialise(layout: Layout, content: bytes) -> Vector:
+    """Weights from a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        parts = load(content)
+    except SafetensorError as error:
+        raise InvalidInput(f"not a safetensors file: {error}") from error
+    return layout.join(parts)
+
+
+def name_content(content: bytes) -> str:
+    """The name of a file of weights: the SHA-256 of its content."""
+    return hashlib.sha256(content).hexdigest()

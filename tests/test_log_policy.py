@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covertfl import spga_score
 from covertfl.experience import Experience, SimulatedSource
 from covertfl.log_policy import LogPolicy, search_on_log
 from covertfl.oracle_fit import FittedOracle, fit_oracle
@@ -52,9 +53,20 @@ def test_arrivals_give_a_queue_policy() -> None:
     assert isinstance(found.policy, QueueTable)
     assert found.policy.table.shape[:2] == (3, 2)
     assert found.gap is not None and 0.0 <= found.gap < 0.1
-    assert found.describe() == {"problem": "queue", "method": "spga", "gap": found.gap}
-    assert f"{found.gap:.2%} more" in found.sentence
+    averages = found.evaluation
+    assert averages is not None
+    assert found.describe() == {
+        "problem": "queue",
+        "method": "spga",
+        "gap": found.gap,
+        "privacy_cost": averages.privacy_cost,
+        "learning_cost": averages.learning_cost,
+        "learning_limit": found.problem.limit,
+    }
+    assert f"{found.gap:.2%} more than the optimum at the same learning cost" in found.sentence
+    assert f"learning cost is {averages.learning_cost:.4g} (limit " in found.sentence
     assert told[-1][1] == 1.0 and told[-1][0].startswith("privacy ")
+    assert told[-1][0].endswith(f"(limit {found.problem.limit:g})")
 
 
 def test_no_arrivals_give_a_horizon_policy() -> None:
@@ -91,6 +103,13 @@ def test_fitted_chances_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -
     assert all(np.shape(part) != (3, 3) for part in handed["rules"])
     for name in ("oracle_state", "arrival", "success"):
         assert np.array_equal(getattr(handed["rounds"], name), getattr(rounds, name))
+
+
+def test_gap_that_is_not_known_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spga_score, "measure_gap", lambda *_: float("nan"))
+    found = search(fit(recorded(2_000, 3), with_arrivals=True), iterations=5)
+    assert found.gap is None and found.describe()["gap"] is None
+    assert "no optimum to compare" in found.sentence
 
 
 def test_model_without_an_optimum_is_said() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.experience import Experience, SimulatedSource
+from covertfl.experience import Experience, LiveFeed, SimulatedSource
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.oracle import FloatArray, Oracle
 from covertfl.policy import HorizonTable, build_mixture_table, build_sigmoid_table
@@ -322,6 +322,50 @@ def test_history_has_a_row_for_each_iteration() -> None:
     assert np.array_equal(last.parameters, last.history.parameters[-1])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_progress_is_of_all_runs_together(threads: int) -> None:
+    problem = reference_queue()
+    told: list[int] = []
+    spga.solve_spga(
+        problem,
+        spga.default_settings(problem, **SHORT),
+        seed=1,
+        runs=3,
+        threads=threads,
+        progress=lambda done, _privacy, _learning: told.append(done),
+    )
+    assert told == sorted(told)
+    assert 0 < told[0] <= 60 and told[-1] == 180
+
+
+def test_interrupt_does_not_wait_for_other_runs() -> None:
+    """One run stops; the other, which would take minutes, is given up."""
+    problem = reference_queue()
+    settings = spga.default_settings(problem, iterations=1_000_000, rollout=5_000)
+
+    def interrupt(done: int, _privacy: float, _learning: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        spga.solve_spga(problem, settings, seed=1, runs=2, threads=2, progress=interrupt)
+
+
+def test_types_of_a_source_do_not_matter() -> None:
+    """Small integers and numbers for successes, as a file may hold them."""
+    settings = spga.default_settings(reference_queue(), **SHORT)
+    rounds = simulated_rounds(12_000)
+    small = Experience(
+        rounds.oracle_state.astype(np.int8),
+        rounds.arrival.astype(np.float64),
+        rounds.success.astype(np.float64),
+    )
+    found = [
+        spga.search_policy(BY_HAND, Opaque(kept), settings, generator=np.random.default_rng(5))
+        for kept in (rounds, small)
+    ]
+    assert contents(found[0]) == contents(found[1])
+
+
 def test_search_goes_on_in_pieces() -> None:
     """Iterations in one piece or in several are the same search."""
     problem = reference_queue()
@@ -363,10 +407,11 @@ def test_each_change_can_be_taken_back(change: str) -> None:
 def test_refusals_name_what_came() -> None:
     problem = reference_queue()
     settings = spga.default_settings(problem, **SHORT)
-    for name, number in (("runs", 0), ("threads", 0)):
-        with pytest.raises(InvalidInput, match=f"{name} must be at least 1, got 0"):
-            numbers: dict[str, Any] = {name: number}
-            spga.solve_spga(problem, settings, seed=1, **numbers)
+    for runs in (0, 10**12):
+        with pytest.raises(InvalidInput, match=rf"runs must lie in 1..\d+, got {runs}"):
+            spga.solve_spga(problem, settings, seed=1, runs=runs)
+    with pytest.raises(InvalidInput, match="threads must be at least 1, got 0"):
+        spga.solve_spga(problem, settings, seed=1, threads=0)
     with pytest.raises(InvalidInput, match="rollout must be at least 1, got 0"):
         spga.default_settings(problem, **SHORT | {"rollout": 0})
     for iterations in (0, 10**12):
@@ -516,3 +561,20 @@ def test_policy_is_found_from_an_opaque_source() -> None:
     assert evaluate_queue_policy(problem, found).learning_cost == pytest.approx(1.0, rel=0.05)
     with pytest.raises(AssertionError, match="looked at transition"):
         _ = source.transition
+
+
+def test_policy_is_found_beside_a_running_federation() -> None:
+    """An iteration after every fifty rounds, on the latest 2,000 that were told."""
+    problem = reference_queue()
+    settings = spga.default_settings(problem, iterations=800, rollout=2000, tracking=True)
+    search = spga.SpgaSearch(BY_HAND, settings, generator=np.random.default_rng(5))
+    feed, rounds = LiveFeed(2000), simulated_rounds(40_000)
+    told = zip(rounds.oracle_state, rounds.arrival, rounds.success, strict=True)
+    for number, (state, arrival, success) in enumerate(told, start=1):
+        feed.observe(int(state), int(arrival), bool(success))
+        if number % 50 == 0:
+            search.iterate(feed, 1)
+    assert search.iterations == 800
+    found = search.result().policy(problem)
+    assert measure_gap(problem, found) < 0.1
+    assert evaluate_queue_policy(problem, found).learning_cost == pytest.approx(1.0, rel=0.3)

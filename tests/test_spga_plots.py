@@ -45,6 +45,11 @@ def test_convergence_shows_means_and_exact_values() -> None:
     assert thresholds.get_ylabel() == "threshold with no arrival (updates)"
     assert privacy.get_ylabel() == "privacy cost of a round"
     assert learning.get_ylabel() == "learning cost of a round"
+    legend = thresholds.get_legend()
+    assert legend is not None
+    figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= thresholds.get_window_extent().x1  # covers no line
+    assert "10% to 90% of runs" in [text.get_text() for text in legend.get_texts()]
     mean = np.mean([effective_thresholds(run, 0) for run in runs], axis=0)
     drawn = {line.get_label(): line.get_ydata() for line in thresholds.get_lines()}
     for state in range(3):

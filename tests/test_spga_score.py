@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from covertfl.errors import Infeasible
 from covertfl.experience import ReplayedLog
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.oracle import Oracle, compute_stationary_law
+from covertfl.outcomes import solve_by_search
 from covertfl.policy import build_horizon_threshold_table, build_threshold_table
 from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.problem_file import read_preset
@@ -21,6 +23,7 @@ from covertfl.solvers import spga
 from covertfl.solvers.constrained import solve_queue
 from covertfl.spga_score import (
     QueueScore,
+    describe_costs,
     evaluate_from_each_state,
     measure_gap,
     score_horizon_runs,
@@ -101,6 +104,43 @@ def test_chosen_run_is_the_cheapest_that_keeps_to_the_limit() -> None:
     # Where no run keeps to it, the one that misses it least.
     strict = score_queue_runs(problem.with_limit(0.9 * spent[0] / 1.05), runs)
     assert strict.chosen == int(np.argmin(strict.constrained_costs))
+
+
+def test_optimum_that_costs_nothing_has_no_gap() -> None:
+    """Where updates may be lost for nothing and the limit is wide, the optimum never learns."""
+    problem = reference_queue().with_limit(1e6)
+    idle = build_threshold_table(problem, [[41, 41]] * 3)
+    assert evaluate_queue_policy(problem, idle).privacy_cost == 0.0
+    assert np.isnan(measure_gap(problem, idle))
+    horizon = replace(main_horizon(), learning_cost=LearningCost("quadratic", 0.0))
+    runs = spga.solve_spga_horizon(horizon, spga.horizon_settings(horizon, iterations=2), seed=1)
+    assert np.isnan(score_horizon_runs(horizon, runs).gaps).all()
+    outcome = solve_by_search(
+        horizon, seed=1, iterations=2, runs=1, progress=lambda _detail, _share: None
+    )
+    assert outcome.as_json()["gap"] is None
+
+
+def test_infeasible_problem_is_refused_before_the_search() -> None:
+    told: list[float] = []
+    with pytest.raises(Infeasible, match="cannot be met"):
+        solve_by_search(
+            queue_preset("sound/queue").with_limit(1.0),
+            seed=1,
+            iterations=2,
+            runs=1,
+            progress=lambda _detail, share: told.append(share),
+        )
+    assert not any(told)
+
+
+def test_costs_are_told_beside_their_limit() -> None:
+    problem = reference_queue()
+    assert describe_costs(problem, 0.7, 0.9) == "privacy 0.7000, learning 0.9000 (limit 1)"
+    swapped = replace(problem, objective="learning", limit=0.8)
+    assert describe_costs(swapped, 0.7, 0.9) == "privacy 0.7000 (limit 0.8), learning 0.9000"
+    # A horizon's rollout is averaged over rounds; what counts is the cost of all of them.
+    assert describe_costs(main_horizon(), 0.5, 0.0) == "expected cost 22.5000"
 
 
 # --- how near it comes --------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from covertfl.oracle_fit import FittedOracle
 from covertfl.policy import HorizonTable, QueueTable
 from covertfl.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.problem_file import parse_problem
+from covertfl.queue_evaluation import QueueEvaluation
 from covertfl.solvers import spga
-from covertfl.spga_score import score_horizon_runs, score_queue_runs
+from covertfl.spga_score import describe_costs, score_horizon_runs, score_queue_runs
 
 Progress = Callable[[str, float], None]
 
@@ -34,26 +35,42 @@ class LogPolicy:
     ----------
     problem : costs and limit it was searched for
     policy : as a table
-    gap : cost over the optimum of the fitted model, None where that has no solution
+    gap : cost over the optimum of the fitted model, for a queue the one at the same learning cost;
+        None where that has no solution
+    evaluation : a queue's averages on the fitted model, None where they are not known
     """
 
     problem: Problem
     policy: QueueTable | HorizonTable
     gap: float | None
+    evaluation: QueueEvaluation | None = None
 
     def describe(self) -> dict[str, Any]:
         """The policy for `--json`, without its table."""
-        kind = "horizon" if isinstance(self.problem, FiniteHorizon) else "queue"
-        return {"problem": kind, "method": "spga", "gap": self.gap}
+        if isinstance(self.problem, FiniteHorizon):
+            return {"problem": "horizon", "method": "spga", "gap": self.gap}
+        averages = self.evaluation
+        return {
+            "problem": "queue",
+            "method": "spga",
+            "gap": self.gap,
+            "privacy_cost": None if averages is None else averages.privacy_cost,
+            "learning_cost": None if averages is None else averages.learning_cost,
+            "learning_limit": self.problem.limit,
+        }
 
     @property
     def sentence(self) -> str:
         """How it did, in one sentence."""
         if self.gap is None:
             return "Searched on the recorded rounds; the fitted model has no optimum to compare."
+        begin = "Searched on the recorded rounds; on the fitted model"
+        if isinstance(self.problem, FiniteHorizon) or self.evaluation is None:
+            return f"{begin} it costs {self.gap:.2%} more than the optimum."
         return (
-            f"Searched on the recorded rounds; on the fitted model it costs {self.gap:.2%} more "
-            "than the optimum."
+            f"{begin} its learning cost is {self.evaluation.learning_cost:.4g} (limit "
+            f"{self.problem.limit:.4g}) and its privacy cost {self.evaluation.privacy_cost:.4g}, "
+            f"{self.gap:.2%} more than the optimum at the same learning cost."
         )
 
 
@@ -75,7 +92,7 @@ def search_on_log(
     problem = parse_problem(format_problem(fitted, rounds=rounds, updates=updates), "log").problem
 
     def tell(done: int, privacy: float, learning: float) -> None:
-        progress(f"privacy {privacy:.4f}, learning {learning:.4f}", done / iterations)
+        progress(describe_costs(problem, privacy, learning), done / iterations)
 
     source = replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
     if isinstance(problem, FiniteHorizon):
@@ -97,12 +114,16 @@ def search_on_log(
 def _judge(problem: Problem, run: spga.SpgaRun) -> LogPolicy:
     if isinstance(problem, FiniteHorizon):
         horizon_score = score_horizon_runs(problem, [run])
-        return LogPolicy(problem, horizon_score.policy, float(horizon_score.gaps[0]))
+        return LogPolicy(problem, horizon_score.policy, _known(horizon_score.gaps[0]))
     try:
         score = score_queue_runs(problem, [run])
     except NoSolution:
         return LogPolicy(problem, run.policy(_bounded(problem)), None)
-    return LogPolicy(problem, score.solution.policy, float(score.gaps[0]))
+    return LogPolicy(problem, score.solution.policy, _known(score.gaps[0]), score.evaluations[0])
+
+
+def _known(gap: float) -> float | None:
+    return None if np.isnan(gap) else float(gap)
 
 
 def _bounded(problem: QueueProblem) -> QueueProblem:

@@ -5,6 +5,7 @@ An outcome is made by solving; a table, JSON or a picture is made from it only i
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,13 @@ from covertfl.policy import HorizonTable, QueueTable
 from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.spga_score import HorizonScore, QueueScore, score_horizon_runs, score_queue_runs
+from covertfl.spga_score import (
+    HorizonScore,
+    QueueScore,
+    describe_costs,
+    score_horizon_runs,
+    score_queue_runs,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -146,7 +153,9 @@ class SpgaHorizonOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The keys of a horizon's solution, and what a search adds."""
-        return results.describe_horizon_score(self.score, self.seed, self.seconds)
+        described = results.describe_horizon_score(self.score, self.seed, self.seconds)
+        unknown = math.isnan(described["gap"])  # the optimum costs nothing
+        return described | {"gap": None} if unknown else described
 
     def for_people(self) -> RenderableType:
         """The thresholds and how far they are from the optimum."""
@@ -192,13 +201,17 @@ def solve_by_search(
     runs: int,
     progress: Progress,
 ) -> Outcome:
-    """Search by the structured policy gradient, in parallel over cores, and judge the runs."""
+    """Search by the structured policy gradient, in parallel over cores, and judge the runs.
+
+    A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
+    search is told nothing of it.
+    """
     from covertfl.solvers import spga
 
     def tell(done: int, privacy: float, learning: float) -> None:
-        progress(f"privacy {privacy:.4f}, learning {learning:.4f}", done / iterations)
+        progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
 
-    threads = min(runs, os.cpu_count() or 1)
+    threads = max(1, min(runs, os.cpu_count() or 1))
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
         horizon_settings = spga.horizon_settings(problem, iterations=iterations)
@@ -208,6 +221,8 @@ def solve_by_search(
         seconds = time.perf_counter() - start
         return SpgaHorizonOutcome(score_horizon_runs(problem, found), seed, seconds)
     settings = spga.default_settings(problem, iterations=iterations)
+    optimum = solve_queue(problem, progress=lambda detail: progress(detail, 0.0))
+    start = time.perf_counter()
     found = spga.solve_spga(problem, settings, seed=seed, runs=runs, threads=threads, progress=tell)
     seconds = time.perf_counter() - start
-    return SpgaQueueOutcome(score_queue_runs(problem, found), seed, seconds)
+    return SpgaQueueOutcome(score_queue_runs(problem, found, optimum=optimum), seed, seconds)

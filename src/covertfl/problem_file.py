@@ -7,10 +7,8 @@ A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `c
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -27,8 +25,8 @@ from covertfl.problem import (
     QueueProblem,
     Shape,
 )
+from covertfl.toml_file import parse_toml, read_text, shorten, split_location
 
-LONGEST_QUOTE = 40  # characters of a value that a message repeats
 MAX_WHOLE = 1_000_000_000  # no count of rounds or updates is meant to be larger
 MAX_HORIZON_STATES = 300_000_000  # what fits into the memory of an ordinary machine
 
@@ -122,32 +120,12 @@ def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
         in one sentence that names file, key, what is allowed and what came
     """
     name = os.fspath(path)
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{name}: no such file, a problem file is needed") from error
-    except OSError as error:
-        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
-    try:
-        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidInput(
-            f"{name}: a problem file must be UTF-8 text, "
-            f"got the byte 0x{content[error.start]:02x} in line {line}"
-        ) from error
-    return parse_problem(text, name)
+    return parse_problem(read_text(path, "a problem file"), name)
 
 
 def parse_problem(text: str, name: str) -> LoadedProblem:
     """Parse the text of a problem file; `name` stands for the file in messages."""
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{name}: not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise InvalidInput(f"{name}: not valid TOML: lists nested too deeply") from error
-    return build_problem(content, name)
+    return build_problem(parse_toml(text, name), name)
 
 
 def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
@@ -263,7 +241,7 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     if [len(row) for row in counts] != [num] * num:
         raise InvalidInput(
             f"{name}: [evidence] transition_counts must be {num} rows of {num} counts, "
-            f"got {_shorten(counts)}"
+            f"got {shorten(counts)}"
         )
     if len(trials) != num:
         raise InvalidInput(
@@ -299,8 +277,8 @@ def _describe(error: ValidationError) -> str:
     location = mistake["loc"]
     if "capacity" in location:  # a choice: only the key matters, not the branch that failed
         location = location[: location.index("capacity") + 1]
-    section, key = _split_location(location)
-    kind, came = mistake["type"], _shorten(mistake["input"])
+    section, key = split_location(location)
+    kind, came = mistake["type"], shorten(mistake["input"])
     if kind == "extra_forbidden":
         allowed = ", ".join(_SECTIONS[tuple(str(part) for part in location[:-1])].model_fields)
         return f"{section}unknown key {key}; allowed are {allowed}"
@@ -332,27 +310,6 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "too_long": "a pair",
     }
     return kinds.get(mistake["type"], str(mistake["msg"]))
-
-
-def _split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
-    keys = [_shorten_key(part) if isinstance(part, str) else f"[{part}]" for part in location]
-    section = f"[{keys[0]}] " if len(keys) > 1 else ""
-    rest = keys[1:] if section else keys
-    return section, ".".join(rest).replace(".[", "[")
-
-
-def _shorten_key(key: str) -> str:
-    return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else _shorten(key)
-
-
-def _quote(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
-
-
-def _shorten(value: object) -> str:
-    """What came, as a message quotes it: on one line and not too long."""
-    text = str(value).lower() if isinstance(value, bool) else _quote(value)
-    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
 # --- presets ----------------------------------------------------------------------------------

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def effective_thresholds(run: SpgaRun, arrival: int) -> FloatArray:
-    """Backlog at which the policy (14) learns with chance one half, (K, W).
-
-    It is what theta_1 and theta_2 together amount to: their mean, weighted by h and 1 - h.
-    """
+    """What theta_1 and theta_2 together amount to: their mean, weighted by h and 1 - h, (K, W)."""
     theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, arrival], 1, 0)
     return np.asarray(h * theta1 + (1.0 - h) * theta2)
 
@@ -90,11 +87,14 @@ def _draw_thresholds(
             if exact is not None:
                 axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
     axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
+    if len(runs) > 1:
+        axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
     axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
     axes.set_xlabel("iteration")
     happened = "an arrival" if arrival else "no arrival"
     axes.set_ylabel(f"threshold with {happened} (updates)")
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+    # Beside the panel: inside, it would lie on an exact line sooner or later.
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     tidy(axes)
 
 

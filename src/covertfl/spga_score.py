@@ -14,7 +14,7 @@ from covertfl.errors import NoSolution
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.oracle import FloatArray
 from covertfl.policy import HorizonTable, QueueTable, build_horizon_threshold_table
-from covertfl.problem import FiniteHorizon, QueueProblem
+from covertfl.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
@@ -73,8 +73,19 @@ def _split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[fl
     return costs if problem.objective == "privacy" else (costs[1], costs[0])
 
 
+def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
+    """The averages of a rollout beside their limit, for a progress bar."""
+    if isinstance(problem, FiniteHorizon):
+        return f"expected cost {privacy * problem.rounds:.4f}"
+    limit = f" (limit {problem.limit:g})"
+    of_privacy, of_learning = ("", limit) if problem.objective == "privacy" else (limit, "")
+    return f"privacy {privacy:.4f}{of_privacy}, learning {learning:.4f}{of_learning}"
+
+
 def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
     """Cost of a policy over the exact optimum at the same constrained cost, as a share of it.
+
+    It is NaN where there is no optimum to compare with, or one that costs nothing.
 
     Parameters
     ----------
@@ -85,12 +96,19 @@ def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
         best = solve_queue(problem.with_limit(constrained)).cost
     except NoSolution:
         return float("nan")
-    return cost / best - 1.0
+    return cost / best - 1.0 if best > 0.0 else float("nan")
 
 
-def score_queue_runs(problem: QueueProblem, runs: list[SpgaRun]) -> QueueScore:
-    """Judge runs by exact evaluation."""
-    optimum = solve_queue(problem)
+def score_queue_runs(
+    problem: QueueProblem, runs: list[SpgaRun], *, optimum: QueueSolution | None = None
+) -> QueueScore:
+    """Judge runs by exact evaluation.
+
+    Parameters
+    ----------
+    optimum : the exact solution, where it is known already
+    """
+    optimum = optimum or solve_queue(problem)
     bounded = optimum.problem
     evaluations = [evaluate_queue_policy(bounded, run.policy(bounded)) for run in runs]
     gaps = np.array([measure_gap(bounded, run.policy(bounded)) for run in runs])
@@ -132,7 +150,9 @@ class HorizonScore:
 
     @property
     def gaps(self) -> FloatArray:
-        """(runs,) cost over the optimum, as a share of it."""
+        """(runs,) cost over the optimum, as a share of it; NaN where that costs nothing."""
+        if self.optimal_cost <= 0.0:
+            return np.full(len(self.costs), np.nan)
         return self.costs / self.optimal_cost - 1.0
 
     @property

@@ -20,8 +20,9 @@ With a constant step (`tracking=True`) it follows a system that changes under it
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event, Lock
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from covertfl.solvers.spga_state import Memory, Rules, Schedule
 CHUNK_ROUNDS = 50_000
 # History is kept in memory, one row an iteration.
 MOST_ITERATIONS = 10_000_000
+MOST_RUNS = 10_000
 # How far thresholds may go beyond the scale on which they are looked for.
 BOX = 3.0
 # With an endless queue the simulated backlog stops at this many times that scale.
@@ -400,7 +402,7 @@ class SpgaSearch:
         if self._trial is None:
             self._trial = make_trial(self.rules)
         wanted = iterations * self.settings.rounds_per_iteration
-        experience = source.next_rounds(wanted)
+        experience = _unify(source.next_rounds(wanted))
         _require_rounds(experience, wanted, len(self.rules.privacy_cost))
         advance(
             self._generator,
@@ -429,6 +431,15 @@ class SpgaSearch:
                 parameters=history[:, 3:].reshape(done, *shape).copy(),
             ),
         )
+
+
+def _unify(experience: Experience) -> Experience:
+    """Arrays of the types that the loops are compiled for, whatever a source has them in."""
+    return Experience(
+        np.ascontiguousarray(experience.oracle_state, dtype=np.int64),
+        np.ascontiguousarray(experience.arrival, dtype=np.int64),
+        np.ascontiguousarray(experience.success, dtype=np.bool_),
+    )
 
 
 def _require_rounds(experience: Experience, wanted: int, num_oracle: int) -> None:
@@ -507,7 +518,7 @@ def solve_spga(
     Parameters
     ----------
     seed : of all runs; run r is the same whatever the number of runs
-    progress : told of the first run only
+    progress : told of the iterations done in all runs together, and the latest costs of one
     """
     return _search_many(
         extract_rules(problem),
@@ -551,22 +562,35 @@ def _search_many(
     threads: int,
     progress: Progress | None,
 ) -> list[SpgaRun]:
-    for name, number in (("runs", runs), ("threads", threads)):
-        if number < 1:
-            raise InvalidInput(f"{name} must be at least 1, got {number}")
+    if not 1 <= runs <= MOST_RUNS:
+        raise InvalidInput(f"runs must lie in 1..{MOST_RUNS}, got {runs}")
+    if threads < 1:
+        raise InvalidInput(f"threads must be at least 1, got {threads}")
+    done, told, stopped = [0] * runs, Lock(), Event()
 
     def run(number: int) -> SpgaRun:
+        def tell(iterations: int, privacy: float, learning: float) -> None:
+            if stopped.is_set():
+                raise CancelledError
+            if progress is not None:
+                with told:
+                    done[number] = iterations
+                    progress(sum(done), privacy, learning)
+
         ours, theirs = np.random.SeedSequence([seed, number]).spawn(2)
         return search_policy(
             rules,
             make_source(np.random.default_rng(theirs)),
             settings,
             generator=np.random.default_rng(ours),
-            progress=progress if number == 0 else None,
+            progress=tell,
         )
 
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        return list(pool.map(run, range(runs)))
+        try:
+            return list(pool.map(run, range(runs)))
+        finally:
+            stopped.set()  # an interrupt does not wait for runs that are under way
 
 
 def without(settings: Settings, change: str) -> Settings:

@@ -1,0 +1,48 @@
+"""Bring your own: a torch module and the clients' arrays, wrapped as a task.
+
+Run it to see what the task holds:  python examples/own_task.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import nn
+
+from covertfl.local_training import Examples
+from covertfl.tasks.task import TrainingTask
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(30, 16), nn.ReLU(), nn.Linear(16, 1))
+
+
+def make_examples(rows: int, generator: np.random.Generator) -> Examples:
+    """Stands for your own data: points on either side of a plane."""
+    features = generator.normal(size=(rows, 30)).astype(np.float32)
+    labels = (features[:, :3].sum(axis=1) > 0.0).astype(np.float32)
+    return Examples(features, labels)
+
+
+def make_own_task(seed: int = 0) -> TrainingTask:
+    generator = np.random.default_rng(seed)
+    held = [make_examples(rows, generator) for rows in (400, 250, 600, 120)]  # one for each client
+    ends = np.cumsum([len(client) for client in held])
+    return TrainingTask(
+        name="planes",
+        make_model=make_model,
+        loss="binary",  # one logit; or "multiclass", a logit for each class and integer labels
+        train=Examples(
+            np.concatenate([client.features for client in held]),
+            np.concatenate([client.labels for client in held]),
+        ),
+        clients=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        public=make_examples(200, generator),  # what the eavesdropper has, for the decoy
+        validation=make_examples(1000, generator),
+    )
+
+
+if __name__ == "__main__":
+    task = make_own_task()
+    sizes = ", ".join(str(len(rows)) for rows in task.clients)
+    print(f"{task.name}: {len(task.clients)} clients with {sizes} examples")
+    print(f"public set {len(task.public)}, validation set {len(task.validation)}")

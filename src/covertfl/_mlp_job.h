@@ -1,0 +1,383 @@
+/* One job of a perceptron, for vectors of VL floats; included once for each kind of processor.
+
+   Weights are kept packed: panels of WIDE = 2 VL outputs (the last one of VL where that is enough), in
+   each panel the weights of input 0, of input 1, .., and last the biases.  Optimiser state lies the
+   same way, so that a block of the gradient is used for its update while it is still in registers.
+   Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
+   are: the result does not depend on VL where the processor multiplies and adds at once. */
+
+#define WIDE (2 * VL)
+#define INNER (4096 / WIDE) /* inputs of a panel that stay in the first-level cache */
+
+typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
+typedef float NAME(loose) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+#define vec NAME(vec)
+#define loose NAME(loose)
+#define LOAD(p) ((vec)(*(const loose *)(p)))
+#define STORE(p, x) (*(loose *)(p) = (x))
+
+static INLINE vec NAME(root)(vec x)
+{
+#if VL == 16 && defined(HAS_X86)
+    return (vec)_mm512_sqrt_ps((__m512)x);
+#elif VL == 8 && defined(HAS_X86)
+    return (vec)_mm256_sqrt_ps((__m256)x);
+#elif VL == 4 && defined(HAS_X86)
+    return (vec)_mm_sqrt_ps((__m128)x);
+#else
+    for (int lane = 0; lane < VL; lane++)
+        x[lane] = sqrtf(x[lane]);
+    return x;
+#endif
+}
+
+/* Use the gradient g of the weights at w; first and second are the optimiser's state there. */
+static INLINE void NAME(update)(const rule *r, float *w, float *first, float *second, vec g)
+{
+    if (r->kind == GRADIENT) {
+        STORE(first, LOAD(first) + r->share * g);
+        return;
+    }
+    vec weights = LOAD(w);
+    if (r->decay != 0.0f)
+        g += r->decay * weights;
+    if (r->kind == SGD) {
+        if (r->momentum != 0.0f) {
+            g += r->momentum * LOAD(first);
+            STORE(first, g);
+        }
+        STORE(w, weights - r->lr * g);
+        return;
+    }
+    vec m = LOAD(first), v = LOAD(second);
+    m += r->keep_first * (g - m);
+    v = r->beta2 * v + r->keep_second * g * g;
+    STORE(first, m);
+    STORE(second, v);
+    vec spread = NAME(root)(v) * r->root_scale + r->eps;
+    STORE(w, r->shrink * weights - r->step_size * m / spread);
+}
+
+/* c[r][:] += sum over k of a[r][k] b[k][:] for mr rows and nv vectors. */
+static INLINE void NAME(block)(const int mr, const int nv, idx depth, const float *const *a, idx at,
+                               const float *b, idx ldb, float *c, idx ldc)
+{
+    vec acc[6][2];
+    const float *row[6];
+    for (int r = 0; r < mr; r++) {
+        row[r] = a[r] + at;
+        for (int q = 0; q < nv; q++)
+            acc[r][q] = LOAD(c + r * ldc + q * VL);
+    }
+    for (idx k = 0; k < depth; k++, b += ldb) {
+        vec left = LOAD(b), right = nv > 1 ? LOAD(b + VL) : left;
+        for (int r = 0; r < mr; r++) {
+            acc[r][0] += row[r][k] * left;
+            if (nv > 1)
+                acc[r][1] += row[r][k] * right;
+        }
+    }
+    for (int r = 0; r < mr; r++)
+        for (int q = 0; q < nv; q++)
+            STORE(c + r * ldc + q * VL, acc[r][q]);
+}
+
+/* The gradient of mr consecutive inputs' weights in a panel: sum over k of x[k][at + r] strip[k][:],
+   used at once. */
+static INLINE void NAME(learn)(const int mr, const int nv, idx depth, const float *const *x, idx at,
+                               const float *strip, const rule *rule_, float *w, float *first,
+                               float *second)
+{
+    vec acc[6][2];
+    for (int r = 0; r < mr; r++)
+        acc[r][0] = acc[r][1] = (vec){0};
+    for (idx k = 0; k < depth; k++, strip += nv * VL) {
+        const float *row = x[k] + at;
+        vec left = LOAD(strip), right = nv > 1 ? LOAD(strip + VL) : left;
+        for (int r = 0; r < mr; r++) {
+            acc[r][0] += row[r] * left;
+            if (nv > 1)
+                acc[r][1] += row[r] * right;
+        }
+    }
+    for (int r = 0; r < mr; r++)
+        for (int q = 0; q < nv; q++) {
+            idx shift = (r * nv + q) * VL;
+            NAME(update)(rule_, w + shift, first + shift, second + shift, acc[r][q]);
+        }
+}
+
+#define SPREAD(mr, nv, call)                                                                       \
+    switch ((mr) * 2 + (nv)) {                                                                     \
+    case 14: call(6, 2); break;                                                                    \
+    case 13: call(6, 1); break;                                                                    \
+    case 12: call(5, 2); break;                                                                    \
+    case 11: call(5, 1); break;                                                                    \
+    case 10: call(4, 2); break;                                                                    \
+    case 9: call(4, 1); break;                                                                     \
+    case 8: call(3, 2); break;                                                                     \
+    case 7: call(3, 1); break;                                                                     \
+    case 6: call(2, 2); break;                                                                     \
+    case 5: call(2, 1); break;                                                                     \
+    case 4: call(1, 2); break;                                                                     \
+    default: call(1, 1); break;                                                                    \
+    }
+
+/* Rows of the next block of at most six, evenly. */
+static INLINE int NAME(portion)(idx left) { return (int)(left / ((left + 5) / 6)); }
+
+static idx NAME(pad)(idx outputs) { return (outputs + VL - 1) / VL * VL; }
+
+/* c += a b on `rows` rows and `width` columns (a multiple of VL), where panel p of b begins at
+   b + p * panel_step and its rows are ldb apart, or as wide as the panel if ldb is 0. */
+static void NAME(multiply)(idx rows, idx width, idx depth, const float *const *a, const float *b,
+                           idx panel_step, idx ldb, float *c, idx ldc)
+{
+    for (idx column = 0, panel = 0; column < width; column += WIDE, panel++) {
+        int nv = width - column >= WIDE ? 2 : 1;
+        idx apart = ldb ? ldb : nv * VL;
+        for (idx k = 0; k < depth; k += INNER) {
+            idx deep = least(INNER, depth - k);
+            const float *start = b + panel * panel_step + k * apart;
+            for (idx row = 0; row < rows;) {
+                int mr = NAME(portion)(rows - row);
+                float *to = c + row * ldc + column;
+#define CALL(m, n) NAME(block)(m, n, deep, a + row, k, start, apart, to, ldc)
+                SPREAD(mr, nv, CALL)
+#undef CALL
+                row += mr;
+            }
+        }
+    }
+}
+
+/* Inputs of a layer after what stands before it; gate gets the derivative, where it is asked for. */
+static void NAME(pass_gates)(const net *n, idx place, idx rows, idx width, float *values, idx ld,
+                             float *gate, int training, uint64_t seed, idx step)
+{
+    int fresh = 1;
+    uint64_t key = mix_long(mix_long(seed) + (uint64_t)(step + 1) * GOLDEN);
+    for (idx g = 0; g < n->num_gates; g++) {
+        if (n->gates[g].place != place || (n->gates[g].is_dropout && !training))
+            continue;
+        uint32_t low = (uint32_t)key;
+        uint32_t high = (uint32_t)(key >> 32) + (uint32_t)n->gates[g].number * LAYER_STRIDE;
+        uint32_t threshold = n->gates[g].threshold;
+        float scale = n->gates[g].scale;
+        for (idx b = 0; b < rows; b++) {
+            float *value = values + b * ld, *slope = gate ? gate + b * ld : NULL;
+            if (slope && fresh)
+                for (idx j = 0; j < width; j++)
+                    slope[j] = 1.0f;
+            if (!n->gates[g].is_dropout) {
+                if (slope)
+                    for (idx j = 0; j < width; j++)
+                        slope[j] = value[j] <= 0.0f ? 0.0f : slope[j];
+                for (idx j = 0; j < width; j++)
+                    value[j] = value[j] <= 0.0f ? 0.0f : value[j];
+                continue;
+            }
+            uint32_t start = (uint32_t)(b * width) + low;
+            for (idx j = 0; j < width; j++) {
+                uint32_t hash = mix_word(mix_word(start + (uint32_t)j) ^ high);
+                float factor = hash >= threshold ? scale : 0.0f;
+                value[j] *= factor;
+                if (slope)
+                    slope[j] *= factor;
+            }
+        }
+        fresh = 0;
+    }
+}
+
+static void NAME(forward)(const net *n, room *s, idx rows, int training, uint64_t seed, idx step)
+{
+    for (idx l = 0; l < n->num_layers; l++) {
+        const layer *f = &n->layers[l];
+        idx ld = s->ld[l], width = NAME(pad)(f->out);
+        float *outputs = s->values[l];
+        const float *w = s->weights + s->packed[l];
+        for (idx b = 0; b < rows; b++)
+            for (idx j = 0; j < width; j += VL) {
+                idx panel = j / WIDE;
+                idx wide = width - panel * WIDE >= WIDE ? WIDE : VL;
+                const float *bias = w + panel * WIDE * (f->in + 1) + f->in * wide + j % WIDE;
+                STORE(outputs + b * ld + j, LOAD(bias));
+            }
+        NAME(multiply)(rows, width, f->in, s->inputs[l], w, WIDE * (f->in + 1), 0, outputs, ld);
+        if (l + 1 < n->num_layers)
+            NAME(pass_gates)(n, l + 1, rows, f->out, outputs, ld, training ? s->gates[l] : NULL,
+                             training, seed, step);
+    }
+}
+
+/* Slopes of the loss by the outputs of layer l to those by its inputs, into s->slopes[l - 1]. */
+static void NAME(pull_back)(const net *n, room *s, idx l, idx rows)
+{
+    const layer *f = &n->layers[l];
+    idx width = NAME(pad)(f->in), ld = s->ld[l - 1];
+    const float *w = s->weights + s->packed[l];
+    float *slopes = s->slopes[l - 1], *flipped = s->flipped;
+    for (idx o = 0; o < f->out; o++) {
+        idx panel = o / WIDE;
+        idx wide = NAME(pad)(f->out) - panel * WIDE >= WIDE ? WIDE : VL;
+        const float *from = w + panel * WIDE * (f->in + 1) + o % WIDE;
+        for (idx i = 0; i < f->in; i++)
+            flipped[o * width + i] = from[i * wide];
+        for (idx i = f->in; i < width; i++)
+            flipped[o * width + i] = 0.0f;
+    }
+    for (idx b = 0; b < rows; b++)
+        for (idx i = 0; i < width; i++)
+            slopes[b * ld + i] = 0.0f;
+    for (idx b = 0; b < rows; b++)
+        s->slope_rows[b] = s->slopes[l] + b * s->ld[l];
+    NAME(multiply)(rows, width, f->out, s->slope_rows, flipped, WIDE, width, slopes, ld);
+    if (s->is_gated[l - 1])
+        for (idx b = 0; b < rows; b++)
+            for (idx i = 0; i < f->in; i++)
+                slopes[b * ld + i] *= s->gates[l - 1][b * ld + i];
+}
+
+/* Take the optimiser's step on layer l. */
+static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule *r)
+{
+    const layer *f = &n->layers[l];
+    idx width = NAME(pad)(f->out);
+    for (idx column = 0; column < width; column += WIDE) {
+        int nv = width - column >= WIDE ? 2 : 1;
+        idx wide = nv * VL, from = s->packed[l] + column * (f->in + 1);
+        float *w = s->weights + from, *first = s->first + from, *second = s->second + from;
+        for (idx b = 0; b < rows; b++)
+            for (int q = 0; q < nv; q++)
+                STORE(s->strip + b * wide + q * VL,
+                      LOAD(s->slopes[l] + b * s->ld[l] + column + q * VL));
+        for (idx i = 0; i < f->in;) {
+            int mr = NAME(portion)(f->in - i);
+            idx at = i * wide;
+#define CALL(m, n_)                                                                                \
+    NAME(learn)(m, n_, rows, s->inputs[l], i, s->strip, r, w + at, first + at, second + at)
+            SPREAD(mr, nv, CALL)
+#undef CALL
+            i += mr;
+        }
+        if (f->bias_from < 0)
+            continue;
+        for (int q = 0; q < nv; q++) {
+            vec sum = {0};
+            for (idx b = 0; b < rows; b++)
+                sum += LOAD(s->strip + b * wide + q * VL);
+            idx at = f->in * wide + q * VL;
+            NAME(update)(r, w + at, first + at, second + at, sum);
+        }
+    }
+}
+
+/* Between a model's vector and packed weights. */
+static void NAME(repack)(const net *n, const room *s, float *flat, float *packed, int back)
+{
+    for (idx l = 0; l < n->num_layers; l++) {
+        const layer *f = &n->layers[l];
+        idx width = NAME(pad)(f->out);
+        for (idx column = 0; column < width; column += WIDE) {
+            idx wide = width - column >= WIDE ? WIDE : VL;
+            float *panel = packed + s->packed[l] + column * (f->in + 1);
+            idx real = least(wide, f->out - column);
+            for (idx i = 0; i <= f->in; i++) {
+                float *to = panel + i * wide;
+                int is_bias = i == f->in;
+                if (is_bias && f->bias_from < 0) {
+                    for (idx j = 0; j < wide && !back; j++)
+                        to[j] = 0.0f;
+                    continue;
+                }
+                float *from = is_bias ? flat + f->bias_from + column
+                                      : flat + f->weights_from + column * f->in + i;
+                idx apart = is_bias ? 1 : f->in;
+                if (back)
+                    for (idx j = 0; j < real; j++)
+                        from[j * apart] = to[j];
+                else {
+                    for (idx j = 0; j < real; j++)
+                        to[j] = from[j * apart];
+                    for (idx j = real; j < wide; j++)
+                        to[j] = 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* Point the first layer at some examples, copied where they are changed or badly spaced. */
+static void NAME(take_rows)(const net *n, room *s, const float *features, const int64_t *rows, idx first,
+                            idx count, int training, uint64_t seed, idx step)
+{
+    idx in = n->layers[0].in;
+    for (idx b = 0; b < count; b++) {
+        const float *from = features + (rows ? rows[b] : first + b) * in;
+        if (s->taken) {
+            memcpy(s->taken + b * s->taken_ld, from, (size_t)in * sizeof(float));
+            from = s->taken + b * s->taken_ld;
+        }
+        s->inputs[0][b] = from;
+    }
+    if (s->taken)
+        NAME(pass_gates)(n, 0, count, in, s->taken, s->taken_ld, NULL, training, seed, step);
+}
+
+static void NAME(run_job)(const net *n, room *s, const rule *base, const job *j)
+{
+    rule r = *base;
+    double power1 = 1.0, power2 = 1.0;
+    idx last = n->num_layers - 1;
+    NAME(repack)(n, s, (float *)j->weights, s->weights, 0);
+    memset(s->first, 0, (size_t)s->num_packed * sizeof(float));
+    memset(s->second, 0, (size_t)s->num_packed * sizeof(float));
+    for (idx from = 0, step = 0; from < j->num_rows; from += j->batch_size, step++) {
+        idx rows = least(j->batch_size, j->num_rows - from);
+        if (j->gradient) {
+            r.kind = GRADIENT;
+            r.share = (float)((double)rows / (double)j->num_rows);
+        } else if (r.kind == ADAM) {
+            power1 *= r.beta1_exact;
+            power2 *= r.beta2_exact;
+            r.step_size = (float)(r.lr_exact / (1.0 - power1));
+            r.root_scale = (float)(1.0 / sqrt(1.0 - power2));
+        }
+        NAME(take_rows)(n, s, j->features, j->rows + from, 0, rows, 1, j->seed, step);
+        NAME(forward)(n, s, rows, 1, j->seed, step);
+        find_slopes(n, s, j->labels, j->rows + from, rows);
+        for (idx l = last; l >= 0; l--) {
+            if (l > 0)
+                NAME(pull_back)(n, s, l, rows);
+            NAME(learn_layer)(n, s, l, rows, &r);
+        }
+    }
+    if (j->num_rows == 0 && !j->gradient)
+        memcpy(j->result, j->weights, (size_t)n->num_weights * sizeof(float));
+    else
+        NAME(repack)(n, s, j->result, j->gradient ? s->first : s->weights, 1);
+}
+
+static void NAME(predict_rows)(const net *n, room *s, const float *features, idx from, idx count,
+                               float *outputs)
+{
+    idx last = n->num_layers - 1, out = n->layers[last].out;
+    NAME(take_rows)(n, s, features, NULL, from, count, 0, 0, 0);
+    NAME(forward)(n, s, count, 0, 0, 0);
+    for (idx b = 0; b < count; b++)
+        memcpy(outputs + (from + b) * out, s->values[last] + b * s->ld[last],
+               (size_t)out * sizeof(float));
+}
+
+static const kernel NAME(kernel) = {NAME(pad), NAME(repack), NAME(run_job), NAME(predict_rows)};
+
+#undef WIDE
+#undef INNER
+#undef vec
+#undef loose
+#undef LOAD
+#undef STORE
+#undef SPREAD
+#undef VL
+#undef NAME

@@ -1,0 +1,579 @@
+"""A training run as plain sequential code: observe, decide, query, update, record (equation (1)).
+
+`run_rounds` is a generator.  It asks for work, the clients' or its own, and goes on with the
+results; who carries the work out, alone or together with that of other runs, is not its concern.
+What answers a query, clients with data or a function with noise, stands behind `Answerers`.
+
+Everything random in a round comes from streams of its own (`seeding`), and the state after a round
+is all that the next one needs, so a run can be cut anywhere and resumed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from covertfl.learner import LearnerState, ServerMemory, SiftedReplies, start_learner
+from covertfl.local_training import LocalJob
+from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.participation import Attendance, RecordedRounds
+from covertfl.policy import Observation
+from covertfl.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.run_file import RunSettings
+from covertfl.run_policy import RunPolicy, refresh_policy
+from covertfl.seeding import Stream, draw_seed, make_generator
+from covertfl.transcript import Checkpoint, RunFolder
+from covertfl.update_queue import DoneUpdate, UpdateQueue, unpack_queue
+from covertfl.weights import Layout, Vector
+
+# Rounds that must have been seen before the policy is searched for on them.
+FEWEST_SEEN = 20
+
+
+# --- who answers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClientWork:
+    """A query to the clients; what they are sent depends on the action through `weights` alone."""
+
+    round: int
+    weights: Vector
+    attendance: Attendance
+
+
+@dataclass(frozen=True, eq=False)
+class ServerWork:
+    """Training that the server does for a decoy."""
+
+    jobs: tuple[LocalJob, ...]
+
+
+Work = ClientWork | ServerWork
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """What is sent in a round.
+
+    Parameters
+    ----------
+    round : 1, 2, ...
+    oracle_state : how good the round is
+    trajectory : 0 for the true one, 1, 2, ... for a decoy
+    weights : that are sent
+    """
+
+    round: int
+    oracle_state: int
+    trajectory: int
+    weights: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a query.
+
+    Parameters
+    ----------
+    attendance : who was asked
+    examples : that arrived, or would have where nobody needed the replies
+    replies : valid ones; empty where nobody needed them
+    accepted : whether the round is, or would be, a success
+    """
+
+    attendance: Attendance
+    examples: int
+    replies: SiftedReplies
+    accepted: bool
+
+
+class Answerers(Protocol):
+    """Those who answer queries, and how the trajectories move on their answers."""
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of what travels."""
+        ...
+
+    @property
+    def num_decoys(self) -> int:
+        """Decoy trajectories."""
+        ...
+
+    def first_weights(self, seed: int) -> Vector:
+        """Where a trajectory begins."""
+        ...
+
+    def score(self, weights: Vector) -> float:
+        """How good weights are: accuracy on the validation set, or the function's value."""
+        ...
+
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Send a query and judge what comes back."""
+        ...
+
+    def learn(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+        """Move the true trajectory on the replies to its query."""
+        ...
+
+    def deceive(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> Generator[Work, Any, LearnerState]:
+        """Move the decoy that was queried."""
+        ...
+
+    def describe(self, learner: LearnerState) -> dict[str, Any]:
+        """What the summary says of the final weights."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """What does not change in a run.
+
+    Parameters
+    ----------
+    settings : of the run
+    answerers : who answers its queries
+    problem : with the success chances in force
+    policy : when to learn
+    measured : success chances measured for the federation, None where the problem's are in force
+    recorded : participation to replay, None to draw it
+    arrivals : updates that arrive by round, None to draw them
+    """
+
+    settings: RunSettings
+    answerers: Answerers
+    problem: Problem
+    policy: RunPolicy
+    measured: FloatArray | None = None
+    recorded: RecordedRounds | None = None
+    arrivals: Mapping[int, int] | None = None
+
+
+Rounds = Generator[Work, Any, "RunState"]
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """A run after some rounds.
+
+    Parameters
+    ----------
+    round : rounds done
+    learner : both trajectories
+    queue : updates owed
+    oracle_state : of the last round, -1 before the first
+    learning_queries : sent so far
+    scores : of the true weights and of each decoy's
+    rejected : replies refused so far, by reason
+    totals : privacy cost, learning cost and backlog summed over rounds; updates that were owed and
+        served, and their waits
+    seen : oracle state, arrival and would-be success of each round
+    """
+
+    round: int
+    learner: LearnerState
+    queue: UpdateQueue
+    oracle_state: int
+    learning_queries: int
+    scores: tuple[float, ...]
+    rejected: Mapping[str, int]
+    totals: Mapping[str, float]
+    seen: tuple[tuple[int, int, bool], ...]
+
+    @property
+    def exposure(self) -> float:
+        """Learning queries over all rounds so far (F3)."""
+        return self.learning_queries / self.round if self.round else 0.0
+
+
+def start_run(federation: Federation) -> RunState:
+    """The state before the first round."""
+    seed, answerers = federation.settings.seed, federation.answerers
+    true, *decoys = (
+        answerers.first_weights(draw_seed(seed, Stream.INITIAL, number))
+        for number in range(1 + answerers.num_decoys)
+    )
+    queue = UpdateQueue()
+    if isinstance(federation.problem, FiniteHorizon):
+        queue = queue.admit(federation.problem.updates, 0, None)
+    algorithm = federation.settings.sections.federation.algorithm
+    return RunState(
+        round=0,
+        learner=start_learner(true, decoys, algorithm),
+        queue=queue,
+        oracle_state=-1,
+        learning_queries=0,
+        scores=tuple(answerers.score(weights) for weights in (true, *decoys)),
+        rejected={},
+        totals={
+            "privacy_cost": 0.0,
+            "learning_cost": 0.0,
+            "backlog": 0.0,
+            "served": 0.0,
+            "wait": 0.0,
+        },
+        seen=(),
+    )
+
+
+# --- what happens to the federation, whatever is done -------------------------------------------
+
+
+def draw_oracle_state(federation: Federation, before: int, round_number: int) -> int:
+    """The oracle state of a round; the first is drawn from the stationary law."""
+    if federation.recorded is not None:
+        return int(federation.recorded.states[round_number - 1])
+    oracle = federation.problem.oracle
+    law = compute_stationary_law(oracle) if before < 0 else oracle.transition[before]
+    draw = make_generator(federation.settings.seed, Stream.ORACLE, round_number).random()
+    place = int(np.searchsorted(np.cumsum(law), draw, side="right"))
+    return min(place, oracle.num_states - 1)
+
+
+def draw_arrival(federation: Federation, round_number: int) -> int:
+    """Updates that arrive in a round; none in a horizon, where all are owed from the beginning."""
+    problem = federation.problem
+    if isinstance(problem, FiniteHorizon):
+        return 0
+    if federation.arrivals is not None:
+        return federation.arrivals.get(round_number, 0)
+    if federation.recorded is not None and federation.recorded.arrivals is not None:
+        return int(federation.recorded.arrivals[round_number - 1])
+    draw = make_generator(federation.settings.seed, Stream.ARRIVAL, round_number).random()
+    return problem.arrival_size if draw < problem.arrival_prob else 0
+
+
+# --- a round ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was seen before a query, and what was decided.
+
+    Parameters
+    ----------
+    observation : all that the policy knows
+    arrival : updates that arrive in this round
+    learn_prob : its chance of learning
+    trajectory : 0 for the true one, 1, 2, ... for a decoy
+    """
+
+    observation: Observation
+    arrival: int
+    learn_prob: float
+    trajectory: int
+
+    @property
+    def learns(self) -> bool:
+        """Whether the true weights are sent."""
+        return self.trajectory == 0
+
+
+def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decision:
+    """Observe the federation and choose the trajectory that is queried."""
+    number = state.round + 1
+    oracle_state = draw_oracle_state(federation, state.oracle_state, number)
+    arrival = draw_arrival(federation, number)
+    horizon = isinstance(federation.problem, FiniteHorizon)
+    observation = Observation(
+        oracle_state=oracle_state,
+        backlog=state.queue.backlog,
+        arrival=int(arrival > 0),
+        rounds_left=federation.settings.rounds - state.round if horizon else 0,
+        learning_queries=state.learning_queries,
+    )
+    learn_prob = float(policy.policy.learn_prob(observation))
+    generator = make_generator(federation.settings.seed, Stream.ACTION, number)
+    learns = generator.random() < learn_prob
+    # Drawn in either case, so that the choice among decoys never moves other draws.
+    decoy = 1 + int(generator.integers(federation.answerers.num_decoys))
+    return Decision(observation, arrival, learn_prob, 0 if learns else decoy)
+
+
+def run_rounds(
+    federation: Federation,
+    folder: RunFolder,
+    state: RunState,
+    *,
+    told: Callable[[RunState], None] | None = None,
+) -> Rounds:
+    """Run the rounds that are left, recording each; yields work and is sent its results.
+
+    Parameters
+    ----------
+    told : called with the state after every round
+    """
+    policy = federation.policy
+    while state.round < federation.settings.rounds:
+        policy = _refresh(federation, state, policy)
+        decision = decide(federation, state, policy)
+        query = Query(
+            state.round + 1,
+            int(decision.observation.oracle_state),
+            decision.trajectory,
+            state.learner.query(decision.trajectory),
+        )
+        outcome = yield from federation.answerers.ask(query)
+        learner, queue, done = yield from _update(federation, state, policy, query, outcome)
+        before, state = state, _close_round(federation, state, decision, outcome, learner, queue)
+        state = _count_waits(state, done)
+        _record(federation, folder, before, state, decision, outcome, done)
+        if told is not None:
+            told(state)
+    return state
+
+
+def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
+    """Search the policy anew on the rounds seen, where the run asks for it and it is time."""
+    every = federation.settings.sections.policy.refresh
+    if every is None or state.round < FEWEST_SEEN:
+        return policy
+    last = state.round - state.round % every
+    is_due = state.round == last or policy is federation.policy
+    if not is_due or last < FEWEST_SEEN:
+        return policy
+    found = refresh_policy(federation.problem, state.seen[:last], seed=federation.settings.seed)
+    return replace(policy, policy=found)
+
+
+def _update(
+    federation: Federation, state: RunState, policy: RunPolicy, query: Query, outcome: Outcome
+) -> Generator[Work, Any, tuple[LearnerState, UpdateQueue, DoneUpdate | None]]:
+    """Move the trajectory that was queried, if the round was a success."""
+    learner, queue, answerers = state.learner, state.queue, federation.answerers
+    if query.trajectory > 0:
+        if outcome.accepted or not federation.settings.sections.decoy.gated:
+            learner = yield from answerers.deceive(learner, query, outcome)
+        return learner, queue, None
+    counts = outcome.accepted or (policy.takes_every_reply and len(outcome.replies.clients) > 0)
+    if not counts or not (queue.backlog > 0 or policy.updates_unowed):
+        return learner, queue, None
+    learner, done = answerers.learn(learner, query, outcome), None
+    if queue.backlog > 0:
+        queue, done = queue.serve(query.round)
+    return learner, queue, done
+
+
+def _close_round(
+    federation: Federation,
+    state: RunState,
+    decision: Decision,
+    outcome: Outcome,
+    learner: LearnerState,
+    queue: UpdateQueue,
+) -> RunState:
+    """The state after the round, with its arrivals, costs and accuracies."""
+    number, problem = state.round + 1, federation.problem
+    capacity = problem.capacity if isinstance(problem, QueueProblem) else None
+    queue = queue.admit(decision.arrival, number, capacity)
+    privacy, learning = charge_round(problem, state, decision, queue.lost - state.queue.lost)
+    totals = dict(state.totals)
+    totals["privacy_cost"] += privacy
+    totals["learning_cost"] += learning
+    totals["backlog"] += state.queue.backlog
+    rejected = Counter(state.rejected) + Counter(reason for _, reason in outcome.replies.rejected)
+    oracle_state = int(decision.observation.oracle_state)
+    return RunState(
+        round=number,
+        learner=learner,
+        queue=queue,
+        oracle_state=oracle_state,
+        learning_queries=state.learning_queries + decision.learns,
+        scores=_rescore(federation, state, learner),
+        rejected=dict(rejected),
+        totals=totals,
+        seen=(*state.seen, (oracle_state, decision.arrival, outcome.accepted)),
+    )
+
+
+def charge_round(
+    problem: Problem, state: RunState, decision: Decision, lost: int
+) -> tuple[float, float]:
+    """Privacy and learning cost of a round; a horizon's learning cost is due at its end (D6)."""
+    oracle_state, backlog = int(decision.observation.oracle_state), state.queue.backlog
+    privacy = float(problem.privacy_cost[oracle_state]) if decision.learns else 0.0
+    if isinstance(problem, FiniteHorizon):
+        return privacy, 0.0
+    learning = 0.0
+    if problem.learning_cost.charged == "always" or not decision.learns:
+        learning = float(problem.learning_cost.at(np.array(backlog)))
+    if backlog == problem.capacity and not decision.learns:
+        learning += problem.full_cost
+    return privacy, learning + (problem.overflow_cost or 0.0) * lost
+
+
+def _rescore(federation: Federation, state: RunState, learner: LearnerState) -> tuple[float, ...]:
+    """Scores, worked out anew only where weights have moved."""
+    before = (state.learner.true, *state.learner.decoys)
+    after = (learner.true, *learner.decoys)
+    return tuple(
+        known if old is new else federation.answerers.score(new)
+        for known, old, new in zip(state.scores, before, after, strict=True)
+    )
+
+
+def _count_waits(state: RunState, done: DoneUpdate | None) -> RunState:
+    if done is None:
+        return state
+    served, waited = state.totals["served"] + 1, state.totals["wait"] + done.done - done.came
+    return replace(state, totals={**state.totals, "served": served, "wait": waited})
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def _record(
+    federation: Federation,
+    folder: RunFolder,
+    before: RunState,
+    after: RunState,
+    decision: Decision,
+    outcome: Outcome,
+    done: DoneUpdate | None,
+) -> None:
+    """Write a round down, public and private, and seal it."""
+    sent = before.learner.query(decision.trajectory)
+    weights = folder.write_weights(federation.answerers.layout, sent)
+    folder.append("public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights})
+    folder.append("private/rounds.jsonl", describe_round(before, after, decision, outcome, weights))
+    if done is not None:
+        folder.append(
+            "private/updates.jsonl",
+            {"task": done.task, "came": done.came, "done": done.done, "finished": done.finished},
+        )
+    folder.append(
+        "metrics.jsonl",
+        {
+            "round": after.round,
+            "learner_score": after.scores[0],
+            "decoy_scores": list(after.scores[1:]),
+            "backlog": after.queue.backlog,
+            "exposure": after.exposure,
+        },
+    )
+    folder.seal(pack_state(after))
+
+
+def describe_round(
+    before: RunState, after: RunState, decision: Decision, outcome: Outcome, weights: str
+) -> dict[str, Any]:
+    """The private record of a round."""
+    observation = decision.observation
+    costs = {
+        key: after.totals[key] - before.totals[key] for key in ("privacy_cost", "learning_cost")
+    }
+    return {
+        "round": after.round,
+        "oracle_state": int(observation.oracle_state),
+        "backlog": int(observation.backlog),
+        "arrival": decision.arrival,
+        "rounds_left": int(observation.rounds_left),
+        "learning_queries": int(observation.learning_queries),
+        "learn_prob": decision.learn_prob,
+        "action": "learn" if decision.learns else "obfuscate",
+        "trajectory": decision.trajectory,
+        "weights": weights,
+        "clients": outcome.attendance.clients.tolist(),
+        "batches": outcome.attendance.batches.tolist(),
+        "examples": outcome.examples,
+        "rejected": [list(entry) for entry in outcome.replies.rejected],
+        "accepted": outcome.accepted,
+        "updated": after.learner.updates > before.learner.updates,
+        "backlog_after": after.queue.backlog,
+        "lost": after.queue.lost - before.queue.lost,
+        **costs,
+    }
+
+
+def pack_state(state: RunState) -> Checkpoint:
+    """The state as a checkpoint holds it."""
+    learner = state.learner
+    arrays = {"true": learner.true}
+    arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
+    if learner.estimate is not None:
+        arrays["estimate"] = learner.estimate
+    if learner.memory is not None:
+        arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
+    facts = {
+        "updates": learner.updates,
+        "moves": list(learner.moves),
+        "memory_steps": None if learner.memory is None else learner.memory.steps,
+        "queue": state.queue.pack(),
+        "arrived": state.queue.arrived,
+        "lost": state.queue.lost,
+        "oracle_state": state.oracle_state,
+        "learning_queries": state.learning_queries,
+        "scores": list(state.scores),
+        "rejected": dict(state.rejected),
+        "totals": dict(state.totals),
+    }
+    return Checkpoint(state.round, arrays, facts)
+
+
+def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -> RunState:
+    """The state from a checkpoint and the private records so far."""
+    facts, arrays = checkpoint.facts, checkpoint.arrays
+    memory = None
+    if facts["memory_steps"] is not None:
+        memory = ServerMemory(facts["memory_steps"], arrays["memory-mean"], arrays["memory-square"])
+    decoys = tuple(arrays[f"decoy-{number}"] for number in range(1, len(facts["moves"]) + 1))
+    seen = tuple(
+        (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
+        for record in records
+    )
+    return RunState(
+        round=checkpoint.round,
+        learner=LearnerState(
+            arrays["true"],
+            decoys,
+            facts["updates"],
+            tuple(facts["moves"]),
+            memory,
+            arrays.get("estimate"),
+        ),
+        queue=unpack_queue(facts["queue"], facts["arrived"], facts["lost"]),
+        oracle_state=facts["oracle_state"],
+        learning_queries=facts["learning_queries"],
+        scores=tuple(facts["scores"]),
+        rejected=facts["rejected"],
+        totals=facts["totals"],
+        seen=seen,
+    )
+
+
+def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
+    """The summary of a run that has ended."""
+    served, measured = state.totals["served"], federation.measured
+    queue_only = {}
+    if isinstance(federation.problem, QueueProblem):
+        queue_only = {
+            "average_learning_cost": state.totals["learning_cost"] / max(state.round, 1),
+            federation.problem.limit_name: federation.problem.limit,
+            "lost_updates": state.queue.lost,
+            "tasks_arrived": state.queue.arrived,
+            "tasks_finished": state.queue.arrived - len(state.queue.tasks),
+        }
+    return {
+        **federation.answerers.describe(state.learner),
+        "updates_done": state.learner.updates,
+        "rounds": state.round,
+        "learning_queries": state.learning_queries,
+        "exposure": state.exposure,
+        "completed": state.queue.backlog == 0,
+        "updates_missing": state.queue.backlog,
+        "rejected_replies": sum(state.rejected.values()),
+        "rejected_by_reason": dict(state.rejected),
+        "average_privacy_cost": state.totals["privacy_cost"] / max(state.round, 1),
+        "mean_wait": state.totals["wait"] / served if served else None,
+        "little_wait": state.totals["backlog"] / served if served else None,
+        "success_measured": None if measured is None else measured.tolist(),
+        "success_printed": federation.settings.problem.oracle.success.tolist(),
+        **queue_only,
+    }

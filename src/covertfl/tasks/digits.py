@@ -1,0 +1,38 @@
+"""Handwritten digits of 8 x 8 pixels that come with scikit-learn: a task without a download."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from covertfl.errors import Missing
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
+from covertfl.tasks.models import DIGIT_MODELS, choose_vector_model
+from covertfl.tasks.task import TrainingTask
+
+VALIDATION_SIZE = 300
+WHITE = 16.0  # the largest pixel
+
+
+def make_digits_task(settings: DataSettings) -> TrainingTask:
+    """The digits task: 1,797 images, 30 of each class for validation."""
+    data = load_digits()
+    inputs = data.examples.features.shape[1]
+    model = choose_vector_model(DIGIT_MODELS, settings.model, settings.task, inputs, data.outputs)
+    return make_labelled_task(data, settings, model, validation_size=VALIDATION_SIZE)
+
+
+@cache
+def load_digits() -> LabelledData:
+    """All digits, pixels in [0, 1]."""
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise Missing(
+            "the digits task needs scikit-learn: "
+            "install the extra with pip install 'covertfl[train]'"
+        ) from error
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    return label_data((pixels / WHITE).astype(np.float32), labels.astype(np.int64), 10)

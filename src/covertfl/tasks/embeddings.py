@@ -1,0 +1,113 @@
+"""Anybody's labelled vectors, from an .npz file such as `covertfl embed` writes.
+
+The file holds `features`, (n, d) finite numbers, and `labels`, (n,) class numbers or names.  Two
+classes are trained with a binary loss, the larger label being the positive one.  Each feature is
+standardised over all rows, which uses no label; one that is the same everywhere becomes zero.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.errors import InvalidInput
+from covertfl.oracle import IntArray
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
+from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
+from covertfl.tasks.task import TrainingTask
+
+VALIDATION_SHARE = 0.1
+MOST_CLASSES = 1000  # labels with more are hardly classes
+
+
+def make_embeddings_task(settings: DataSettings) -> TrainingTask:
+    """A task from the file that `settings.path` names; a tenth of the rows is for validation."""
+    if settings.path is None:
+        raise InvalidInput("task embeddings needs path, an .npz file with features and labels")
+    data = load_embeddings(settings.path)
+    inputs = data.examples.features.shape[1]
+    model = choose_vector_model(TEXT_MODELS, settings.model, settings.task, inputs, data.outputs)
+    size = round(VALIDATION_SHARE * len(data.classes))
+    return make_labelled_task(data, settings, model, validation_size=size)
+
+
+def load_embeddings(path: str | os.PathLike[str]) -> LabelledData:
+    """The rows of a file, checked and standardised; read again only when the file changes."""
+    name = os.fspath(path)
+    try:
+        state = Path(name).stat()
+    except OSError as error:
+        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from error
+    return _load(name, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, _changed: int, _size: int) -> LabelledData:
+    arrays = _read_arrays(path)
+    features = _check_features(path, arrays["features"])
+    classes, count = _check_labels(path, arrays["labels"], len(features))
+    return label_data(_standardise(features), classes, count)
+
+
+def _read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
+            if not {"features", "labels"} <= set(names):
+                raise InvalidInput(
+                    f"{path} must hold the arrays features and labels, "
+                    f"got {', '.join(names) or 'none with a name'}"
+                )
+            return {name: archive[name] for name in ("features", "labels")}
+    except InvalidInput:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{path} cannot be read as an .npz file: {error}") from error
+
+
+def _check_features(path: str, features: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    if features.ndim != 2 or 0 in features.shape:
+        raise InvalidInput(f"{path}: features must have shape (n, d), got {features.shape}")
+    if features.dtype.kind not in "fiub":
+        raise InvalidInput(f"{path}: features must be numbers, got {features.dtype}")
+    faulty = np.argwhere(~np.isfinite(features))
+    if len(faulty):
+        row, column = faulty[0]
+        raise InvalidInput(
+            f"{path}: features must be finite, got {features[row, column]} "
+            f"in row {row}, column {column}"
+        )
+    return features.astype(np.float64)
+
+
+def _check_labels(path: str, labels: npt.NDArray[Any], rows: int) -> tuple[IntArray, int]:
+    if labels.shape != (rows,):
+        raise InvalidInput(f"{path}: labels must have shape ({rows},), got {labels.shape}")
+    if labels.dtype.kind not in "fiubU":
+        raise InvalidInput(f"{path}: labels must be numbers or names, got {labels.dtype}")
+    if labels.dtype.kind == "f":
+        faulty = np.flatnonzero(labels != np.round(labels))
+        if len(faulty):
+            raise InvalidInput(
+                f"{path}: labels must be whole numbers or names, "
+                f"got {labels[faulty[0]]} in row {faulty[0]}"
+            )
+    names, classes = np.unique(labels, return_inverse=True)
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise InvalidInput(
+            f"{path}: labels must have 2 to {MOST_CLASSES} different values, got {len(names)}"
+        )
+    return classes.astype(np.int64), len(names)
+
+
+def _standardise(features: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    deviation = features.std(axis=0)
+    deviation[deviation == 0.0] = 1.0
+    return np.asarray((features - features.mean(axis=0)) / deviation, dtype=np.float32)

@@ -1,0 +1,116 @@
+"""The models of the tasks, by name; all end in logits.
+
+Each maker is a plain function, so that a task can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from covertfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import nn
+
+HEAD_HIDDEN = 128
+HEAD_DROPOUT = 0.1
+MLP_HIDDEN = 200
+IMAGE_CLASSES = 10
+
+VectorModel = Callable[[int, int], "nn.Module"]
+ImageModel = Callable[[], "nn.Module"]
+
+
+def make_head(inputs: int, outputs: int) -> nn.Module:
+    """The paper's head: 128 hidden units, ReLU, dropout 0.1 (Appendix A)."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Linear(inputs, HEAD_HIDDEN),
+        nn.ReLU(),
+        nn.Dropout(HEAD_DROPOUT),
+        nn.Linear(HEAD_HIDDEN, outputs),
+    )
+
+
+def make_logistic(inputs: int, outputs: int) -> nn.Module:
+    """Logistic regression."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(inputs, outputs))
+
+
+def make_mlp(inputs: int, outputs: int) -> nn.Module:
+    """One hidden layer of 200 units."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(inputs, MLP_HIDDEN), nn.ReLU(), nn.Linear(MLP_HIDDEN, outputs))
+
+
+def make_small_cnn() -> nn.Module:
+    """A convolutional network of 6,000 weights for images of 28 x 28."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, IMAGE_CLASSES),
+    )
+
+
+def make_paper_cnn() -> nn.Module:
+    """The paper's network for MNIST, 228,010 weights; no padding."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.5),
+        nn.Conv2d(32, 64, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(64 * 3 * 3, 256),
+        nn.ReLU(),
+        nn.Linear(256, IMAGE_CLASSES),
+    )
+
+
+# The first is a task's own model.
+TEXT_MODELS: Mapping[str, VectorModel] = {
+    "head": make_head,
+    "logistic": make_logistic,
+    "mlp": make_mlp,
+}
+DIGIT_MODELS: Mapping[str, VectorModel] = {"mlp": make_mlp, "logistic": make_logistic}
+CONVOLUTIONS: Mapping[str, ImageModel] = {
+    "small-cnn": make_small_cnn,
+    "paper-cnn": make_paper_cnn,
+}
+
+
+def choose_vector_model(
+    models: Mapping[str, VectorModel], name: str | None, task: str, inputs: int, outputs: int
+) -> ImageModel:
+    """A maker by name for given numbers of inputs and outputs; the first where no name is given."""
+    chosen = next(iter(models)) if name is None else name
+    if chosen not in models:
+        raise unknown_model(task, chosen, models)
+    return partial(models[chosen], inputs, outputs)
+
+
+def unknown_model(task: str, name: str, *models: Mapping[str, object]) -> InvalidInput:
+    """The refusal of a model that a task does not have."""
+    names = [known for some in models for known in some]
+    return InvalidInput(f"model of task {task} must be {' or '.join(names)}, got {name}")

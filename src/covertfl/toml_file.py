@@ -1,0 +1,69 @@
+"""Reading TOML files, and quoting what is wrong in them."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from covertfl.errors import InvalidInput
+
+LONGEST_QUOTE = 40  # characters of a value that a message repeats
+
+
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """The text of a file; `what` says in messages what is needed, such as "a problem file".
+
+    Raises
+    ------
+    InvalidInput
+        where it is not there, cannot be read or is not UTF-8
+    """
+    name = os.fspath(path)
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{name}: no such file, {what} is needed") from error
+    except OSError as error:
+        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    try:
+        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidInput(
+            f"{name}: {what} must be UTF-8 text, "
+            f"got the byte 0x{content[error.start]:02x} in line {line}"
+        ) from error
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The content of a TOML file; `name` stands for it in messages."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{name}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{name}: not valid TOML: lists nested too deeply") from error
+
+
+def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
+    """Where a mistake is: the section in brackets, or nothing, and the key within it."""
+    keys = [_shorten_key(part) if isinstance(part, str) else f"[{part}]" for part in location]
+    section = f"[{keys[0]}] " if len(keys) > 1 else ""
+    rest = keys[1:] if section else keys
+    return section, ".".join(rest).replace(".[", "[")
+
+
+def shorten(value: object) -> str:
+    """What came, as a message quotes it: on one line and not too long."""
+    text = str(value).lower() if isinstance(value, bool) else _quote(value)
+    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
+
+
+def _shorten_key(key: str) -> str:
+    return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else shorten(key)
+
+
+def _quote(value: object) -> str:
+    return repr(value) if isinstance(value, str) else str(value)

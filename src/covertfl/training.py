@@ -1,0 +1,413 @@
+"""Training runs from settings to finished folders: one seed or many, new or resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covertfl
+from covertfl.client_answers import ClientAnswers
+from covertfl.decoys.registry import make_decoy
+from covertfl.engines.simulated import drive
+from covertfl.errors import InvalidInput, Missing
+from covertfl.federation import (
+    Answerers,
+    Federation,
+    RunState,
+    run_rounds,
+    start_run,
+    summarise,
+    unpack_state,
+)
+from covertfl.function_answers import FunctionAnswers
+from covertfl.local_training import LocalKernel, LocalOptimizer
+from covertfl.oracle import FloatArray
+from covertfl.participation import RecordedRounds, measure_success, replay_log
+from covertfl.participation_log import read_log
+from covertfl.problem import FiniteHorizon, Problem
+from covertfl.run_file import DirichletSplit, RunSections, RunSettings, format_run
+from covertfl.run_policy import make_run_policy, with_success
+from covertfl.tasks.function import FunctionTask
+from covertfl.tasks.registry import DataSettings, make_task
+from covertfl.tasks.task import TrainingTask
+from covertfl.toml_file import read_text
+from covertfl.transcript import SUMMARY, RunFolder, read_lines
+
+# The seed of measured success chances: they belong to the federation, not to a run.
+MEASURING_SEED = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for people to look at.
+
+    Parameters
+    ----------
+    seed : which run
+    round, rounds : done, in all
+    oracle_state, backlog : latest
+    exposure : learning queries over rounds so far
+    score : of the true weights
+    """
+
+    seed: int
+    round: int
+    rounds: int
+    oracle_state: int
+    backlog: int
+    exposure: float
+    score: float
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run that can be driven.
+
+    Parameters
+    ----------
+    federation : what does not change
+    state : where it begins
+    folder : where it is recorded
+    """
+
+    federation: Federation
+    state: RunState
+    folder: RunFolder
+
+
+def require_torch() -> None:
+    """Say how to get torch where it is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise Missing("training needs PyTorch: pip install 'covertfl[train]'") from error
+
+
+def train(
+    settings: RunSettings,
+    out: Path,
+    *,
+    seeds: int | None = None,
+    resume: bool = False,
+    force: bool = False,
+    tell: Tell | None = None,
+) -> list[dict[str, Any]]:
+    """Train one run into `out`, or several seeds into `out`/seed-0, seed-1 ...; gives summaries.
+
+    Parameters
+    ----------
+    seeds : how many, counted from the run file's seed; None for one run in `out` itself
+    resume : go on with runs that are there; those that have ended are left as they are
+    force : replace them
+    """
+    if settings.sections.engine.kind != "simulated":
+        raise InvalidInput(
+            f"{settings.name}: [engine] kind must be simulated here, "
+            f"got {settings.sections.engine.kind}"
+        )
+    require_torch()
+    places = [(settings, out)]
+    if seeds is not None:
+        numbers = range(settings.seed, settings.seed + seeds)
+        places = [
+            (settings.with_seed(seed), out / f"seed-{number}")
+            for number, seed in enumerate(numbers)
+        ]
+    return train_all(places, resume=resume, force=force, tell=tell)
+
+
+def train_all(
+    places: Sequence[tuple[RunSettings, Path]],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    tell: Tell | None = None,
+) -> list[dict[str, Any]]:
+    """Train runs side by side, each into its own folder; gives their summaries in order."""
+    require_torch()
+    started = time.perf_counter()
+    prepared: dict[int, PreparedRun] = {}
+    shelf = KernelShelf()
+    try:
+        for number, (settings, path) in enumerate(places):
+            if not (resume and is_finished(settings, path)):
+                prepared[number] = prepare_run(settings, path, shelf, resume=resume, force=force)
+        _drive(list(prepared.values()), tell, started)
+    finally:
+        for run in prepared.values():
+            run.folder.close()
+    return [read_summary(path) for _, path in places]
+
+
+def _drive(runs: Sequence[PreparedRun], tell: Tell | None, started: float) -> None:
+    rounds = [(run.federation, _watched(run, tell, started)) for run in runs]
+    drive(rounds)
+
+
+def _watched(run: PreparedRun, tell: Tell | None, started: float) -> Any:
+    """The rounds of a run, told of as they end and summed up at the end."""
+    state = yield from run_rounds(run.federation, run.folder, run.state, told=_teller(run, tell))
+    summary = summarise(run.federation, state)
+    run.folder.finish({**summary, "seconds": time.perf_counter() - started})
+    return state
+
+
+def _teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], None] | None:
+    if tell is None:
+        return None
+
+    def told(state: RunState) -> None:
+        tell(
+            Progress(
+                run.federation.settings.seed,
+                state.round,
+                run.federation.settings.rounds,
+                state.oracle_state,
+                state.queue.backlog,
+                state.exposure,
+                state.scores[0],
+            )
+        )
+
+    return told
+
+
+# --- preparing --------------------------------------------------------------------------------
+
+
+def prepare_run(
+    settings: RunSettings,
+    path: Path,
+    shelf: KernelShelf,
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> PreparedRun:
+    """Build a run and open its folder."""
+    federation = build_federation(settings, shelf)
+    folder, text = RunFolder(path), format_run(settings, list_versions())
+    if not (resume and path.exists()):
+        folder.create(text, force=force)
+        return PreparedRun(federation, start_run(federation), folder)
+    checkpoint = folder.resume(text)
+    if checkpoint is None:
+        return PreparedRun(federation, start_run(federation), folder)
+    state = unpack_state(checkpoint, read_lines(path / "private" / "rounds.jsonl"))
+    if state.learner.true.shape != (federation.answerers.layout.size,):
+        raise InvalidInput(
+            f"{path} holds a model of {state.learner.true.size} numbers, but the run file "
+            f"describes one of {federation.answerers.layout.size}"
+        )
+    return PreparedRun(federation, state, folder)
+
+
+def build_federation(settings: RunSettings, shelf: KernelShelf) -> Federation:
+    """Everything a run needs."""
+    sections = settings.sections
+    _check_states(settings)
+    task = make_task(describe_data(sections))
+    recorded = _read_recorded(settings)
+    if isinstance(task, FunctionTask):
+        _check_function(settings, task)
+        chances = np.array(task.success)
+        problem = with_success(settings.problem, chances)
+        return _assemble(settings, FunctionAnswers(settings, task), problem, chances, recorded)
+    measured, problem = None, settings.problem
+    if sections.federation.acceptance == "data":
+        measured = measure_federation(task, sections)
+        problem = with_success(problem, measured)
+    decoys = tuple(
+        make_decoy(sections.decoy.kind, task, batch_size=sections.federation.batch_size)
+        for _ in range(sections.decoy.count)
+    )
+    clients = ClientAnswers(
+        settings, task, shelf.find(task, sections), decoys, problem.oracle.success, recorded
+    )
+    return _assemble(settings, clients, problem, measured, recorded)
+
+
+def _assemble(
+    settings: RunSettings,
+    answerers: Answerers,
+    problem: Problem,
+    measured: FloatArray | None,
+    recorded: RecordedRounds | None,
+) -> Federation:
+    policy = make_run_policy(settings.sections.policy, problem, seed=settings.seed)
+    return Federation(
+        settings, answerers, problem, policy, measured, recorded, _read_arrivals(settings)
+    )
+
+
+def measure_federation(task: TrainingTask, sections: RunSections) -> FloatArray:
+    """Success chances of the federation, by oracle state."""
+    section = sections.federation
+    return _measure_success(
+        tuple(len(rows) for rows in task.clients),
+        tuple(section.participation),
+        section.batch_size,
+        section.min_share,
+    )
+
+
+def _check_function(settings: RunSettings, task: FunctionTask) -> None:
+    """The function has an oracle of its own and one decoy."""
+    states = settings.problem.oracle.num_states
+    if states != len(task.success):
+        raise InvalidInput(
+            f"{settings.name}: task = function needs a problem with {len(task.success)} oracle "
+            f"states, got {states}"
+        )
+    if settings.sections.decoy.count != 1:
+        raise InvalidInput(
+            f"{settings.name}: [decoy] count must be 1 with task = function, "
+            f"got {settings.sections.decoy.count}"
+        )
+
+
+def describe_data(sections: RunSections) -> DataSettings:
+    """The task's settings in the form that tasks take."""
+    data = sections.data
+    return DataSettings(
+        task=sections.task,
+        seed=sections.seed,
+        clients=sections.federation.clients,
+        split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
+        public_size=data.public_size,
+        public_positive_share=data.public_positive_share,
+        public_classes=data.public_classes,
+        public_class_share=data.public_class_share,
+        path=data.path,
+        model=data.model,
+        # What the eavesdropper holds must not change what clients hold.
+        same_clients=True,
+    )
+
+
+class KernelShelf:
+    """Kernels by model and optimiser: runs that share one have their jobs done together."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[object, ...], LocalKernel] = {}
+
+    def find(self, task: TrainingTask, sections: RunSections) -> LocalKernel:
+        """The kernel of a run."""
+        from covertfl.local_kernels import choose_kernel
+
+        optimizer = LocalOptimizer(**sections.federation.optimizer.model_dump())
+        shape, device = task.train.features.shape[1:], sections.engine.device
+        key = (sections.task, sections.data.model, sections.data.path, shape, optimizer, device)
+        if key not in self._kernels:
+            self._kernels[key] = choose_kernel(task.make_model, task.loss, optimizer, device=device)
+        return self._kernels[key]
+
+
+@lru_cache(maxsize=64)
+def _measure_success(
+    sizes: tuple[int, ...], participation: tuple[int, ...], batch_size: int, min_share: float
+) -> FloatArray:
+    """Success chances of a federation; seeds with clients of the same sizes share them."""
+    generator = np.random.default_rng(MEASURING_SEED)
+    return measure_success(
+        np.array(sizes), participation, batch_size, min_share, generator=generator
+    )
+
+
+def _check_states(settings: RunSettings) -> None:
+    states, given = settings.problem.oracle.num_states, settings.sections.federation.participation
+    if len(given) != states:
+        raise InvalidInput(
+            f"{settings.name}: [federation] participation must have {states} numbers, one for each "
+            f"oracle state, got {len(given)}"
+        )
+
+
+def _read_recorded(settings: RunSettings) -> RecordedRounds | None:
+    section = settings.sections.federation
+    if section.log is None:
+        return None
+    recorded = replay_log(read_log(section.log), section.participation)
+    if len(recorded) < settings.rounds:
+        raise InvalidInput(
+            f"{section.log} must have at least {settings.rounds} rounds for this run, "
+            f"got {len(recorded)}"
+        )
+    most = int(recorded.clients.max())
+    if most > section.clients:
+        raise InvalidInput(
+            f"{section.log}: column clients must be at most {section.clients}, the number of "
+            f"clients, got {most}"
+        )
+    return recorded
+
+
+def _read_arrivals(settings: RunSettings) -> Mapping[int, int] | None:
+    """A file of arrivals: columns round and updates."""
+    path = settings.sections.arrivals
+    if path is None:
+        return None
+    if isinstance(settings.problem, FiniteHorizon):
+        raise InvalidInput(f"{settings.name}: arrivals goes with a [queue], got a [horizon]")
+    reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
+    if reader.fieldnames != ["round", "updates"]:
+        came = ",".join(reader.fieldnames or []) or "nothing"
+        raise InvalidInput(f"{path}: the first line must be round,updates, got {came}")
+    arrivals: dict[int, int] = {}
+    for row in reader:
+        place = f"{path} line {reader.line_num}"
+        arrivals[_read_whole(row["round"], "round", 1, place)] = _read_whole(
+            row["updates"], "updates", 0, place
+        )
+    return arrivals
+
+
+def _read_whole(text: str | None, name: str, least: int, place: str) -> int:
+    try:
+        number = int(text or "")
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise InvalidInput(
+            f"{place}: {name} must be a whole number of at least {least}, got {text!r}"
+        )
+    return number
+
+
+def list_versions() -> dict[str, str]:
+    """Versions that a result may depend on."""
+    packages = ("numpy", "torch")
+    return {"covertfl": covertfl.__version__} | {name: metadata.version(name) for name in packages}
+
+
+# --- finished runs ----------------------------------------------------------------------------
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a finished run."""
+    text = read_text(path / SUMMARY, "the folder of a finished run")
+    try:
+        summary = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"{path / SUMMARY} is not JSON: {error}") from error
+    assert isinstance(summary, dict)
+    return summary
+
+
+def is_finished(settings: RunSettings, path: Path) -> bool:
+    """Whether a folder holds a run that has done all its rounds."""
+    if not (path / SUMMARY).exists():
+        return False
+    return int(read_summary(path)["rounds"]) >= settings.rounds

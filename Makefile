@@ -4,6 +4,7 @@ VENV   := .venv
 BENCH  := .venv-bench
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SOURCES := $(wildcard src/covertfl/_*.c src/covertfl/_*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench clean
@@ -12,13 +13,13 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The environment is made anew when its definition changes.
-$(READY): pyproject.toml setup.py constraints.txt src/covertfl/_queue_chain.c
+$(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,report,dev]"
 	touch $@
 
-demo: $(READY)  ## fit the example log, plan, solve, draw; pictures go to out/demo
+demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes to out/demo
 	$(BIN)/covertfl demo --out out/demo
 
 test: $(READY)  ## run the tests
@@ -33,7 +34,7 @@ format: $(READY)  ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(BENCH)/.ready: pyproject.toml setup.py constraints.txt src/covertfl/_queue_chain.c benchmarks/requirements.txt
+$(BENCH)/.ready: pyproject.toml setup.py constraints.txt $(SOURCES) benchmarks/requirements.txt
 	$(PYTHON) -m venv --clear $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	$(BENCH)/bin/python -m pip install --quiet --requirement benchmarks/requirements.txt

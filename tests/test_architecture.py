@@ -89,8 +89,8 @@ LAYERS = (
         "training",
     ),
     ("eavesdroppers", "eavesdroppers.separation", "eavesdroppers.majority"),
-    ("results", "render", "plots", "spga_plots", "outcomes"),
-    ("demo",),
+    ("results", "render", "plots", "spga_plots", "outcomes", "run_tables"),
+    ("demo_page", "demo"),
     ("cli",),
 )
 ORDER = [module for layer in LAYERS for module in layer]

@@ -82,37 +82,55 @@ static INLINE void NAME(block)(const int mr, const int nv, idx depth, const floa
             STORE(c + r * ldc + q * VL, acc[r][q]);
 }
 
-/* The gradient of mr consecutive inputs' weights in a panel: sum over k of x[k][at + r] strip[k][:],
-   used at once. */
-static INLINE void NAME(learn)(const int mr, const int nv, idx depth, const float *const *x, idx at,
-                               const float *strip, const rule *rule_, float *w, float *first,
-                               float *second)
+/* A block of the gradient that waits for its update: `count` vectors, and where they belong. */
+typedef struct {
+    float gradient[8 * VL];
+    float *w, *first, *second;
+    idx count;
+} NAME(pending);
+
+static INLINE void NAME(update_one)(const rule *r, const NAME(pending) *p, idx u)
 {
-    vec acc[6][2];
-    for (int r = 0; r < mr; r++)
-        acc[r][0] = acc[r][1] = (vec){0};
-    for (idx k = 0; k < depth; k++, strip += nv * VL) {
-        const float *row = x[k] + at;
-        vec left = LOAD(strip), right = nv > 1 ? LOAD(strip + VL) : left;
-        for (int r = 0; r < mr; r++) {
-            acc[r][0] += row[r] * left;
-            if (nv > 1)
-                acc[r][1] += row[r] * right;
-        }
-    }
-    for (int r = 0; r < mr; r++)
-        for (int q = 0; q < nv; q++) {
-            idx shift = (r * nv + q) * VL;
-            NAME(update)(rule_, w + shift, first + shift, second + shift, acc[r][q]);
-        }
+    idx at = u * VL;
+    NAME(update)(r, p->w + at, p->first + at, p->second + at, LOAD(p->gradient + at));
 }
 
-#define SPREAD(mr, nv, call)                                                                       \
+#define ADD_EXAMPLE                                                                                \
+    do {                                                                                           \
+        const float *row = x[k] + at;                                                              \
+        vec left = LOAD(strip), right = nv > 1 ? LOAD(strip + VL) : left;                          \
+        for (int r = 0; r < mr; r++) {                                                             \
+            acc[r][0] += row[r] * left;                                                            \
+            if (nv > 1)                                                                            \
+                acc[r][1] += row[r] * right;                                                       \
+        }                                                                                          \
+        strip += nv * VL;                                                                          \
+    } while (0)
+
+/* The gradient of mr consecutive inputs' weights in a panel: sum over k of x[k][at + r] strip[k][:].
+   The roots and quotients of the block before it are computed in between, by units of the processor
+   that the products leave idle. */
+static INLINE void NAME(learn)(const int mr, const int nv, idx depth, const float *const *x, idx at,
+                               const float *strip, const rule *rules, NAME(pending) *p)
+{
+    vec acc[4][2];
+    for (int r = 0; r < mr; r++)
+        acc[r][0] = acc[r][1] = (vec){0};
+    idx k = 0, pace = depth >> 3;
+    for (idx u = 0; u < p->count; u++) {
+        for (idx until = k + pace; k < until; k++)
+            ADD_EXAMPLE;
+        NAME(update_one)(rules, p, u);
+    }
+    for (; k < depth; k++)
+        ADD_EXAMPLE;
+    for (int r = 0; r < mr; r++)
+        for (int q = 0; q < nv; q++)
+            STORE(p->gradient + (r * nv + q) * VL, acc[r][q]);
+}
+
+#define SPREAD_4(mr, nv, call)                                                                     \
     switch ((mr) * 2 + (nv)) {                                                                     \
-    case 14: call(6, 2); break;                                                                    \
-    case 13: call(6, 1); break;                                                                    \
-    case 12: call(5, 2); break;                                                                    \
-    case 11: call(5, 1); break;                                                                    \
     case 10: call(4, 2); break;                                                                    \
     case 9: call(4, 1); break;                                                                     \
     case 8: call(3, 2); break;                                                                     \
@@ -121,6 +139,15 @@ static INLINE void NAME(learn)(const int mr, const int nv, idx depth, const floa
     case 5: call(2, 1); break;                                                                     \
     case 4: call(1, 2); break;                                                                     \
     default: call(1, 1); break;                                                                    \
+    }
+
+#define SPREAD_6(mr, nv, call)                                                                     \
+    switch ((mr) * 2 + (nv)) {                                                                     \
+    case 14: call(6, 2); break;                                                                    \
+    case 13: call(6, 1); break;                                                                    \
+    case 12: call(5, 2); break;                                                                    \
+    case 11: call(5, 1); break;                                                                    \
+    default: SPREAD_4(mr, nv, call)                                                                \
     }
 
 /* Rows of the next block of at most six, evenly. */
@@ -143,7 +170,7 @@ static void NAME(multiply)(idx rows, idx width, idx depth, const float *const *a
                 int mr = NAME(portion)(rows - row);
                 float *to = c + row * ldc + column;
 #define CALL(m, n) NAME(block)(m, n, deep, a + row, k, start, apart, to, ldc)
-                SPREAD(mr, nv, CALL)
+                SPREAD_6(mr, nv, CALL)
 #undef CALL
                 row += mr;
             }
@@ -252,15 +279,21 @@ static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule
             for (int q = 0; q < nv; q++)
                 STORE(s->strip + b * wide + q * VL,
                       LOAD(s->slopes[l] + b * s->ld[l] + column + q * VL));
+        NAME(pending) p = {.count = 0};
         for (idx i = 0; i < f->in;) {
-            int mr = NAME(portion)(f->in - i);
+            int mr = (int)least(4, f->in - i);
             idx at = i * wide;
-#define CALL(m, n_)                                                                                \
-    NAME(learn)(m, n_, rows, s->inputs[l], i, s->strip, r, w + at, first + at, second + at)
-            SPREAD(mr, nv, CALL)
+#define CALL(m, n_) NAME(learn)(m, n_, rows, s->inputs[l], i, s->strip, r, &p)
+            SPREAD_4(mr, nv, CALL)
 #undef CALL
+            p.w = w + at;
+            p.first = first + at;
+            p.second = second + at;
+            p.count = mr * nv;
             i += mr;
         }
+        for (idx u = 0; u < p.count; u++)
+            NAME(update_one)(r, &p, u);
         if (f->bias_from < 0)
             continue;
         for (int q = 0; q < nv; q++) {
@@ -378,6 +411,8 @@ static const kernel NAME(kernel) = {NAME(pad), NAME(repack), NAME(run_job), NAME
 #undef loose
 #undef LOAD
 #undef STORE
-#undef SPREAD
+#undef SPREAD_4
+#undef SPREAD_6
+#undef ADD_EXAMPLE
 #undef VL
 #undef NAME

@@ -23,6 +23,7 @@ from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 if TYPE_CHECKING:
     from covertfl.problem_file import LoadedProblem
+    from covertfl.training import Progress as TrainingProgress
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
@@ -433,17 +434,146 @@ def presets(
         print("\n".join(list_presets()))
 
 
+# --- train ------------------------------------------------------------------------------------
+
+
+@app.command()
+def train(
+    run: Annotated[Path, typer.Argument(metavar="RUN.TOML", help="Run file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run.")],
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Runs, in DIR/seed-0, seed-1 ...; one in DIR if not given."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda, instead of the run file's.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train covertly: each round sends the true weights or a decoy's, as the policy says.
+
+    DIR/public holds what clients were sent, DIR/private what was done; share the first at most.
+    A run that is cut off goes on with --resume as if nothing had happened.
+
+    Example: covertfl train run.toml --out runs/first --seeds 10
+    """
+    from covertfl.render import print_result
+    from covertfl.run_file import read_run
+    from covertfl.run_tables import render_training
+    from covertfl.training import train as train_runs
+
+    if resume and force:
+        raise InvalidInput("--resume goes on with a run and --force replaces it: give one of them")
+    settings = read_run(run)
+    if device is not None:
+        settings = settings.with_device(device)
+    with _watching("training") as tell:
+        summaries = train_runs(settings, out, seeds=seeds, resume=resume, force=force, tell=tell)
+    if as_json:
+        _print_json({"out": str(out), "runs": summaries})
+    else:
+        print_result(render_training(summaries))
+
+
+@contextmanager
+def _watching(what: str) -> Iterator[Callable[[TrainingProgress], None] | None]:
+    """A bar for training runs: round, oracle state, backlog, exposure and the learner's score."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with _working(what) as tell:
+        rounds: dict[object, tuple[int, int]] = {}
+
+        def told(progress: TrainingProgress) -> None:
+            rounds[progress.run] = (progress.round, progress.rounds)
+            done, total = (sum(numbers) for numbers in zip(*rounds.values(), strict=True))
+            detail = (
+                f"seed {progress.seed} round {progress.round}/{progress.rounds}, "
+                f"oracle {progress.oracle_state}, backlog {progress.backlog}, "
+                f"exposure {progress.exposure:.0%}, learner {progress.score:.3f}"
+            )
+            tell(detail, done / max(total, 1))
+
+        yield told
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="MODEL.SAFETENSORS", help="Where it goes.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the true model of a run to a file, tensors by parameter name.
+
+    Hand it over by a way that no client can read.  Sent through the federation, as the last query
+    or in any other message, it would give away in one round what the whole run has hidden.
+
+    Example: covertfl export runs/first -o model.safetensors
+    """
+    from covertfl.training import export_model
+
+    exported = export_model(run, output)
+    if as_json:
+        _print_json(exported)
+    else:
+        print(
+            f"{output}: the true weights after {exported['rounds']} rounds and "
+            f"{exported['updates_done']} updates.  Keep it off the channel that clients can read."
+        )
+
+
+@app.command()
+def embed(
+    comments: Annotated[Path, typer.Argument(metavar="FILE", help="Texts, .csv or .parquet.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.NPZ", help="Vectors.")],
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    as_json: JsonOption = False,
+) -> None:
+    """Turn labelled texts into vectors that `task = "embeddings"` trains on.
+
+    Example: covertfl embed comments.csv -o mine.npz --text comment --label toxic
+    """
+    from covertfl.embedding import write_embeddings
+
+    with _working("embedding") as tell:
+        read = write_embeddings(comments, output, text, label, progress=tell)
+    counts = {name: int((read.labels == number).sum()) for number, name in enumerate(read.classes)}
+    if as_json:
+        _print_json({"output": str(output), "rows": len(read.labels), "classes": counts})
+    else:
+        named = ", ".join(f"{count:,} of class {name}" for name, count in counts.items())
+        print(f"{output}: {len(read.labels):,} texts as vectors; {named}")
+
+
+# --- demo -------------------------------------------------------------------------------------
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where files go.")] = Path("out/demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Fit the example log, plan, solve both problems of the paper, and draw the policies.
+    """Train the toxicity classifier covertly and show what the paper's eavesdropper gets.
+
+    Both scenarios, several policies and decoys, five seeds each; writes a page with the curves.
 
     Example: covertfl demo
     """
     from covertfl.demo import run_demo
+    from covertfl.render import print_result
+    from covertfl.run_tables import render_demo
 
-    content = run_demo(out, quiet=as_json)
+    with _watching("demo") as tell:
+        content = run_demo(out, tell=tell)
     if as_json:
         _print_json(content)
+    else:
+        print_result(render_demo(content["rows"]))
+        print(f"Curves and runs: {content['page']}")

@@ -1,93 +1,185 @@
-"""The demonstration: from the example log to policies, a plan and pictures."""
+"""The demonstration: the paper's main experiment on a small scale, and what an eavesdropper gets.
+
+The toxicity classifier is trained by 20 clients in 45 rounds, 16 updates owed.  In scenario 1 the
+public set, which the eavesdropper holds, has no toxic comments, in scenario 2 a tenth of it.  The
+eavesdropper is the paper's: proportional sampling, equation (6).
+"""
 
 from __future__ import annotations
 
-import time
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from covertfl import plots, render, results
 from covertfl.atomic_file import write_atomically
-from covertfl.fitted_problem import format_problem
-from covertfl.oracle_fit import fit_oracle
-from covertfl.participation_log import read_example_log
-from covertfl.planner import plan_horizon, plan_queue
-from covertfl.policy_file import write_policy
-from covertfl.problem import FiniteHorizon, QueueProblem
-from covertfl.problem_file import parse_problem, read_preset
-from covertfl.solvers.backward_induction import solve_horizon
-from covertfl.solvers.constrained import solve_queue
+from covertfl.eavesdroppers.majority import MajorityEavesdropper
+from covertfl.federation import Federation
+from covertfl.horizon_evaluation import evaluate_horizon_policy
+from covertfl.problem import FiniteHorizon
+from covertfl.run_file import RunSettings, build_run
+from covertfl.training import KernelShelf, Progress, build_federation, train_all
+from covertfl.transcript import PublicTranscript, read_lines
 
-# The example log's clients hold 27,200 examples; a quarter of them makes a round a success.
-EXAMPLE_CUTS = (8.0, 15.0)
-EXAMPLE_MIN_EXAMPLES = 6800.0
+NUM_SEEDS = 5
+POSITIVE_SHARES = {1: 0.0, 2: 0.1}
+# The paper's table: eavesdropper's and learner's accuracy by scenario and policy.
+PAPER = {
+    (1, "greedy"): (0.83, 0.84),
+    (1, "optimal"): (0.52, 0.81),
+    (2, "greedy"): (0.83, 0.82),
+    (2, "optimal"): (0.69, 0.81),
+}
 
 
-def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Fit the example log, plan, solve the paper's two problems, and draw the policies.
+@dataclass(frozen=True)
+class Condition:
+    """A row of the table."""
+
+    scenario: int
+    policy: str
+    decoy: str
+
+    @property
+    def folder(self) -> str:
+        """Where its runs go."""
+        return f"scenario-{self.scenario}-{self.policy}-{self.decoy}"
+
+    def settings(self, seed: int) -> RunSettings:
+        """The run of one seed."""
+        content = {
+            "task": "toxicity",
+            "seed": seed,
+            "data": {"public_positive_share": POSITIVE_SHARES[self.scenario]},
+            "policy": {"kind": self.policy},
+            "decoy": {"kind": self.decoy},
+        }
+        return build_run(content, "demo", folder=Path())
+
+
+CONDITIONS = (
+    *(
+        Condition(scenario, policy, "public")
+        for scenario in (1, 2)
+        for policy in ("greedy", "optimal", "minority")
+    ),
+    Condition(2, "optimal", "adversarial"),
+    Condition(2, "minority", "adversarial"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedRun:
+    """A run and what the eavesdropper made of it.
 
     Parameters
     ----------
-    folder : where problem, policies and pictures go
-    quiet : print nothing
+    summary : of the run
+    learner : (N,) accuracy of the true weights after each round
+    eavesdropper : (N,) accuracy of the estimate (6) after each round
+    held_true : 1 if the last estimate is the true trajectory, 0 if not, half where it ties
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    show = (lambda *_: None) if quiet else _show
-    fitted = fit_oracle(read_example_log(), cuts=EXAMPLE_CUTS, min_examples=EXAMPLE_MIN_EXAMPLES)
-    show("1. The oracle, fitted to the example log", render.render_fit(fitted))
 
-    text = format_problem(fitted)
-    write_atomically(folder / "problem.toml", text)
-    problem = parse_problem(text, "problem.toml").problem
-    assert isinstance(problem, QueueProblem)  # the example log has arrivals
-    queue_plan = plan_queue(problem)
-    show("2. The plan for the fitted queue", render.render_queue_plan(queue_plan))
+    summary: dict[str, Any]
+    learner: tuple[float, ...]
+    eavesdropper: tuple[float, ...]
+    held_true: float
 
-    main = read_preset("sound/main").problem
-    assert isinstance(main, FiniteHorizon)
-    horizon_plan = plan_horizon(main, generator=np.random.default_rng(0))
-    show("3. The plan for the paper's main experiment", render.render_horizon_plan(horizon_plan))
 
-    start = time.perf_counter()
-    horizon = solve_horizon(main)
-    horizon_seconds = time.perf_counter() - start
-    show("4. Its optimal policy", render.render_horizon_solution(horizon, horizon_seconds))
+def watch_run(path: Path, federation: Federation) -> WatchedRun:
+    """Let the paper's eavesdropper listen to a finished run.
 
-    start = time.perf_counter()
-    queue = solve_queue(_paper_queue())
-    queue_seconds = time.perf_counter() - start
-    show("5. The paper's queue", render.render_queue_solution(queue, queue_seconds))
+    It is fed the public folder alone; the private records only say afterwards whether it was right.
+    """
+    clients = federation.answerers
+    transcript = PublicTranscript(path / "public")
+    private = list(read_lines(path / "private" / "rounds.jsonl"))
+    eavesdropper, scores = MajorityEavesdropper(), {}
+    truth: dict[int, bool] = {}
+    curve, held = [], 0.0
+    for record, known in zip(transcript.records, private, strict=True):
+        weights = clients.layout.join(transcript.read_weights(record.weights))
+        truth[eavesdropper.observe(weights)] = known["trajectory"] == 0
+        estimate = eavesdropper.estimate()
+        for _, candidate in estimate:
+            key = candidate.tobytes()
+            if key not in scores:
+                scores[key] = clients.score(candidate)
+        curve.append(float(np.mean([scores[candidate.tobytes()] for _, candidate in estimate])))
+        held = float(np.mean([truth[trajectory] for trajectory, _ in estimate]))
+    learner = [record["learner_score"] for record in read_lines(path / "metrics.jsonl")]
+    summary = json.loads((path / "summary.json").read_text("utf-8"))
+    return WatchedRun(summary, tuple(learner), tuple(curve), held)
 
-    write_policy(folder / "queue-policy.json", queue.policy)
-    write_policy(folder / "horizon-policy.json", horizon.policy)
-    pictures = {
-        "queue-policy.png": plots.plot_queue_policy(queue),
-        "horizon-policy.png": plots.plot_horizon_policy(horizon),
-        "completion.png": plots.plot_completion(horizon_plan),
-        "frontier.png": plots.plot_frontier(queue_plan),
-    }
-    for name, figure in pictures.items():
-        plots.save_figure(figure, folder / name)
-    if not quiet:
-        print(f"\nPictures, problem and policies are in {folder}: {', '.join(pictures)}")
+
+def describe_row(
+    condition: Condition, runs: Sequence[WatchedRun], federation: Federation
+) -> dict[str, Any]:
+    """A row of `demo --json`; a few runs finish by luck, so the exact chance stands beside them."""
+    assert isinstance(federation.problem, FiniteHorizon)
+    expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
+    paper = (
+        PAPER.get((condition.scenario, condition.policy)) if condition.decoy == "public" else None
+    )
     return {
-        "fit": results.describe_fit(fitted),
-        "queue_plan": results.describe_queue_plan(queue_plan),
-        "horizon_plan": results.describe_horizon_plan(horizon_plan),
-        "horizon": results.describe_horizon_solution(horizon, horizon_seconds),
-        "queue": results.describe_queue_solution(queue, queue_seconds),
-        "files": sorted(path.name for path in folder.iterdir()),
+        "scenario": condition.scenario,
+        "policy": condition.policy,
+        "decoy": condition.decoy,
+        "learner_accuracy": _mean(run.summary["learner_accuracy"] for run in runs),
+        "eavesdropper_accuracy": _mean(run.eavesdropper[-1] for run in runs),
+        "eavesdropper_worst": max(run.eavesdropper[-1] for run in runs),
+        "held_true": sum(run.held_true for run in runs),
+        "runs": len(runs),
+        "exposure": _mean(run.summary["exposure"] for run in runs),
+        "completion": _mean(run.summary["completed"] for run in runs),
+        "expected_exposure": expected.exposure,
+        "expected_completion": expected.finish_prob,
+        "updates_done": _mean(run.summary["updates_done"] for run in runs),
+        "paper": None
+        if paper is None
+        else {"eavesdropper_accuracy": paper[0], "learner_accuracy": paper[1]},
     }
 
 
-def _paper_queue() -> QueueProblem:
-    problem = read_preset("sound/queue").problem
-    assert isinstance(problem, QueueProblem)
-    return problem
+def _mean(values: Any) -> float:
+    return float(np.mean(list(values)))
 
 
-def _show(title: str, body: Any) -> None:
-    print(f"\n{title}\n{'=' * len(title)}")
-    render.print_result(body)
+def run_demo(
+    folder: Path,
+    *,
+    seeds: int = NUM_SEEDS,
+    conditions: Sequence[Condition] = CONDITIONS,
+    tell: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Train every condition, listen to it, and write the page; gives what `--json` prints.
+
+    Parameters
+    ----------
+    folder : where runs, result.json and index.html go
+    tell : told of every round of every run
+    """
+    from covertfl.demo_page import render_page
+
+    places = [
+        (condition.settings(seed), folder / "runs" / condition.folder / f"seed-{seed}")
+        for condition in conditions
+        for seed in range(seeds)
+    ]
+    train_all(places, force=True, tell=tell)
+    shelf, watched, rows = KernelShelf(), {}, []
+    for number, condition in enumerate(conditions):
+        part = places[number * seeds : (number + 1) * seeds]
+        federations = [build_federation(run, shelf) for run, _ in part]
+        watched[condition] = [
+            watch_run(path, federation)
+            for (_, path), federation in zip(part, federations, strict=True)
+        ]
+        rows.append(describe_row(condition, watched[condition], federations[0]))
+    content = {"rows": rows, "page": str(folder / "index.html")}
+    write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")
+    write_atomically(folder / "index.html", render_page(rows, watched))
+    return content

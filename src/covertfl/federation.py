@@ -142,7 +142,7 @@ class Federation:
     answerers : who answers its queries
     problem : with the success chances in force
     policy : when to learn
-    measured : success chances measured for the federation, None where the problem's are in force
+    measured : success chances measured for the federation, whichever are in force
     recorded : participation to replay, None to draw it
     arrivals : updates that arrive by round, None to draw them
     """
@@ -173,7 +173,7 @@ class RunState:
     scores : of the true weights and of each decoy's
     rejected : replies refused so far, by reason
     totals : privacy cost, learning cost and backlog summed over rounds; updates that were owed and
-        served, and their waits
+        served, their waits, and tasks that were finished
     seen : oracle state, arrival and would-be success of each round
     """
 
@@ -218,6 +218,7 @@ def start_run(federation: Federation) -> RunState:
             "backlog": 0.0,
             "served": 0.0,
             "wait": 0.0,
+            "finished": 0.0,
         },
         seen=(),
     )
@@ -422,8 +423,11 @@ def _rescore(federation: Federation, state: RunState, learner: LearnerState) -> 
 def _count_waits(state: RunState, done: DoneUpdate | None) -> RunState:
     if done is None:
         return state
-    served, waited = state.totals["served"] + 1, state.totals["wait"] + done.done - done.came
-    return replace(state, totals={**state.totals, "served": served, "wait": waited})
+    totals = dict(state.totals)
+    totals["served"] += 1
+    totals["wait"] += done.done - done.came
+    totals["finished"] += done.finished
+    return replace(state, totals=totals)
 
 
 # --- records ----------------------------------------------------------------------------------
@@ -442,7 +446,10 @@ def _record(
     sent = before.learner.query(decision.trajectory)
     weights = folder.write_weights(federation.answerers.layout, sent)
     folder.append("public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights})
-    folder.append("private/rounds.jsonl", describe_round(before, after, decision, outcome, weights))
+    costs = charge_round(federation.problem, before, decision, after.queue.lost - before.queue.lost)
+    folder.append(
+        "private/rounds.jsonl", describe_round(before, after, decision, outcome, weights, costs)
+    )
     if done is not None:
         folder.append(
             "private/updates.jsonl",
@@ -462,13 +469,15 @@ def _record(
 
 
 def describe_round(
-    before: RunState, after: RunState, decision: Decision, outcome: Outcome, weights: str
+    before: RunState,
+    after: RunState,
+    decision: Decision,
+    outcome: Outcome,
+    weights: str,
+    costs: tuple[float, float],
 ) -> dict[str, Any]:
-    """The private record of a round."""
+    """The private record of a round; `costs` are its privacy and learning cost."""
     observation = decision.observation
-    costs = {
-        key: after.totals[key] - before.totals[key] for key in ("privacy_cost", "learning_cost")
-    }
     return {
         "round": after.round,
         "oracle_state": int(observation.oracle_state),
@@ -488,7 +497,8 @@ def describe_round(
         "updated": after.learner.updates > before.learner.updates,
         "backlog_after": after.queue.backlog,
         "lost": after.queue.lost - before.queue.lost,
-        **costs,
+        "privacy_cost": costs[0],
+        "learning_cost": costs[1],
     }
 
 
@@ -558,7 +568,7 @@ def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
             federation.problem.limit_name: federation.problem.limit,
             "lost_updates": state.queue.lost,
             "tasks_arrived": state.queue.arrived,
-            "tasks_finished": state.queue.arrived - len(state.queue.tasks),
+            "tasks_finished": int(state.totals["finished"]),
         }
     return {
         **federation.answerers.describe(state.learner),

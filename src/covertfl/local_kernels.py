@@ -38,12 +38,14 @@ def choose_kernel(
 
 def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
     """The layers of a perceptron; None where the module is something else."""
-    if type(module) is not nn.Sequential:
+    if type(module) is not nn.Sequential or len(set(module)) < len(module):
         return None
     layers: list[MlpLayer] = []
     for child in module:
         if type(child) is nn.Linear:
-            layers.append(LinearLayer(child.in_features, child.out_features, child.bias is not None))
+            layers.append(
+                LinearLayer(child.in_features, child.out_features, child.bias is not None)
+            )
         elif type(child) is nn.ReLU:
             layers.append(Rectifier())
         elif type(child) is nn.Dropout:
@@ -54,7 +56,7 @@ def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
 
 
 def _fits_mlp_kernel(layers: list[MlpLayer], optimizer: LocalOptimizer) -> bool:
-    """Whether `MlpKernel` takes such layers; it divides by the spread of dropped and idle inputs."""
+    """Whether `MlpKernel` takes such layers; its idle outputs need a positive eps."""
     rates = [layer.rate for layer in layers if isinstance(layer, DropoutLayer)]
     ends_linear = bool(layers) and isinstance(layers[-1], LinearLayer)
     return ends_linear and all(rate < 1.0 for rate in rates) and optimizer.eps > 0.0

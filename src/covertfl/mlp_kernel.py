@@ -1,8 +1,8 @@
 """Local jobs for perceptrons: products, gradients and optimiser in one pass of compiled code.
 
-A job is done by one thread from beginning to end, its weights and optimiser state laid out for the
-products; jobs are spread over the processor's cores.  What comes out of a job depends neither on the
-others nor on the number of threads.
+A job is done by one thread from beginning to end, its weights and optimiser state laid out for
+the products; jobs are spread over the processor's cores.  What comes out of a job depends neither
+on the others nor on the number of threads.
 
 Dropout masks are not drawn from a stream but hashed from (seed, step, layer, element), so that
 every kernel, and a plain PyTorch loop, can use the same ones.
@@ -10,6 +10,7 @@ every kernel, and a plain PyTorch loop, can use the same ones.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -125,10 +126,11 @@ def _check_layers(layers: Sequence[MlpLayer]) -> list[LinearLayer]:
     linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
     if not linear or layers[-1] != linear[-1]:
         raise InvalidInput("the last layer of a perceptron must be linear")
-    for before, after in zip(linear, linear[1:], strict=False):
+    for before, after in itertools.pairwise(linear):
         if before.outputs != after.inputs:
             raise InvalidInput(
-                f"a layer with {after.inputs} inputs cannot follow one with {before.outputs} outputs"
+                f"a layer with {after.inputs} inputs cannot follow one "
+                f"with {before.outputs} outputs"
             )
     return linear
 
@@ -157,7 +159,7 @@ def _list_options(optimizer: LocalOptimizer) -> npt.NDArray[np.float64]:
     return np.array((*numbers, optimizer.eps, optimizer.weight_decay), dtype=np.float64)
 
 
-def _count_cores() -> int:
+def count_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -201,7 +203,7 @@ class MlpKernel:
         self.layout = layout
         self.loss: Loss = loss
         self.optimizer = optimizer
-        self.threads = threads if threads is not None else _count_cores()
+        self.threads = threads if threads is not None else count_cores()
         self._num_inputs, self._num_outputs = linear[0].inputs, linear[-1].outputs
         self._layers = np.array(sizes, dtype=np.int64)
         self._gates = _list_gates(layers)
@@ -230,7 +232,9 @@ class MlpKernel:
 
     def _request(
         self, job: LocalJob, result: Vector
-    ) -> tuple[Vector, Vector, npt.NDArray[np.generic], npt.NDArray[np.int64], Vector, int, int, int]:
+    ) -> tuple[
+        Vector, Vector, npt.NDArray[np.generic], npt.NDArray[np.int64], Vector, int, int, int
+    ]:
         """A job as the compiled part takes it."""
         features, labels = job.examples.features, job.examples.labels
         wanted = np.float32 if self.loss == "binary" else np.int64

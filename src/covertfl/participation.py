@@ -68,8 +68,9 @@ def draw_attendance(
 
 
 def accepts_data(examples: int, total: int, min_share: float) -> bool:
-    """Whether the examples that arrived are at least a share of all."""
-    return examples >= min_share * total
+    """Whether the examples that arrived are at least a share of all; none are never enough."""
+    # Divided, because 0.07 * 100 is more than 7 in floating point.
+    return examples > 0 and examples / total >= min_share
 
 
 def measure_success(
@@ -99,7 +100,7 @@ def measure_success(
             chosen = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
             batches = generator.integers(0, most + 1, size=keys.shape) * chosen
             examples = count_examples(batches, sizes, batch_size).sum(axis=1)
-            accepted += int(np.count_nonzero(examples >= min_share * total))
+            accepted += int(np.count_nonzero((examples > 0) & (examples / total >= min_share)))
             left -= draws
         chances.append(accepted / rounds)
     return np.array(chances)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,9 @@ from covertfl.problem import FiniteHorizon, Problem
 from covertfl.problem_file import build_problem, read_preset_text, read_problem
 from covertfl.toml_file import parse_toml, read_text, shorten, split_location
 
+if TYPE_CHECKING:
+    from covertfl.tasks.task import TrainingTask
+
 PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon")
 LARGEST_SEED = 2**63 - 1
 # Rounds of a queue's run where the file does not say.
@@ -27,7 +30,7 @@ QUEUE_ROUNDS = 200
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function"]
+TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
 PolicyKind = Literal[
     "optimal",
     "spga",
@@ -139,12 +142,14 @@ class RunSettings:
     sections : as written, paths made absolute
     problem : that the policy is solved for, before success chances are measured
     content : of the problem, as its file has it
+    own_task : made in Python, with task = "own"
     """
 
     name: str
     sections: RunSections
     problem: Problem
     content: Mapping[str, Any]
+    own_task: TrainingTask | None = None
 
     @property
     def seed(self) -> int:
@@ -161,7 +166,23 @@ class RunSettings:
     def with_seed(self, seed: int) -> RunSettings:
         """The same run with another seed."""
         sections = self.sections.model_copy(update={"seed": seed})
-        return RunSettings(self.name, sections, self.problem, self.content)
+        return replace(self, sections=sections)
+
+    def with_task(self, task: TrainingTask) -> RunSettings:
+        """The same run with a task made in Python; the run must say task = "own"."""
+        if self.sections.task != "own":
+            raise InvalidInput(f'{self.name}: task must be "own", got {self.sections.task!r}')
+        if len(task.clients) != self.sections.federation.clients:
+            raise InvalidInput(
+                f"{self.name}: [federation] clients must be {len(task.clients)}, as the task has, "
+                f"got {self.sections.federation.clients}"
+            )
+        return replace(self, own_task=task)
+
+    def with_device(self, device: str) -> RunSettings:
+        """The same run on another device."""
+        engine = self.sections.engine.model_copy(update={"device": device})
+        return replace(self, sections=self.sections.model_copy(update={"engine": engine}))
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
@@ -184,16 +205,28 @@ def build_run(content: Mapping[str, Any], name: str, *, folder: Path) -> RunSett
         sections = RunSections.model_validate(content)
     except ValidationError as error:
         raise InvalidInput(f"{name}: {_describe(error)}") from error
-    sections = _anchor_paths(sections, folder.resolve())
+    sections = _anchor_paths(sections, folder.resolve(), name)
     _check_together(sections, name)
     described, source = _find_problem(sections, name)
     described = _override(described, sections)
-    return RunSettings(name, sections, build_problem(dict(described), source).problem, described)
+    problem = build_problem(dict(described), source).problem
+    _check_problem(sections, problem, name)
+    return RunSettings(name, sections, problem, described)
 
 
-def _anchor_paths(sections: RunSections, folder: Path) -> RunSections:
+def _expand(path: str, name: str) -> Path:
+    """A path of a run file; the system takes none with a NUL, and knows only its own users."""
+    try:
+        if path and "\0" not in path:
+            return Path(path).expanduser()
+    except RuntimeError:
+        pass
+    raise InvalidInput(f"{name}: a path must name a file or folder, got {shorten(path)}")
+
+
+def _anchor_paths(sections: RunSections, folder: Path, name: str) -> RunSections:
     def anchor(path: str | None) -> str | None:
-        return None if path is None else str(folder / Path(path).expanduser())
+        return None if path is None else str(folder / _expand(path, name))
 
     policy, data, federation = sections.policy, sections.data, sections.federation
     return sections.model_copy(
@@ -229,8 +262,28 @@ def _check_together(sections: RunSections, name: str) -> None:
         raise InvalidInput(
             f"{name}: [policy] refresh goes with kind = spga, got kind = {policy.kind}"
         )
+    if federation.optimizer.momentum > 0.0 and federation.optimizer.name != "sgd":
+        raise InvalidInput(
+            f"{name}: [federation] optimizer.momentum goes with name = sgd, "
+            f"got name = {federation.optimizer.name}"
+        )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+
+
+def _check_problem(sections: RunSections, problem: Problem, name: str) -> None:
+    """Keys that go with a horizon only, or with a queue only."""
+    if isinstance(problem, FiniteHorizon):
+        if sections.arrivals is not None:
+            raise InvalidInput(f"{name}: arrivals goes with a [queue], got a [horizon]")
+        return
+    if sections.updates is not None:
+        raise InvalidInput(f"{name}: updates goes with a [horizon], got a [queue]")
+    if sections.policy.kind in ("random", "minority"):
+        raise InvalidInput(
+            f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
+            "got [queue]"
+        )
 
 
 def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], str]:
@@ -275,11 +328,7 @@ def _describe(error: ValidationError) -> str:
     mistakes = error.errors()
     mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
-    for choice in ("split", "optimizer"):
-        if choice in location and mistake["type"] != "extra_forbidden":
-            location = location[: location.index(choice) + 2]
-    if "split" in location:
-        location = location[: location.index("split") + 1]
+    if location[:2] == ("data", "split"):
         value = shorten(mistake["input"])
         return f'[data] split must be "iid" or {{ dirichlet = a positive number }}, got {value}'
     section, key = split_location(location)
@@ -332,7 +381,8 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
 
 def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     """The settings of a run as a run file that gives the same run again."""
-    sections = settings.sections.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
+    resolved = settings.sections.model_copy(update={"rounds": settings.rounds})
+    sections = resolved.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
     sections["policy"] = {
         key: value for key, value in sections["policy"].items() if key not in ("preset", "problem")
     }
@@ -358,4 +408,34 @@ def _format(value: Any) -> str:
         return f"{{ {inner} }}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_format, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    # TOML wants every control character escaped; JSON leaves this one as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def find_change(before: str, after: str, name: str) -> str | None:
+    """The first key in which two runs that `format_run` wrote differ, None where one goes on.
+
+    A run that is resumed may have other rounds, another engine and other versions than before.
+    `name` stands for the first in messages.
+    """
+    old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
+    for location in [*new, *old]:
+        if old.get(location) != new.get(location) and not _may_change(location):
+            section, key = split_location(location)
+            came, there = shorten(new.get(location)), shorten(old.get(location))
+            return f"{section}{key} = {there}, got {came}"
+    return None
+
+
+def _flatten(content: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    flat: dict[tuple[str, ...], Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= {(key, *rest): entry for rest, entry in _flatten(value).items()}
+        else:
+            flat[(key,)] = value
+    return flat
+
+
+def _may_change(location: tuple[str, ...]) -> bool:
+    return location[-1] == "rounds" or location[0] in ("engine", "versions")

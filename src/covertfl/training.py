@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 
 import covertfl
+from covertfl.atomic_file import write_atomically
 from covertfl.client_answers import ClientAnswers
+from covertfl.decoys.decoy import Decoy
 from covertfl.decoys.registry import make_decoy
 from covertfl.engines.simulated import drive
 from covertfl.errors import InvalidInput, Missing
@@ -34,17 +37,28 @@ from covertfl.local_training import LocalKernel, LocalOptimizer
 from covertfl.oracle import FloatArray
 from covertfl.participation import RecordedRounds, measure_success, replay_log
 from covertfl.participation_log import read_log
-from covertfl.problem import FiniteHorizon, Problem
-from covertfl.run_file import DirichletSplit, RunSections, RunSettings, format_run
+from covertfl.problem import Problem
+from covertfl.run_file import (
+    LARGEST_SEED,
+    DirichletSplit,
+    RunSections,
+    RunSettings,
+    find_change,
+    format_run,
+    read_run,
+)
 from covertfl.run_policy import make_run_policy, with_success
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import DataSettings, make_task
 from covertfl.tasks.task import TrainingTask
-from covertfl.toml_file import read_text
-from covertfl.transcript import SUMMARY, RunFolder, read_lines
+from covertfl.toml_file import read_text, shorten
+from covertfl.transcript import SETTINGS, SUMMARY, RunFolder, read_checkpoint, read_lines
+from covertfl.weights import serialise
 
 # The seed of measured success chances: they belong to the federation, not to a run.
 MEASURING_SEED = 20
+# Largest number in a file of arrivals.
+MOST_UPDATES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -53,13 +67,14 @@ class Progress:
 
     Parameters
     ----------
-    seed : which run
+    run, seed : which run
     round, rounds : done, in all
     oracle_state, backlog : latest
     exposure : learning queries over rounds so far
     score : of the true weights
     """
 
+    run: Path
     seed: int
     round: int
     rounds: int
@@ -121,6 +136,11 @@ def train(
     require_torch()
     places = [(settings, out)]
     if seeds is not None:
+        if seeds < 1 or settings.seed + seeds - 1 > LARGEST_SEED:
+            raise InvalidInput(
+                f"seeds must be at least 1 and end at {LARGEST_SEED} or before, got {seeds} "
+                f"from {settings.seed} on"
+            )
         numbers = range(settings.seed, settings.seed + seeds)
         places = [
             (settings.with_seed(seed), out / f"seed-{number}")
@@ -142,6 +162,8 @@ def train_all(
     prepared: dict[int, PreparedRun] = {}
     shelf = KernelShelf()
     try:
+        for settings, path in places:
+            _check_place(settings, path, resume=resume, force=force)
         for number, (settings, path) in enumerate(places):
             if not (resume and is_finished(settings, path)):
                 prepared[number] = prepare_run(settings, path, shelf, resume=resume, force=force)
@@ -172,6 +194,7 @@ def _teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], None] |
     def told(state: RunState) -> None:
         tell(
             Progress(
+                run.folder.path,
                 run.federation.settings.seed,
                 state.round,
                 run.federation.settings.rounds,
@@ -188,6 +211,18 @@ def _teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], None] |
 # --- preparing --------------------------------------------------------------------------------
 
 
+def _check_place(settings: RunSettings, path: Path, *, resume: bool, force: bool) -> None:
+    """Refuse a folder that is in the way, or holds another run than the one to go on with."""
+    if not (resume or force):
+        RunFolder(path).require_absent()
+    written = path / SETTINGS
+    if resume and written.exists():
+        before = read_text(written, "the folder of a run")
+        change = find_change(before, format_run(settings, list_versions()), str(written))
+        if change is not None:
+            raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
+
+
 def prepare_run(
     settings: RunSettings,
     path: Path,
@@ -197,46 +232,75 @@ def prepare_run(
     force: bool = False,
 ) -> PreparedRun:
     """Build a run and open its folder."""
-    federation = build_federation(settings, shelf)
-    folder, text = RunFolder(path), format_run(settings, list_versions())
-    if not (resume and path.exists()):
+    federation, folder = build_federation(settings, shelf), RunFolder(path)
+    try:
+        return PreparedRun(federation, _open(federation, folder, resume, force), folder)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _open(federation: Federation, folder: RunFolder, resume: bool, force: bool) -> RunState:
+    """Make the folder, or go on in it; gives the state to begin from."""
+    text = format_run(federation.settings, list_versions())
+    if not (resume and (folder.path / "checkpoint").exists()):
         folder.create(text, force=force)
-        return PreparedRun(federation, start_run(federation), folder)
+        return start_run(federation)
     checkpoint = folder.resume(text)
     if checkpoint is None:
-        return PreparedRun(federation, start_run(federation), folder)
-    state = unpack_state(checkpoint, read_lines(path / "private" / "rounds.jsonl"))
+        return start_run(federation)
+    state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
     if state.learner.true.shape != (federation.answerers.layout.size,):
         raise InvalidInput(
-            f"{path} holds a model of {state.learner.true.size} numbers, but the run file "
+            f"{folder.path} holds a model of {state.learner.true.size} numbers, but the run file "
             f"describes one of {federation.answerers.layout.size}"
         )
-    return PreparedRun(federation, state, folder)
+    return state
+
+
+@contextlib.contextmanager
+def _naming(settings: RunSettings) -> Iterator[None]:
+    """Name the run file in what is wrong with its values."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{settings.name}: {error}") from error
 
 
 def build_federation(settings: RunSettings, shelf: KernelShelf) -> Federation:
     """Everything a run needs."""
     sections = settings.sections
     _check_states(settings)
-    task = make_task(describe_data(sections))
-    recorded = _read_recorded(settings)
+    task, recorded = _find_task(settings), _read_recorded(settings)
     if isinstance(task, FunctionTask):
         _check_function(settings, task)
         chances = np.array(task.success)
         problem = with_success(settings.problem, chances)
         return _assemble(settings, FunctionAnswers(settings, task), problem, chances, recorded)
-    measured, problem = None, settings.problem
+    measured, problem = measure_federation(task, sections), settings.problem
     if sections.federation.acceptance == "data":
-        measured = measure_federation(task, sections)
         problem = with_success(problem, measured)
-    decoys = tuple(
-        make_decoy(sections.decoy.kind, task, batch_size=sections.federation.batch_size)
-        for _ in range(sections.decoy.count)
-    )
-    clients = ClientAnswers(
-        settings, task, shelf.find(task, sections), decoys, problem.oracle.success, recorded
-    )
+    with _naming(settings):
+        kernel, decoys = shelf.find(task, sections), _make_decoys(task, sections)
+    clients = ClientAnswers(settings, task, kernel, decoys, problem.oracle.success, recorded)
     return _assemble(settings, clients, problem, measured, recorded)
+
+
+def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
+    if settings.sections.task != "own":
+        with _naming(settings):
+            return make_task(describe_data(settings.sections))
+    if settings.own_task is None:
+        raise InvalidInput(
+            f"{settings.name}: task = own is for tasks made in Python, see RunSettings.with_task"
+        )
+    return settings.own_task
+
+
+def _make_decoys(task: TrainingTask, sections: RunSections) -> tuple[Decoy, ...]:
+    batch_size = sections.federation.batch_size
+    kind, count = sections.decoy.kind, sections.decoy.count
+    return tuple(make_decoy(kind, task, batch_size=batch_size) for _ in range(count))
 
 
 def _assemble(
@@ -309,7 +373,9 @@ class KernelShelf:
 
         optimizer = LocalOptimizer(**sections.federation.optimizer.model_dump())
         shape, device = task.train.features.shape[1:], sections.engine.device
-        key = (sections.task, sections.data.model, sections.data.path, shape, optimizer, device)
+        own = task.make_model if sections.task == "own" else None
+        data = (sections.task, own, sections.data.model, sections.data.path)
+        key = (*data, shape, optimizer, device)
         if key not in self._kernels:
             self._kernels[key] = choose_kernel(task.make_model, task.loss, optimizer, device=device)
         return self._kernels[key]
@@ -359,8 +425,6 @@ def _read_arrivals(settings: RunSettings) -> Mapping[int, int] | None:
     path = settings.sections.arrivals
     if path is None:
         return None
-    if isinstance(settings.problem, FiniteHorizon):
-        raise InvalidInput(f"{settings.name}: arrivals goes with a [queue], got a [horizon]")
     reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
     if reader.fieldnames != ["round", "updates"]:
         came = ",".join(reader.fieldnames or []) or "nothing"
@@ -368,9 +432,10 @@ def _read_arrivals(settings: RunSettings) -> Mapping[int, int] | None:
     arrivals: dict[int, int] = {}
     for row in reader:
         place = f"{path} line {reader.line_num}"
-        arrivals[_read_whole(row["round"], "round", 1, place)] = _read_whole(
-            row["updates"], "updates", 0, place
-        )
+        number = _read_whole(row["round"], "round", 1, place)
+        if number in arrivals:
+            raise InvalidInput(f"{place}: round must occur once, got {number} again")
+        arrivals[number] = _read_whole(row["updates"], "updates", 0, place)
     return arrivals
 
 
@@ -379,9 +444,10 @@ def _read_whole(text: str | None, name: str, least: int, place: str) -> int:
         number = int(text or "")
     except ValueError:
         number = least - 1
-    if number < least:
+    if not least <= number <= MOST_UPDATES:
         raise InvalidInput(
-            f"{place}: {name} must be a whole number of at least {least}, got {text!r}"
+            f"{place}: {name} must be a whole number in {least}..{MOST_UPDATES}, "
+            f"got {shorten(text)}"
         )
     return number
 
@@ -402,7 +468,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         summary = json.loads(text)
     except ValueError as error:
         raise InvalidInput(f"{path / SUMMARY} is not JSON: {error}") from error
-    assert isinstance(summary, dict)
+    if not (isinstance(summary, dict) and isinstance(summary.get("rounds"), int)):
+        raise InvalidInput(f"{path / SUMMARY} is not the summary of a run")
     return summary
 
 
@@ -411,3 +478,21 @@ def is_finished(settings: RunSettings, path: Path) -> bool:
     if not (path / SUMMARY).exists():
         return False
     return int(read_summary(path)["rounds"]) >= settings.rounds
+
+
+def export_model(path: Path, output: Path) -> dict[str, Any]:
+    """Write the true weights of a run as a safetensors file; gives what is said about it.
+
+    They come from the checkpoint, never from what clients were sent.
+    """
+    checkpoint = read_checkpoint(path)
+    if checkpoint is None:
+        raise InvalidInput(f"{path} holds no run with a finished round")
+    settings = read_run(path / SETTINGS)
+    layout = build_federation(settings, KernelShelf()).answerers.layout
+    write_atomically(output, serialise(layout, checkpoint.arrays["true"]))
+    return {
+        "output": str(output),
+        "rounds": checkpoint.round,
+        "updates_done": checkpoint.facts["updates"],
+    }

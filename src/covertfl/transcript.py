@@ -10,7 +10,8 @@
 
 A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
 lengths of the line files.  After a crash the lines beyond them are cut off and the round is done
-again.  Everything is on the disk before it is relied upon.
+again.  Everything is on the disk before it is relied upon.  A checkpoint also holds a checksum of
+its content, for a file that can be read need not be the one that was written.
 
 Eavesdroppers get `PublicTranscript`, which can only reach the public folder.
 """
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +43,8 @@ LINE_FILES = (
     "metrics.jsonl",
 )
 CHECKPOINT = "checkpoint/state.safetensors"
+LOCK = "lock"
+WEIGHTS = "public/weights"
 SETTINGS = "run.toml"
 SUMMARY = "summary.json"
 
@@ -75,6 +80,11 @@ class Checkpoint:
     arrays: Mapping[str, Vector]
     facts: Mapping[str, Any]
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Bytes of each line file, in a checkpoint that was read."""
+        return {name: int(self.facts["lengths"][name]) for name in LINE_FILES}
+
 
 class RunFolder:
     """The folder of one run, held by one process at a time."""
@@ -87,6 +97,14 @@ class RunFolder:
 
     # --- beginning ---
 
+    def require_absent(self) -> None:
+        """Raise `InvalidInput` where the folder exists and is not empty."""
+        if self.path.exists() and not _is_empty(self.path):
+            raise self._refuse()
+
+    def _refuse(self) -> InvalidInput:
+        return InvalidInput(f"{self.path} exists: --resume goes on with it, --force replaces it")
+
     def create(self, settings: str, *, force: bool) -> None:
         """Make the folder; one that exists is only replaced by force.
 
@@ -95,15 +113,17 @@ class RunFolder:
         InvalidInput
             where the folder exists, or cannot be made
         """
-        if self.path.exists() and not force and not _is_empty(self.path):
-            raise InvalidInput(f"{self.path} exists: --resume goes on with it, --force replaces it")
+        if not force:
+            self.require_absent()
         with _naming(self.path):
-            if force and self.path.exists():
-                _remove_run(self.path)
-            (self.path / "public" / "weights").mkdir(parents=True)
-            for name in ("private", "checkpoint"):
-                (self.path / name).mkdir(mode=0o700)
+            (self.path / "checkpoint").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Held before anything is removed: another process may be at work in it.
         self._hold()
+        if (self.path / SETTINGS).exists() and not force:  # made while this process looked away
+            raise self._refuse()
+        with _naming(self.path):
+            _remove_run(self.path)
+            self._make_folders()
         write_atomically(self.path / SETTINGS, settings)
         self._open_lines(dict.fromkeys(LINE_FILES, 0))
 
@@ -112,26 +132,34 @@ class RunFolder:
         if not (self.path / "checkpoint").is_dir():
             raise InvalidInput(f"{self.path} holds no run to resume")
         self._hold()
-        _remove_leftovers(self.path)
         checkpoint = read_checkpoint(self.path)
-        lengths = dict.fromkeys(LINE_FILES, 0)
-        if checkpoint is not None:
-            lengths = {name: int(checkpoint.facts["lengths"][name]) for name in LINE_FILES}
-        self._open_lines(lengths)
+        with _naming(self.path):
+            _remove_leftovers(self.path)
+            self._make_folders()
+            # What it says is no longer so once the run goes on.
+            (self.path / SUMMARY).unlink(missing_ok=True)
+        self._open_lines(dict.fromkeys(LINE_FILES, 0) if checkpoint is None else checkpoint.lengths)
         write_atomically(self.path / SETTINGS, settings)
         return checkpoint
 
     def close(self) -> None:
         """Let go of the files."""
         for stream in self._lines.values():
-            stream.close()
+            # What could not be written was reported then; unsealed lines are of no use.
+            with contextlib.suppress(OSError):
+                stream.close()
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
 
+    def _make_folders(self) -> None:
+        (self.path / "private").mkdir(mode=0o700, exist_ok=True)
+        (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
+
     def _hold(self) -> None:
-        with _naming(self.path):
-            self._lock = (self.path / "checkpoint" / "lock").open("wb")
+        path = self.path / "checkpoint" / LOCK
+        with _naming(path):
+            self._lock = path.open("wb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -141,14 +169,13 @@ class RunFolder:
         for name, length in lengths.items():
             path = self.path / name
             with _naming(path):
-                stream = path.open("ab")
+                stream = self._lines[name] = os.fdopen(_open_for_owner(path), "ab")
                 if stream.tell() < length:
                     raise InvalidInput(
                         f"{path} is shorter than its checkpoint says: {length} bytes are needed, "
                         f"got {stream.tell()}"
                     )
                 stream.truncate(length)
-            self._lines[name] = stream
 
     # --- a round ---
 
@@ -156,7 +183,7 @@ class RunFolder:
         """Record weights that are sent, once for each content; gives their name."""
         content = serialise(layout, vector)
         name = name_content(content)
-        path = self.path / "public" / "weights" / f"{name}.safetensors"
+        path = self.path / WEIGHTS / f"{name}.safetensors"
         if name not in self._written and not path.exists():
             write_atomically(path, content)
         self._written.add(name)
@@ -169,13 +196,16 @@ class RunFolder:
             self._lines[name].write(text.encode())
 
     def seal(self, checkpoint: Checkpoint) -> None:
-        """Make sure of all lines so far, then replace the checkpoint."""
+        """Make sure of all lines and weights so far, then replace the checkpoint."""
         lengths = {}
         for name, stream in self._lines.items():
             with _naming(self.path / name):
                 stream.flush()
                 os.fsync(stream.fileno())
                 lengths[name] = stream.tell()
+        for name in (WEIGHTS, "public", "private", "."):
+            with _naming(self.path / name):
+                _sync_folder(self.path / name)
         facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
         write_atomically(self.path / CHECKPOINT, _pack(checkpoint.arrays, facts))
 
@@ -189,7 +219,16 @@ def _pack(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save
 
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    return save(contiguous, metadata={"facts": json.dumps(facts, allow_nan=False)})
+    text = json.dumps({**facts, "checksum": _checksum(contiguous, facts)}, allow_nan=False)
+    return save(contiguous, metadata={"facts": text})
+
+
+def _checksum(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
@@ -203,8 +242,11 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         with safe_open(file, framework="numpy") as content:
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
             facts = json.loads(content.metadata()["facts"])
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        checksum = facts.pop("checksum")
+    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
         raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
+    if checksum != _checksum(arrays, facts):
+        raise InvalidInput(f"{file} is damaged: it does not hold what was written to it")
     return Checkpoint(int(facts["round"]), arrays, facts)
 
 
@@ -244,6 +286,11 @@ class PublicTranscript:
                     f"{path} line {number} must have the keys round, client and weights, "
                     f"got {', '.join(record) or 'none'}"
                 )
+            if not _is_record(record):
+                raise InvalidInput(
+                    f"{path} line {number} must have whole numbers as round and client (or null) "
+                    "and a SHA-256 as weights"
+                )
             yield PublicRecord(record["round"], record["client"], record["weights"])
 
     def read_weights(self, name: str) -> dict[str, Vector]:
@@ -273,20 +320,48 @@ def _naming(path: Path) -> Iterator[None]:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def _is_record(record: Mapping[str, Any]) -> bool:
+    """Whether a public line holds what it should; type() because true is an int as well."""
+    weights = record["weights"]
+    return (
+        type(record["round"]) is int
+        and (record["client"] is None or type(record["client"]) is int)
+        and isinstance(weights, str)
+        and re.fullmatch("[0-9a-f]{64}", weights) is not None
+    )
+
+
+def _open_for_owner(path: Path) -> int:
+    """Open a line file to add to it; what tells of actions is for its owner only."""
+    mode = 0o666 if path.parent.name == "public" else 0o600
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make sure that the names of new files are on the disk as well."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _is_empty(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
 
 
 def _remove_run(path: Path) -> None:
-    """Remove what a run leaves in its folder, and nothing else."""
-    for name in ("public", "private", "checkpoint"):
-        shutil.rmtree(path / name, ignore_errors=False) if (path / name).exists() else None
-    for name in (SETTINGS, SUMMARY, "metrics.jsonl"):
+    """Remove what a run leaves in its folder, and nothing else; the lock stays held."""
+    _remove_leftovers(path)
+    for name in ("public", "private"):
+        if (path / name).exists():
+            shutil.rmtree(path / name)
+    for name in (SETTINGS, SUMMARY, CHECKPOINT, "metrics.jsonl"):
         (path / name).unlink(missing_ok=True)
 
 
 def _remove_leftovers(path: Path) -> None:
     """Remove temporary files of a write that was cut short."""
-    for folder in (path, path / "public" / "weights", path / "checkpoint"):
-        for leftover in folder.glob(".*.*"):
+    for pattern in (f".{SETTINGS}.*", f".{SUMMARY}.*", f"{WEIGHTS}/.*.*", "checkpoint/.*.*"):
+        for leftover in path.glob(pattern):
             leftover.unlink()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled
 from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
 from covertfl.tasks.task import TrainingTask
 
+ARRAYS = ("features", "labels")
 VALIDATION_SHARE = 0.1
 MOST_CLASSES = 1000  # labels with more are hardly classes
 
@@ -58,18 +60,19 @@ def _load(path: str, _changed: int, _size: int) -> LabelledData:
 
 def _read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
-            if not {"features", "labels"} <= set(names):
-                raise InvalidInput(
-                    f"{path} must hold the arrays features and labels, "
-                    f"got {', '.join(names) or 'none with a name'}"
-                )
-            return {name: archive[name] for name in ("features", "labels")}
-    except InvalidInput:
-        raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        # opened here, because numpy leaves the file open where it is no archive
+        with Path(path).open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            names = list(getattr(archive, "files", []))
+            arrays = {name: archive[name] for name in ARRAYS if name in names}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read as an .npz file: {error}") from error
+    if len(arrays) < len(ARRAYS):
+        raise InvalidInput(
+            f"{path} must hold the arrays {' and '.join(ARRAYS)}, "
+            f"got {', '.join(names) or 'none with a name'}"
+        )
+    return arrays
 
 
 def _check_features(path: str, features: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -93,7 +96,7 @@ def _check_labels(path: str, labels: npt.NDArray[Any], rows: int) -> tuple[IntAr
     if labels.dtype.kind not in "fiubU":
         raise InvalidInput(f"{path}: labels must be numbers or names, got {labels.dtype}")
     if labels.dtype.kind == "f":
-        faulty = np.flatnonzero(labels != np.round(labels))
+        faulty = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
         if len(faulty):
             raise InvalidInput(
                 f"{path}: labels must be whole numbers or names, "

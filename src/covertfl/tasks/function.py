@@ -167,7 +167,7 @@ class FunctionTask:
         return np.asarray(steps / steps.sum())
 
     def keeps(self, m: int, *, generator: np.random.Generator) -> bool:
-        """Whether x_m, the point of the m-th successful update, becomes the estimate so far.
+        """Whether x_m, the point queried for the m-th update, becomes the estimate so far.
 
         It does with chance mu_m / (mu_1 + ... + mu_m).  After M updates the estimate is then x_i
         with chance mu_i / sum(mu), whatever M turns out to be.

@@ -1,0 +1,98 @@
+"""The same rounds by Flower's simulation: its Message API and FedAvg, one Ray actor for each core."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from federated_work import (
+    CLIENT_EXAMPLES,
+    CLIENTS,
+    MODELS,
+    Asked,
+    RoundClock,
+    load_vector,
+    read_arguments,
+    read_vector,
+    report,
+    train_client,
+)
+from measurement import load_peer
+from process_tree import measure_tree_memory
+from torch import nn
+
+from covertfl.weights import Vector
+
+SWITCHES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def make_client(name: str) -> Any:
+    """A ClientApp that trains on its partition."""
+    app = load_peer("flwr.clientapp", "flwr").ClientApp()
+    flwr = load_peer("flwr.app", "flwr")
+
+    @app.train()
+    def train(message: Any, context: Any) -> Any:
+        # A core belongs to each actor.
+        torch.set_num_threads(1)
+        module = MODELS[name].make_module()
+        module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        train_client(module, name, context.node_config["partition-id"])
+        reply = flwr.RecordDict(
+            {
+                "arrays": flwr.ArrayRecord(module.state_dict()),
+                "metrics": flwr.MetricRecord({"num-examples": CLIENT_EXAMPLES}),
+            }
+        )
+        return flwr.Message(content=reply, reply_to=message)
+
+    return app
+
+
+def make_server(asked: Asked, clock: RoundClock) -> Any:
+    """A ServerApp that averages for some rounds and reports."""
+    app = load_peer("flwr.serverapp", "flwr").ServerApp()
+    flwr = load_peer("flwr.app", "flwr")
+    strategies = load_peer("flwr.serverapp.strategy", "flwr")
+
+    @app.main()
+    def main(grid: Any, _: Any) -> None:
+        module = MODELS[asked.model].first_module()
+
+        def tell(number: int, arrays: Any) -> None:
+            if number > 0:
+                clock.end_round(lambda: read_arrays(module, arrays))
+
+        strategy = strategies.FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS)
+        arrays = flwr.ArrayRecord(module.state_dict())
+        strategy.start(grid, arrays, num_rounds=asked.rounds + 1, evaluate_fn=tell)
+        report(clock, measure_tree_memory(os.getpid()))
+
+    return app
+
+
+def read_arrays(module: nn.Module, arrays: Any) -> Vector:
+    """The weights of a round."""
+    module.load_state_dict(arrays.to_torch_state_dict())
+    return read_vector(module)
+
+
+def main() -> None:
+    """Time the rounds."""
+    os.environ.update(SWITCHES)
+    asked = read_arguments()
+    load_peer("flwr.simulation", "flwr").run_simulation(
+        make_server(asked, RoundClock(asked.weights)),
+        make_client(asked.model),
+        num_supernodes=CLIENTS,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+
+
+if __name__ == "__main__":
+    main()

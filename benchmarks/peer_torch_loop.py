@@ -1,0 +1,48 @@
+"""A plain PyTorch loop over clients: what one writes without a framework."""
+
+from __future__ import annotations
+
+import torch
+from federated_work import (
+    CLIENTS,
+    MODELS,
+    RoundClock,
+    read_arguments,
+    read_vector,
+    report,
+    train_client,
+)
+from torch import nn
+
+
+def run_round(module: nn.Module, name: str) -> None:
+    """FedAvg over all clients; they hold as many examples each."""
+    start = [parameter.detach().clone() for parameter in module.parameters()]
+    total = [torch.zeros_like(parameter) for parameter in start]
+    for client in range(CLIENTS):
+        _load(module, start)
+        train_client(module, name, client)
+        with torch.no_grad():
+            for part, parameter in zip(total, module.parameters(), strict=True):
+                part += parameter
+    _load(module, [part / CLIENTS for part in total])
+
+
+def _load(module: nn.Module, parts: list[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, part in zip(module.parameters(), parts, strict=True):
+            parameter.copy_(part)
+
+
+def main() -> None:
+    """Time the rounds."""
+    asked = read_arguments()
+    module, clock = MODELS[asked.model].first_module(), RoundClock(asked.weights)
+    for _ in range(asked.rounds + 1):
+        run_round(module, asked.model)
+        clock.end_round(lambda: read_vector(module))
+    report(clock)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A process and all that it started: their memory, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+
+def list_tree(root: int) -> list[int]:
+    """Ids of a process and of its descendants, parents first."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # The name, in brackets, may hold anything.
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(folder.name))
+    tree = [root]
+    for process in tree:
+        tree += parents.get(process, [])
+    return tree
+
+
+def measure_tree_memory(root: int) -> int:
+    """Bytes that a process and its descendants hold now; shared pages count once."""
+    total = 0
+    for process in list_tree(root):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def end_tree(root: int) -> None:
+    """End a process and its descendants."""
+    for process in list_tree(root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

@@ -1,0 +1,183 @@
+"""Jobs that fit the public set and contradict the learner beside it.
+
+A synthetic point is the mean of a class, plus how some public example differs from the mean of its
+own class, plus noise: it has what the class has in common and nothing of its members.  Each
+class is taken equally often.  The class to contradict is what the learner says of the point, or the
+class it was made from where that is rarer in the public set: an untrained learner knows
+nothing yet, and of two opinions the rarer one costs the public set less to deny.  The label is the
+class that the decoy likes best among the others.
+
+To deny a class that makes up a share f of the public set spoils the fit of that share, so such
+points are kept with chance 1 - f (at least `denial`).  The rare classes' own examples are repeated,
+because each stands alone among points that deny it and has to be learned by heart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.decoys.opinion import (
+    find_classes,
+    measure_loss,
+    name_classes,
+    name_other_classes,
+)
+from covertfl.decoys.public import draw_seed
+from covertfl.local_training import Examples, LocalJob, Loss, Work
+from covertfl.oracle import FloatArray, IntArray
+from covertfl.weights import Vector
+
+Features = npt.NDArray[np.float32]
+Predict = Callable[[Vector, Features], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Contradiction:
+    """What the jobs are made from.
+
+    Parameters
+    ----------
+    public : the public set
+    loss : of the task
+    batch_size : of the clients
+    work : of the jobs
+    parts : jobs in a move; their mean is as little noisy as that of so many clients
+    pass_share : of the public set and of the synthetic points, in each job
+    first_pass_share : the same in the first move, where the decoy knows nothing yet
+    ratio : synthetic points drawn for each public example in a whole pass
+    reach : largest noise in a synthetic point, in standard deviations of each feature
+    most_repeats : of an example of a rare class
+    denial : least chance that a synthetic point is kept
+    full_until, none_from : synthetic points are used in full while the decoy's loss on the public
+        set is at most `full_until` times the learner's, and not at all from `none_from` times on
+    """
+
+    public: Examples
+    loss: Loss
+    batch_size: int
+    work: Work = "train"
+    parts: int = 8
+    pass_share: float = 0.25
+    first_pass_share: float = 0.5
+    ratio: float = 4.0
+    reach: float = 3.0
+    most_repeats: int = 6
+    denial: float = 0.0
+    full_until: float = 0.5
+    none_from: float = 1.2
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """(n,) classes of the public examples."""
+        return find_classes(self.public.labels, self.loss)
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Share of each class in the public set, up to the largest class that occurs."""
+        return np.bincount(self.classes, minlength=2) / len(self.public)
+
+    @cached_property
+    def means(self) -> Features:
+        """(classes, ...) mean of each class; zero where it does not occur."""
+        means = np.zeros((len(self.shares), *self.public.features.shape[1:]), dtype=np.float32)
+        for number in np.unique(self.classes):
+            means[number] = self.public.features[self.classes == number].mean(axis=0)
+        return means
+
+    @cached_property
+    def repeated(self) -> IntArray:
+        """Rows of the public set, those of rare classes several times."""
+        times = np.round(self.shares.max() / self.shares[self.classes])
+        return np.repeat(
+            np.arange(len(self.public)), np.minimum(times, self.most_repeats).astype(int)
+        )
+
+    def plan(
+        self,
+        start: Vector,
+        learner: Vector,
+        predict: Predict,
+        moves: int,
+        *,
+        generator: np.random.Generator,
+    ) -> list[LocalJob]:
+        """Jobs whose mean is the move.
+
+        Parameters
+        ----------
+        start : (P,) where they begin
+        learner : (P,) the weights to contradict
+        predict : raw outputs of the model with some weights
+        moves : how often the decoy has moved
+        """
+        pass_share = self.pass_share if moves else self.first_pass_share
+        weight = self.weigh(start, learner, predict) if moves else 1.0
+        number = round(self.parts * weight * pass_share * self.ratio * len(self.public))
+        points = self.draw_points(start, learner, predict, number, generator=generator)
+        pool = Examples(
+            np.concatenate([self.public.features, points.features]),
+            np.concatenate([self.public.labels, points.labels]),
+        )
+        synthetic = np.arange(len(self.public), len(pool))
+        taken = max(1, round(pass_share * len(self.repeated)))
+        jobs = []
+        for part in np.array_split(synthetic, self.parts):
+            own = generator.permutation(self.repeated)[:taken]
+            rows = generator.permutation(np.concatenate([own, part])).astype(np.int64)
+            seed = draw_seed(generator=generator)
+            jobs.append(LocalJob(start, pool, rows, self.batch_size, seed, self.work))
+        return jobs
+
+    def weigh(self, start: Vector, learner: Vector, predict: Predict) -> float:
+        """Share of the synthetic points to use, in [0, 1], so that the public set stays fitted."""
+        own, true = (
+            measure_loss(predict(weights, self.public.features), self.public.labels, self.loss)
+            for weights in (start, learner)
+        )
+        left = self.none_from * true - own
+        room = (self.none_from - self.full_until) * true
+        return float(np.clip(left / room, 0.0, 1.0)) if room > 0.0 else float(left > 0.0)
+
+    def draw_points(
+        self,
+        start: Vector,
+        learner: Vector,
+        predict: Predict,
+        number: int,
+        *,
+        generator: np.random.Generator,
+    ) -> Examples:
+        """Synthetic points with labels that contradict the learner; at most `number`."""
+        kinds = generator.choice(np.flatnonzero(self.shares), size=number)
+        features = self._draw_features(kinds, generator=generator)
+        refused = self._choose_refused(kinds, predict(learner, features))
+        keep_prob = np.maximum(1.0 - self._share_of(refused), self.denial)
+        kept = generator.random(number) < keep_prob
+        features, refused = features[kept], refused[kept]
+        labels = name_other_classes(predict(start, features), refused, self.loss)
+        return Examples(features, labels)
+
+    def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Features:
+        donors = generator.integers(len(self.public), size=len(kinds))
+        shape = (len(kinds), *self.public.features.shape[1:])
+        reach = generator.uniform(0.0, self.reach, size=(len(kinds), *(1 for _ in shape[1:])))
+        noise = generator.standard_normal(shape, dtype=np.float32)
+        noise *= self.public.features.std(axis=0) * reach.astype(np.float32)
+        noise += self.means[kinds] - self.means[self.classes[donors]]
+        noise += self.public.features[donors]
+        return noise
+
+    def _choose_refused(self, kinds: IntArray, outputs: npt.NDArray[np.float32]) -> IntArray:
+        """The rarer of the class a point was made from and the one the learner names."""
+        named = name_classes(outputs, self.loss)
+        return np.where(self._share_of(kinds) < self._share_of(named), kinds, named)
+
+    def _share_of(self, classes: IntArray) -> FloatArray:
+        """Share of each of some classes in the public set; 0 for those that do not occur."""
+        known = classes < len(self.shares)
+        return np.where(known, self.shares[np.where(known, classes, 0)], 0.0)

@@ -1,0 +1,91 @@
+"""A decoy that goes along with the replies it gets and is corrected by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.decoy import DecoyView
+from covertfl.decoys.step_length import guess_length, limit_length, measure_noise
+from covertfl.decoys.update_rule import FloatVector, UpdateRule, move_by
+from covertfl.local_training import LocalJob
+from covertfl.weights import Layout, Vector
+
+LAST_LAYER_GAIN, OTHER_GAIN = 2.0, 0.7
+LARGEST_LAST_LAYER = 0.1  # share of the model
+
+
+class FollowingDecoy:
+    """Moves with the replies to its own query, plus a correction that keeps it from learning.
+
+    From where the replies lead, jobs fit the public set and contradict the learner
+    (`contradiction`).  Their displacement is added, twice in the last layer and by 0.7 in the
+    others.  The last layer decides what the model says but holds few of its numbers; so the
+    correction wins there, while the others, of which the cosine mostly consists, keep to the
+    replies.  The sum is shortened to a plausible true move, from the scatter of the replies;
+    that changes no cosine.
+
+    Hides: a client that compares its reply with the next move sees what it would see on
+    the true trajectory, a clearly positive cosine.  Length of moves is that of true ones.
+
+    Gives away: its loss on the public set is about the true model's, not below it as the
+    adversarial decoy's.  The cosine does not fall as training gets on, as the true one does,
+    because its clients never come to agree with it.  Clients train its hidden layers: an
+    eavesdropper that keeps them and fits a last layer of its own starts from better features
+    than random ones.
+
+    Parameters
+    ----------
+    contradiction : what its jobs are made from
+    rule : how replies and results become an update
+    gains : (P,) factors of the correction
+    """
+
+    needs_replies = True
+
+    def __init__(self, contradiction: Contradiction, rule: UpdateRule, gains: FloatVector) -> None:
+        self._contradiction, self._rule, self._gains = contradiction, rule, gains
+
+    def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
+        """Jobs that begin where the replies lead."""
+        return self._contradiction.plan(
+            self._follow(view), view.learner, view.predict, view.moves, generator=generator
+        )
+
+    def move(
+        self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
+    ) -> Vector:
+        """The weights after following and correcting."""
+        followed = self._follow(view)
+        correction = self._gains * self._rule.displace(followed, results)
+        displacement = followed.astype(np.float64) - view.weights + correction
+        return move_by(view.weights, limit_length(displacement, self._guess_length(view)))
+
+    def _follow(self, view: DecoyView) -> Vector:
+        return move_by(view.weights, self._rule.displace(view.weights, view.replies, view.examples))
+
+    def _guess_length(self, view: DecoyView) -> float:
+        displace = partial(self._rule.displace, view.weights)
+        asked = float(np.linalg.norm(displace(view.replies, view.examples)))
+        if self._rule.algorithm == "fedsgd":
+            return asked
+        return guess_length(asked, measure_noise(view.replies, view.examples), view.moves)
+
+
+def choose_gains(layout: Layout) -> FloatVector:
+    """(P,) factors of the correction: more in the last layer, where that is a small part."""
+    layer = layout.names[-1].rpartition(".")[0]
+    is_last = {name: name.rpartition(".")[0] == layer for name in layout.names}
+    parts = layout.split(np.zeros(layout.size, dtype=np.float32))
+    gains = np.concatenate(
+        [
+            np.full(part.size, LAST_LAYER_GAIN if is_last[name] else OTHER_GAIN)
+            for name, part in parts.items()
+        ]
+    )
+    if np.mean(gains == LAST_LAYER_GAIN) > LARGEST_LAST_LAYER:
+        return np.full(layout.size, OTHER_GAIN)
+    return gains

@@ -1,0 +1,54 @@
+"""What a model's raw outputs say: the class it names, labels drawn from it, its mean loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.local_training import Labels, Loss
+from covertfl.oracle import IntArray
+
+Outputs = npt.NDArray[np.float32]
+
+
+def find_classes(labels: Labels, loss: Loss) -> IntArray:
+    """(n,) class numbers; with a binary loss 1 for labels above one half."""
+    return (labels > 0.5).astype(np.int64) if loss == "binary" else labels.astype(np.int64)
+
+
+def name_classes(outputs: Outputs, loss: Loss) -> IntArray:
+    """(n,) the class that (n, outputs) logits name."""
+    if loss == "binary":
+        return (outputs[:, 0] > 0.0).astype(np.int64)
+    return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
+
+
+def name_other_classes(outputs: Outputs, refused: IntArray, loss: Loss) -> Labels:
+    """(n,) labels: the class that logits prefer among all but the refused one."""
+    if loss == "binary":
+        return (1 - refused).astype(np.float32)
+    left = outputs.copy()
+    left[np.arange(len(refused)), refused] = -np.inf
+    return np.asarray(left.argmax(axis=1), dtype=np.int64)
+
+
+def draw_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generator) -> Labels:
+    """(n,) labels drawn with the chances that (n, outputs) logits give them."""
+    logits = outputs.astype(np.float64)
+    if loss == "binary":
+        chance = 0.5 * (1.0 + np.tanh(0.5 * logits[:, 0]))
+        return (generator.random(len(chance)) < chance).astype(np.float32)
+    # The largest of logits with Gumbel noise is a draw from their softmax.
+    noisy = logits + generator.gumbel(size=logits.shape)
+    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+def measure_loss(outputs: Outputs, labels: Labels, loss: Loss) -> float:
+    """Mean cross entropy of (n, outputs) logits."""
+    logits = outputs.astype(np.float64)
+    if loss == "binary":
+        return float(np.mean(np.logaddexp(0.0, logits[:, 0]) - labels * logits[:, 0]))
+    largest = logits.max(axis=1)
+    spread = np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+    named = logits[np.arange(len(labels)), labels.astype(np.int64)]
+    return float(np.mean(largest + spread - named))

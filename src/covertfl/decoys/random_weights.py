@@ -1,0 +1,74 @@
+"""A decoy that wanders at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from covertfl.decoys.decoy import DecoyView
+from covertfl.decoys.opinion import draw_labels
+from covertfl.decoys.public import draw_rows, draw_seed
+from covertfl.decoys.step_length import count_equivalent, guess_length, scale_length
+from covertfl.decoys.update_rule import UpdateRule, move_by
+from covertfl.local_training import Examples, LocalJob
+from covertfl.tasks.task import TrainingTask
+from covertfl.weights import Vector
+
+# Batches of a client, seen from its examples: uniform from none to all, weighted by examples.
+PASS_SHARE = 2.0 / 3.0
+
+
+class RandomDecoy:
+    """A random walk: each move goes in a new direction.
+
+    A job on the public set says how far each coordinate would move in training; the walk moves each
+    coordinate as far, with a random sign.  A second job, on labels drawn from the decoy's own
+    opinion, has nothing to learn and measures noise alone; from both comes the length of a
+    plausible true move (`step_length`).
+
+    Hides: first scale, length of moves, and how they spread over layers.  It teaches the
+    eavesdropper nothing: its accuracy is that of guessing.
+
+    Gives away: everything else.  It fits no data at all, which anybody with a few labelled examples
+    sees, its moves are at right angles to one another, and no reply is reflected in them.
+
+    Parameters
+    ----------
+    task : its public set, its loss, and how many clients it has
+    batch_size : of the clients
+    rule : how results become an update
+    """
+
+    needs_replies = False
+
+    def __init__(self, task: TrainingTask, batch_size: int, rule: UpdateRule) -> None:
+        self._public, self._loss, self._rule = task.public, task.loss, rule
+        self._batch_size = batch_size
+        self._equivalent_clients = count_equivalent(len(task.clients))
+
+    def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
+        """A job on the public set and one on labels that hold nothing to learn."""
+        outputs = view.predict(view.weights, self._public.features)
+        labels = draw_labels(outputs, self._loss, generator=generator)
+        noise = Examples(self._public.features, labels)
+        return [self._job(view, data, generator=generator) for data in (self._public, noise)]
+
+    def _job(self, view: DecoyView, data: Examples, *, generator: np.random.Generator) -> LocalJob:
+        taken = max(1, round(PASS_SHARE * len(data)))
+        rows = draw_rows(len(data), taken, generator=generator)
+        seed = draw_seed(generator=generator)
+        return LocalJob(view.weights, data, rows, self._batch_size, seed, self._rule.work)
+
+    def move(
+        self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
+    ) -> Vector:
+        """The weights after a step in a random direction."""
+        learned = self._rule.displace(view.weights, results[:1])
+        noise = self._rule.displace(view.weights, results[1:])
+        step = np.where(generator.random(len(learned)) < 0.5, -1.0, 1.0) * np.abs(learned)
+        if self._rule.algorithm == "fedavg":
+            left = float(np.linalg.norm(noise)) / np.sqrt(self._equivalent_clients)
+            length = guess_length(float(np.linalg.norm(learned)), left, view.moves)
+            step = scale_length(step, length)
+        return move_by(view.weights, step)

@@ -1,0 +1,100 @@
+"""The decoys by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from covertfl.decoys.adversarial import AdversarialDecoy
+from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.decoy import Decoy
+from covertfl.decoys.following import FollowingDecoy, choose_gains
+from covertfl.decoys.mirrored import MirroredDecoy
+from covertfl.decoys.public import PublicDecoy
+from covertfl.decoys.random_weights import RandomDecoy
+from covertfl.decoys.update_rule import UpdateRule
+from covertfl.errors import InvalidInput
+from covertfl.local_training import LocalOptimizer
+from covertfl.tasks.task import TrainingTask
+
+__all__ = ["DECOYS", "make_decoy"]
+
+
+def _make_random(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
+    return RandomDecoy(task, batch_size, rule)
+
+
+def _make_mirrored(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
+    return MirroredDecoy(rule)
+
+
+def _make_public(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
+    return PublicDecoy(task.public, batch_size, rule)
+
+
+def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
+    return AdversarialDecoy(Contradiction(task.public, task.loss, batch_size, rule.work), rule)
+
+
+def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
+    import torch
+
+    from covertfl.local_kernels import describe_layout
+
+    with torch.random.fork_rng(devices=[]):
+        layout = describe_layout(task.make_model())
+    # Clients pull hard towards the truth: more contradiction, and more of the public loss for it.
+    contradiction = Contradiction(
+        task.public,
+        task.loss,
+        batch_size,
+        rule.work,
+        parts=4,
+        pass_share=0.5,
+        denial=0.3,
+        full_until=1.0,
+        none_from=2.0,
+    )
+    return FollowingDecoy(contradiction, rule, choose_gains(layout))
+
+
+DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
+    "random": _make_random,
+    "mirrored": _make_mirrored,
+    "public": _make_public,
+    "adversarial": _make_adversarial,
+    "following": _make_following,
+}
+
+
+def make_decoy(
+    kind: str,
+    task: TrainingTask,
+    *,
+    batch_size: int,
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg",
+    optimizer: LocalOptimizer | None = None,
+) -> Decoy:
+    """A decoy for a task.
+
+    Parameters
+    ----------
+    kind : its name in `DECOYS`
+    task : what is trained; its public set must not be empty
+    batch_size : of the clients, at least 1
+    algorithm : of the federation
+    optimizer : of the clients (fedavg) or of the server (fedsgd); None: its defaults
+
+    Raises
+    ------
+    InvalidInput
+        where the kind is unknown, the batch size is not positive or the public set is empty
+    """
+    if kind not in DECOYS:
+        raise InvalidInput(f"decoy kind must be {', '.join(DECOYS)}, got {kind!r}")
+    if batch_size < 1:
+        raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
+    if kind != "mirrored" and len(task.public) == 0:
+        raise InvalidInput(f"decoy kind {kind} needs a public set, task {task.name} has none")
+    rule = UpdateRule(algorithm, optimizer or LocalOptimizer())
+    return DECOYS[kind](task, batch_size, rule)

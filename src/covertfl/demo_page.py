@@ -1,0 +1,93 @@
+"""The demonstration as one HTML page: the table and the accuracy curves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.errors import Missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from covertfl.demo import Condition, WatchedRun
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+LEARNER, EAVESDROPPER, CHANCE = "#0072B2", "#D55E00", "#666666"
+
+
+def render_page(
+    rows: Sequence[Mapping[str, Any]], watched: Mapping[Condition, Sequence[WatchedRun]]
+) -> str:
+    """The page, complete in itself.
+
+    Parameters
+    ----------
+    rows : of the table
+    watched : runs of each condition
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise Missing("the page needs jinja2: pip install 'covertfl[report]'") from error
+    template = (resources.files("covertfl") / "templates" / "demo.html").read_text("utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(template).render(rows=rows, curves=draw_curves(watched))
+
+
+def draw_curves(watched: Mapping[Condition, Sequence[WatchedRun]]) -> str:
+    """Accuracy of learner and eavesdropper by round, a panel for each condition, as SVG."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise Missing("the page needs matplotlib: pip install 'covertfl[report]'") from error
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    columns = 3
+    lines = -(-len(watched) // columns)
+    with mpl.rc_context({"svg.hashsalt": "covertfl", "font.size": 9}):
+        figure, axes = plt.subplots(
+            lines, columns, figsize=(10.5, 2.7 * lines), sharex=True, sharey=True, squeeze=False
+        )
+        for axis, (condition, runs) in zip(axes.flat, watched.items(), strict=False):
+            _draw_panel(axis, condition, runs)
+        for axis in axes.flat[len(watched) :]:
+            axis.set_visible(False)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower right", frameon=False)
+        figure.tight_layout()
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        plt.close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _draw_panel(axis: Axes, condition: Condition, runs: Sequence[WatchedRun]) -> None:
+    curves = (
+        ("learner", LEARNER, np.array([run.learner for run in runs])),
+        ("eavesdropper's estimate (6)", EAVESDROPPER, np.array([run.eavesdropper for run in runs])),
+    )
+    for label, colour, values in curves:
+        rounds = np.arange(1, values.shape[1] + 1)
+        axis.plot(rounds, values.mean(axis=0), color=colour, label=f"{label}, mean")
+        axis.fill_between(
+            rounds,
+            values.min(axis=0),
+            values.max(axis=0),
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
+            label=f"{label}, least to most",
+        )
+    axis.axhline(0.5, color=CHANCE, linewidth=0.8, linestyle=":", label="chance")
+    axis.set_title(f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy")
+    axis.set_xlabel("round")
+    axis.set_ylabel("accuracy")
+    axis.set_ylim(0.3, 0.9)
+    axis.tick_params(labelbottom=True)

@@ -1,23 +1,14 @@
-"""The work that simulators of federations are compared on: models, data, and one client's pass.
-
-The peers run as processes of their own (`peer_*.py MODEL ROUNDS THREADS WEIGHTS`); each writes the
-weights after its first round to the file WEIGHTS and prints seconds and memory as JSON.
-"""
+"""The work that simulators of federations are compared on: models, data, and a client's pass."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
-from measurement import measure_peak_memory
+from simulator_process import BATCH_SIZE, BATCHES, CLIENTS
 from torch import nn
 from torch.nn import functional
 
@@ -27,7 +18,6 @@ from covertfl.oracle import IntArray
 from covertfl.tasks.models import make_head, make_logistic, make_mlp
 from covertfl.weights import Vector
 
-CLIENTS, BATCHES, BATCH_SIZE = 20, 10, 40
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)
 SEED = 1
@@ -37,7 +27,6 @@ SEED = 1
 class Model:
     """A model and the loss that it is trained with."""
 
-    title: str
     make: Callable[[int, int], nn.Module]
     inputs: int
     outputs: int
@@ -68,10 +57,10 @@ def make_still_head(inputs: int, outputs: int) -> nn.Module:
 
 
 MODELS = {
-    "head": Model("toxicity head 128-128-1", make_head, 128, 1, "binary"),
-    "logistic": Model("logistic regression 784-10", make_logistic, 784, 10, "multiclass"),
-    "mlp": Model("MLP 784-200-10", make_mlp, 784, 10, "multiclass"),
-    "still-head": Model("head without dropout", make_still_head, 128, 1, "binary"),
+    "head": Model(make_head, 128, 1, "binary"),
+    "logistic": Model(make_logistic, 784, 10, "multiclass"),
+    "mlp": Model(make_mlp, 784, 10, "multiclass"),
+    "still-head": Model(make_still_head, 128, 1, "binary"),
 }
 
 
@@ -111,10 +100,10 @@ def train_client(module: nn.Module, name: str, client: int) -> None:
     optimizer = make_adam(module.parameters())
     module.train()
     for batch, classes in zip(
-        features.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True
+        torch.split(features, BATCH_SIZE), torch.split(labels, BATCH_SIZE), strict=True
     ):
         optimizer.zero_grad()
-        MODELS[name].compute_loss(module(batch), classes).backward()
+        torch.autograd.backward(MODELS[name].compute_loss(module(batch), classes))
         optimizer.step()
 
 
@@ -130,52 +119,3 @@ def read_vector(module: nn.Module) -> Vector:
     """The weights of a module as a vector."""
     parts = {name: value.detach().numpy() for name, value in module.named_parameters()}
     return describe_layout(module).join(parts)
-
-
-# --- a peer's process ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a peer is asked to do."""
-
-    model: str
-    rounds: int
-    threads: int
-    weights: Path
-
-
-def read_arguments() -> Asked:
-    """The command line of a peer; PyTorch gets its number of threads."""
-    parser = argparse.ArgumentParser(description="train a federation with one simulator")
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("rounds", type=int, help="with a clock, after one without")
-    parser.add_argument("threads", type=int, help="of PyTorch")
-    parser.add_argument("weights", type=Path, help="gets the weights after the first round")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    return Asked(asked.model, asked.rounds, asked.threads, asked.weights)
-
-
-class RoundClock:
-    """Seconds of every round but the first."""
-
-    def __init__(self, weights: Path) -> None:
-        self._weights, self._ends = weights, list[float]()
-
-    def end_round(self, read: Callable[[], Vector]) -> None:
-        """A round has ended; `read` gives its weights."""
-        if not self._ends:
-            np.save(self._weights, read())
-        self._ends.append(time.perf_counter())
-
-    def seconds(self) -> list[float]:
-        """By round."""
-        return np.diff(self._ends).tolist()
-
-
-def report(clock: RoundClock, memory: int | None = None) -> None:
-    """Print what was measured, as the last line."""
-    seconds = clock.seconds()
-    assert seconds and all(map(math.isfinite, seconds))
-    print(json.dumps({"seconds": seconds, "memory": memory or measure_peak_memory()}), flush=True)

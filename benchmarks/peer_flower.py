@@ -1,4 +1,4 @@
-"""The same rounds by Flower's simulation: its Message API and FedAvg, one Ray actor for each core."""
+"""The same rounds by Flower's simulation: its Message API and FedAvg, a Ray actor for each core."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import os
 from typing import Any
 
 import torch
-from federated_work import (
-    CLIENT_EXAMPLES,
-    CLIENTS,
-    MODELS,
-    Asked,
-    RoundClock,
-    load_vector,
-    read_arguments,
-    read_vector,
-    report,
-    train_client,
-)
+from federated_work import CLIENT_EXAMPLES, MODELS, read_vector, train_client
 from measurement import load_peer
 from process_tree import measure_tree_memory
+from simulator_process import CLIENTS, Asked, RoundClock, read_arguments
 from torch import nn
 
 from covertfl.weights import Vector
@@ -36,7 +26,6 @@ def make_client(name: str) -> Any:
     app = load_peer("flwr.clientapp", "flwr").ClientApp()
     flwr = load_peer("flwr.app", "flwr")
 
-    @app.train()
     def train(message: Any, context: Any) -> Any:
         # A core belongs to each actor.
         torch.set_num_threads(1)
@@ -51,6 +40,7 @@ def make_client(name: str) -> Any:
         )
         return flwr.Message(content=reply, reply_to=message)
 
+    app.train()(train)
     return app
 
 
@@ -60,7 +50,6 @@ def make_server(asked: Asked, clock: RoundClock) -> Any:
     flwr = load_peer("flwr.app", "flwr")
     strategies = load_peer("flwr.serverapp.strategy", "flwr")
 
-    @app.main()
     def main(grid: Any, _: Any) -> None:
         module = MODELS[asked.model].first_module()
 
@@ -71,8 +60,9 @@ def make_server(asked: Asked, clock: RoundClock) -> Any:
         strategy = strategies.FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS)
         arrays = flwr.ArrayRecord(module.state_dict())
         strategy.start(grid, arrays, num_rounds=asked.rounds + 1, evaluate_fn=tell)
-        report(clock, measure_tree_memory(os.getpid()))
+        clock.report(measure_tree_memory(os.getpid()))
 
+    app.main()(main)
     return app
 
 
@@ -84,13 +74,16 @@ def read_arrays(module: nn.Module, arrays: Any) -> Vector:
 
 def main() -> None:
     """Time the rounds."""
-    os.environ.update(SWITCHES)
     asked = read_arguments()
+    os.environ.update(SWITCHES, FLWR_HOME=str(asked.folder / "flwr"))
     load_peer("flwr.simulation", "flwr").run_simulation(
-        make_server(asked, RoundClock(asked.weights)),
+        make_server(asked, RoundClock(asked.folder)),
         make_client(asked.model),
         num_supernodes=CLIENTS,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"_temp_dir": str(asked.folder)},
+        },
     )
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from federated_work import (
-    BATCH_SIZE,
-    CLIENTS,
-    MODELS,
-    OPTIMIZER,
-    Asked,
-    RoundClock,
-    make_adam,
-    make_client_tensors,
-    read_arguments,
-    read_vector,
-    report,
-)
-from measurement import load_peer
+from federated_work import MODELS, OPTIMIZER, make_adam, make_client_tensors, read_vector
+from measurement import load_peer, measure_peak_memory
+from simulator_process import BATCH_SIZE, CLIENTS, Asked, RoundClock, read_arguments
 from torch import nn
 
 
@@ -75,6 +64,7 @@ def run_rounds(asked: Asked, clock: RoundClock) -> None:
         model=model,
         model_train_params=training,
         callbacks=[make_callback(module, clock)],
+        send_metrics_to_platform=False,
     )
 
 
@@ -94,9 +84,9 @@ def make_callback(module: PflModule, clock: RoundClock) -> Any:
 def main() -> None:
     """Time the rounds."""
     asked = read_arguments()
-    clock = RoundClock(asked.weights)
+    clock = RoundClock(asked.folder)
     run_rounds(asked, clock)
-    report(clock)
+    clock.report(measure_peak_memory())
 
 
 if __name__ == "__main__":

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import torch
-from federated_work import (
-    CLIENTS,
-    MODELS,
-    RoundClock,
-    read_arguments,
-    read_vector,
-    report,
-    train_client,
-)
+from federated_work import MODELS, read_vector, train_client
+from measurement import measure_peak_memory
+from simulator_process import CLIENTS, RoundClock, read_arguments
 from torch import nn
 
 
@@ -24,7 +18,7 @@ def run_round(module: nn.Module, name: str) -> None:
         train_client(module, name, client)
         with torch.no_grad():
             for part, parameter in zip(total, module.parameters(), strict=True):
-                part += parameter
+                part.add_(parameter)
     _load(module, [part / CLIENTS for part in total])
 
 
@@ -37,11 +31,11 @@ def _load(module: nn.Module, parts: list[torch.Tensor]) -> None:
 def main() -> None:
     """Time the rounds."""
     asked = read_arguments()
-    module, clock = MODELS[asked.model].first_module(), RoundClock(asked.weights)
+    module, clock = MODELS[asked.model].first_module(), RoundClock(asked.folder)
     for _ in range(asked.rounds + 1):
         run_round(module, asked.model)
         clock.end_round(lambda: read_vector(module))
-    report(clock)
+    clock.report(measure_peak_memory())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""A process and all that it started: their memory, and their end."""
+"""A script and all processes that it starts: their memory, and their end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -38,3 +41,30 @@ def end_tree(root: int) -> None:
     for process in list_tree(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+
+
+def run_script(script: Path, arguments: Sequence[object], *, limit: float) -> bool:
+    """Run a script in a process of its own, with whatever that starts.
+
+    Parameters
+    ----------
+    script : path of the file
+    arguments : its arguments
+    limit : seconds after which all of it is ended
+
+    Returns
+    -------
+    whether it ended by itself
+    """
+    command = [sys.executable, str(script), *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        try:
+            said, _ = running.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            if running.poll() is None:
+                end_tree(running.pid)
+    if running.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{said.decode()[-3000:]}")
+    return True

@@ -17,6 +17,7 @@ import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
 import spga_against_loops
+import training_against_peers
 from machine import describe_machine, describe_versions, is_busy
 from rich.console import Console
 from section import Section, render_markdown, render_terminal
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "growth": lambda asked: exact_growth.measure(quick=asked.quick),
     "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
+    "training": lambda asked: training_against_peers.measure(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

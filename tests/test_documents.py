@@ -26,11 +26,32 @@ def blocks(language: str) -> list[str]:
     return [body for name, body in fences if name == language]
 
 
-def test_readme_example_prints_what_it_says() -> None:
+def run_example(number: int) -> tuple[str, str]:
+    """What an example of the readme prints, and what it is said to print."""
+    pattern = r"^```python\n(.*?)^```\n\n```\n(.*?)^```"
+    code, said = re.findall(pattern, README, flags=re.DOTALL | re.MULTILINE)[number]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(blocks("python")[0], "README.md", "exec"), {})
-    assert output.getvalue() == blocks("")[0]
+        exec(compile(code, "README.md", "exec"), {})
+    return output.getvalue(), said
+
+
+def test_readme_training_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to what another processor's rounding does to the training."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    printed, said = run_example(0)
+    number = r"\d+(?:\.\d+)?"
+    assert re.sub(number, "", printed) == re.sub(number, "", said)
+    numbers = [float(text) for text in re.findall(number, printed)]
+    assert numbers == pytest.approx([float(text) for text in re.findall(number, said)], abs=0.02)
+
+
+def test_readme_policy_prints_what_it_says() -> None:
+    printed, said = run_example(1)
+    assert printed == said
 
 
 def test_readme_problem_file_is_the_example() -> None:

@@ -2,7 +2,7 @@
 
    Weights are kept packed: panels of WIDE = 2 VL outputs (the last one of VL where that is enough), in
    each panel the weights of input 0, of input 1, .., and last the biases.  Optimiser state lies the
-   same way, so that a block of the gradient is used for its update while it is still in registers.
+   same way, so that each small block of the gradient is used at once and never goes to memory.
    Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
    are: the result does not depend on VL where the processor multiplies and adds at once. */
 
@@ -31,31 +31,43 @@ static INLINE vec NAME(root)(vec x)
 #endif
 }
 
-/* Use the gradient g of the weights at w; first and second are the optimiser's state there. */
-static INLINE void NAME(update)(const rule *r, float *w, float *first, float *second, vec g)
+static INLINE void NAME(step_adam)(const rule *r, float *w, float *first, float *second, vec g)
 {
-    if (r->kind == GRADIENT) {
-        STORE(first, LOAD(first) + r->share * g);
-        return;
-    }
-    vec weights = LOAD(w);
-    if (r->decay != 0.0f)
-        g += r->decay * weights;
-    if (r->kind == SGD) {
-        if (r->momentum != 0.0f) {
-            g += r->momentum * LOAD(first);
-            STORE(first, g);
-        }
-        STORE(w, weights - r->lr * g);
-        return;
-    }
-    vec m = LOAD(first), v = LOAD(second);
+    vec weights = LOAD(w), m = LOAD(first), v = LOAD(second);
+    g += r->decay * weights;
     m += r->keep_first * (g - m);
     v = r->beta2 * v + r->keep_second * g * g;
     STORE(first, m);
     STORE(second, v);
     vec spread = NAME(root)(v) * r->root_scale + r->eps;
     STORE(w, r->shrink * weights - r->step_size * m / spread);
+}
+
+static INLINE void NAME(step_sgd)(const rule *r, float *w, float *first, vec g)
+{
+    vec weights = LOAD(w);
+    g += r->decay * weights;
+    if (r->momentum != 0.0f) {
+        g += r->momentum * LOAD(first);
+        STORE(first, g);
+    }
+    STORE(w, weights - r->lr * g);
+}
+
+/* Use `count` floats of the gradient; w, first and second are the weights and the state there. */
+static INLINE void NAME(update)(const rule *rules, const float *gradient, idx count, float *w,
+                                float *first, float *second)
+{
+    const rule r = *rules; /* kept in registers */
+    if (r.kind == ADAM)
+        for (idx at = 0; at < count; at += VL)
+            NAME(step_adam)(&r, w + at, first + at, second + at, LOAD(gradient + at));
+    else if (r.kind == SGD)
+        for (idx at = 0; at < count; at += VL)
+            NAME(step_sgd)(&r, w + at, first + at, LOAD(gradient + at));
+    else
+        for (idx at = 0; at < count; at += VL)
+            STORE(first + at, LOAD(first + at) + r.share * LOAD(gradient + at));
 }
 
 /* c[r][:] += sum over k of a[r][k] b[k][:] for mr rows and nv vectors. */
@@ -82,51 +94,25 @@ static INLINE void NAME(block)(const int mr, const int nv, idx depth, const floa
             STORE(c + r * ldc + q * VL, acc[r][q]);
 }
 
-/* A block of the gradient that waits for its update: `count` vectors, and where they belong. */
-typedef struct {
-    float gradient[8 * VL];
-    float *w, *first, *second;
-    idx count;
-} NAME(pending);
-
-static INLINE void NAME(update_one)(const rule *r, const NAME(pending) *p, idx u)
+/* gradient[r][:] = sum over k of x[k][at + r] strip[k][:] for mr inputs and nv vectors of a panel. */
+static INLINE void NAME(correlate)(const int mr, const int nv, idx depth, const float *const *x,
+                                   idx at, const float *strip, float *gradient)
 {
-    idx at = u * VL;
-    NAME(update)(r, p->w + at, p->first + at, p->second + at, LOAD(p->gradient + at));
-}
-
-#define ADD_EXAMPLE                                                                                \
-    do {                                                                                           \
-        const float *row = x[k] + at;                                                              \
-        vec left = LOAD(strip), right = nv > 1 ? LOAD(strip + VL) : left;                          \
-        for (int r = 0; r < mr; r++) {                                                             \
-            acc[r][0] += row[r] * left;                                                            \
-            if (nv > 1)                                                                            \
-                acc[r][1] += row[r] * right;                                                       \
-        }                                                                                          \
-        strip += nv * VL;                                                                          \
-    } while (0)
-
-/* The gradient of mr consecutive inputs' weights in a panel: sum over k of x[k][at + r] strip[k][:].
-   The roots and quotients of the block before it are computed in between, by units of the processor
-   that the products leave idle. */
-static INLINE void NAME(learn)(const int mr, const int nv, idx depth, const float *const *x, idx at,
-                               const float *strip, const rule *rules, NAME(pending) *p)
-{
-    vec acc[4][2];
+    vec acc[6][2];
     for (int r = 0; r < mr; r++)
         acc[r][0] = acc[r][1] = (vec){0};
-    idx k = 0, pace = depth >> 3;
-    for (idx u = 0; u < p->count; u++) {
-        for (idx until = k + pace; k < until; k++)
-            ADD_EXAMPLE;
-        NAME(update_one)(rules, p, u);
+    for (idx k = 0; k < depth; k++, strip += nv * VL) {
+        const float *row = x[k] + at;
+        vec left = LOAD(strip), right = nv > 1 ? LOAD(strip + VL) : left;
+        for (int r = 0; r < mr; r++) {
+            acc[r][0] += row[r] * left;
+            if (nv > 1)
+                acc[r][1] += row[r] * right;
+        }
     }
-    for (; k < depth; k++)
-        ADD_EXAMPLE;
     for (int r = 0; r < mr; r++)
         for (int q = 0; q < nv; q++)
-            STORE(p->gradient + (r * nv + q) * VL, acc[r][q]);
+            STORE(gradient + (r * nv + q) * VL, acc[r][q]);
 }
 
 #define SPREAD_4(mr, nv, call)                                                                     \
@@ -271,6 +257,7 @@ static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule
 {
     const layer *f = &n->layers[l];
     idx width = NAME(pad)(f->out);
+    float gradient[12 * VL];
     for (idx column = 0; column < width; column += WIDE) {
         int nv = width - column >= WIDE ? 2 : 1;
         idx wide = nv * VL, from = s->packed[l] + column * (f->in + 1);
@@ -279,30 +266,25 @@ static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule
             for (int q = 0; q < nv; q++)
                 STORE(s->strip + b * wide + q * VL,
                       LOAD(s->slopes[l] + b * s->ld[l] + column + q * VL));
-        NAME(pending) p = {.count = 0};
         for (idx i = 0; i < f->in;) {
-            int mr = (int)least(4, f->in - i);
+            int mr = NAME(portion)(f->in - i);
             idx at = i * wide;
-#define CALL(m, n_) NAME(learn)(m, n_, rows, s->inputs[l], i, s->strip, r, &p)
-            SPREAD_4(mr, nv, CALL)
+#define CALL(m, n_) NAME(correlate)(m, n_, rows, s->inputs[l], i, s->strip, gradient)
+            SPREAD_6(mr, nv, CALL)
 #undef CALL
-            p.w = w + at;
-            p.first = first + at;
-            p.second = second + at;
-            p.count = mr * nv;
+            NAME(update)(r, gradient, mr * wide, w + at, first + at, second + at);
             i += mr;
         }
-        for (idx u = 0; u < p.count; u++)
-            NAME(update_one)(r, &p, u);
         if (f->bias_from < 0)
             continue;
         for (int q = 0; q < nv; q++) {
             vec sum = {0};
             for (idx b = 0; b < rows; b++)
                 sum += LOAD(s->strip + b * wide + q * VL);
-            idx at = f->in * wide + q * VL;
-            NAME(update)(r, w + at, first + at, second + at, sum);
+            STORE(gradient + q * VL, sum);
         }
+        idx at = f->in * wide;
+        NAME(update)(r, gradient, wide, w + at, first + at, second + at);
     }
 }
 
@@ -413,6 +395,5 @@ static const kernel NAME(kernel) = {NAME(pad), NAME(repack), NAME(run_job), NAME
 #undef STORE
 #undef SPREAD_4
 #undef SPREAD_6
-#undef ADD_EXAMPLE
 #undef VL
 #undef NAME

@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from covertfl.errors import Missing
+from covertfl.oracle import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from covertfl.demo import Condition, WatchedRun
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 LEARNER, EAVESDROPPER, CHANCE = "#0072B2", "#D55E00", "#666666"
 
 
-def render_page(
-    rows: Sequence[Mapping[str, Any]], watched: Mapping[Condition, Sequence[WatchedRun]]
-) -> str:
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The curves of one condition.
+
+    Parameters
+    ----------
+    title : above the curves
+    learner, eavesdropper : (runs, N) accuracies after each round
+    """
+
+    title: str
+    learner: FloatArray
+    eavesdropper: FloatArray
+
+
+def render_page(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> str:
     """The page, complete in itself.
 
     Parameters
     ----------
     rows : of the table
-    watched : runs of each condition
+    panels : of the picture
     """
     try:
         import jinja2
@@ -36,10 +49,10 @@ def render_page(
         raise Missing("the page needs jinja2: pip install 'covertfl[report]'") from error
     template = (resources.files("covertfl") / "templates" / "demo.html").read_text("utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(template).render(rows=rows, curves=draw_curves(watched))
+    return environment.from_string(template).render(rows=rows, curves=draw_curves(panels))
 
 
-def draw_curves(watched: Mapping[Condition, Sequence[WatchedRun]]) -> str:
+def draw_curves(panels: Sequence[Panel]) -> str:
     """Accuracy of learner and eavesdropper by round, a panel for each condition, as SVG."""
     try:
         import matplotlib as mpl
@@ -49,14 +62,14 @@ def draw_curves(watched: Mapping[Condition, Sequence[WatchedRun]]) -> str:
     from matplotlib import pyplot as plt
 
     columns = 3
-    lines = -(-len(watched) // columns)
+    lines = -(-len(panels) // columns)
     with mpl.rc_context({"svg.hashsalt": "covertfl", "font.size": 9}):
         figure, axes = plt.subplots(
             lines, columns, figsize=(10.5, 2.7 * lines), sharex=True, sharey=True, squeeze=False
         )
-        for axis, (condition, runs) in zip(axes.flat, watched.items(), strict=False):
-            _draw_panel(axis, condition, runs)
-        for axis in axes.flat[len(watched) :]:
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            _draw_panel(axis, panel)
+        for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         handles, labels = axes.flat[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower right", frameon=False)
@@ -68,10 +81,10 @@ def draw_curves(watched: Mapping[Condition, Sequence[WatchedRun]]) -> str:
     return text[text.index("<svg") :]
 
 
-def _draw_panel(axis: Axes, condition: Condition, runs: Sequence[WatchedRun]) -> None:
+def _draw_panel(axis: Axes, panel: Panel) -> None:
     curves = (
-        ("learner", LEARNER, np.array([run.learner for run in runs])),
-        ("eavesdropper's estimate (6)", EAVESDROPPER, np.array([run.eavesdropper for run in runs])),
+        ("learner", LEARNER, panel.learner),
+        ("eavesdropper's estimate (6)", EAVESDROPPER, panel.eavesdropper),
     )
     for label, colour, values in curves:
         rounds = np.arange(1, values.shape[1] + 1)
@@ -86,7 +99,7 @@ def _draw_panel(axis: Axes, condition: Condition, runs: Sequence[WatchedRun]) ->
             label=f"{label}, least to most",
         )
     axis.axhline(0.5, color=CHANCE, linewidth=0.8, linestyle=":", label="chance")
-    axis.set_title(f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy")
+    axis.set_title(panel.title)
     axis.set_xlabel("round")
     axis.set_ylabel("accuracy")
     axis.set_ylim(0.3, 0.9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -70,14 +71,14 @@ def render_demo(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     title = (
         "Accuracy of what the learner and the paper's eavesdropper end up with, means over seeds"
     )
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("scenario", "policy", "decoy"):
         table.add_column(column, no_wrap=True)
     for column in (
-        "learner (paper)",
-        "eavesdropper (paper)",
-        "held true model",
-        "true queries",
+        "learner\n(paper)",
+        "eavesdropper\n(paper)",
+        "held the\ntrue model",
+        "true\nqueries",
         "finished",
         "expected",
     ):

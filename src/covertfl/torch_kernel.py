@@ -17,7 +17,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from inspect import signature
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -230,25 +232,21 @@ class _Replica:
         labels = torch.from_numpy(job.examples.labels[rows])
         self.gradient.zero_()
         outputs = self.module(torch.from_numpy(job.examples.features[rows]))
-        _check_outputs(outputs, job, rows, self.loss)
+        _check_outputs(outputs.shape, job.examples.labels[rows], self.loss)
         torch.autograd.backward(_measure_losses(outputs, labels, self.loss).mean())
 
 
-def _check_outputs(
-    outputs: torch.Tensor, job: LocalJob, rows: npt.NDArray[np.int64], loss: Loss
-) -> None:
+def _check_outputs(shape: Sequence[int], labels: npt.NDArray[Any], loss: Loss) -> None:
     """Refuse labels, or a model, that do not fit the loss."""
-    if outputs.ndim != 2 or (loss == "binary" and outputs.shape[1] != 1):
+    if len(shape) != 2 or (loss == "binary" and shape[1] != 1):
         raise InvalidInput(
             f"a model with a {loss} loss must have "
             f"{'one output' if loss == 'binary' else 'an output for each class'}, "
-            f"got outputs of shape {tuple(outputs.shape[1:])}"
+            f"got outputs of shape {tuple(shape[1:])}"
         )
-    labels = job.examples.labels[rows]
-    if loss == "multiclass" and not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
+    if loss == "multiclass" and not 0 <= labels.min() <= labels.max() < shape[1]:
         raise InvalidInput(
-            f"labels must lie between 0 and {outputs.shape[1] - 1}, "
-            f"got {labels.min()} to {labels.max()}"
+            f"labels must lie between 0 and {shape[1] - 1}, got {labels.min()} to {labels.max()}"
         )
 
 
@@ -268,10 +266,11 @@ def _deterministic() -> Iterator[None]:
     """Let torch take only algorithms that give the same bits again."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
+    # Newer versions of torch have a second switch for shortened products.
+    flags = torch.backends.cudnn.flags
+    precise = {"fp32_precision": "ieee"} if "fp32_precision" in signature(flags).parameters else {}
     try:
-        with torch.backends.cudnn.flags(
-            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-        ):
+        with flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False, **precise):
             yield
     finally:
         torch.use_deterministic_algorithms(before)
@@ -331,11 +330,11 @@ class TorchKernel:
         results: list[Vector] = []
         with torch.random.fork_rng(devices=[]), _single_threaded():
             replica = self._take_replica(0)
-            while len(results) < len(jobs):
-                torch.default_generator.manual_seed(jobs[len(results)].seed)
+            for job in jobs:
+                torch.default_generator.manual_seed(job.seed)
                 before = torch.get_rng_state()
-                results.append(replica.carry_out(jobs[len(results)]))
-                if torch.equal(before, torch.get_rng_state()):
+                results.append(replica.carry_out(job))
+                if len(job.rows) and torch.equal(before, torch.get_rng_state()):
                     break
         return results + self._run_side_by_side(jobs[len(results) :])
 
@@ -381,7 +380,7 @@ class TorchKernel:
     def _run_stack(self, jobs: Sequence[LocalJob]) -> npt.NDArray[np.float32]:
         """(J, P) results of jobs of one kind and batch size, in falling order of length."""
         lengths = np.array([len(job.rows) for job in jobs])
-        stacked = torch.from_numpy(np.stack([job.weights for job in jobs])).to(self.device)
+        stacked = self._stack_weights(jobs)
         weights = self._split(stacked)
         updaters = {name: _Updater(self.optimizer, part) for name, part in weights.items()}
         totals = {name: torch.zeros_like(part) for name, part in weights.items()}
@@ -402,7 +401,15 @@ class TorchKernel:
                     totals[name][:active] += gradient * shares.to(self.device).view(shape)
         parts = weights if jobs[0].work == "train" else totals
         joined = torch.cat([part.reshape(len(jobs), -1) for part in parts.values()], dim=1)
-        return np.array(joined.cpu().numpy())
+        return joined.cpu().numpy()
+
+    def _stack_weights(self, jobs: Sequence[LocalJob]) -> torch.Tensor:
+        """(J, P) weights; those that jobs share are moved to the device once."""
+        numbers: dict[int, int] = {}
+        order = [numbers.setdefault(id(job.weights), len(numbers)) for job in jobs]
+        distinct = {id(job.weights): job.weights for job in jobs}
+        moved = torch.from_numpy(np.stack(list(distinct.values()))).to(self.device)
+        return moved[torch.tensor(order, device=self.device)]
 
     def _split(self, stacked: torch.Tensor) -> dict[str, torch.Tensor]:
         """Parameters by name, each with a leading axis of jobs."""
@@ -418,6 +425,9 @@ class TorchKernel:
     ) -> dict[str, torch.Tensor]:
         """The gradients of the mean loss of each job's batch, by parameter."""
         features, labels, is_real = self._gather(jobs, step)
+        start, size = step * jobs[0].batch_size, jobs[0].batch_size
+        held = [job.examples.labels[job.rows[start : start + size]] for job in jobs]
+        held_labels = np.concatenate(held)
         keys = torch.tensor(
             [derive_dropout_key(job.seed, step) for job in jobs], device=self.device
         )
@@ -431,6 +441,7 @@ class TorchKernel:
         ) -> torch.Tensor:
             self._keys.low, self._keys.high, self._keys.calls = key[0], key[1], 0
             outputs = torch.func.functional_call(self._module, parts, (inputs,))
+            _check_outputs(outputs.shape, held_labels, self.loss)
             losses = _measure_losses(outputs, targets, self.loss)
             return (losses * real).sum() / real.sum()
 
@@ -481,7 +492,7 @@ class TorchKernel:
     ) -> npt.NDArray[np.float32]:
         """(n, outputs) raw outputs (logits), without dropout."""
         check_weights(weights, self.layout)
-        with self._lock, torch.no_grad():
+        with self._lock, _deterministic(), torch.no_grad():
             self._module.eval()
             stacked = torch.from_numpy(weights[np.newaxis].copy()).to(self.device)
             parts = {name: part[0] for name, part in self._split(stacked).items()}

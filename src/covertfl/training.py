@@ -298,9 +298,15 @@ def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
 
 
 def _make_decoys(task: TrainingTask, sections: RunSections) -> tuple[Decoy, ...]:
-    batch_size = sections.federation.batch_size
-    kind, count = sections.decoy.kind, sections.decoy.count
-    return tuple(make_decoy(kind, task, batch_size=batch_size) for _ in range(count))
+    section = sections.federation
+    decoy = make_decoy(
+        sections.decoy.kind,
+        task,
+        batch_size=section.batch_size,
+        algorithm=section.algorithm,
+        optimizer=LocalOptimizer(**section.optimizer.model_dump()),
+    )
+    return (decoy,) * sections.decoy.count  # they keep nothing, so one serves all trajectories
 
 
 def _assemble(

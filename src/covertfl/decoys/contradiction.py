@@ -51,6 +51,8 @@ class Contradiction:
     first_pass_share : the same in the first move, where the decoy knows nothing yet
     ratio : synthetic points drawn for each public example in a whole pass
     reach : largest noise in a synthetic point, in standard deviations of each feature
+    lone_reach : the same where the public set has one class only; to name that class far and wide
+        spoils nothing
     most_repeats : of an example of a rare class
     denial : least chance that a synthetic point is kept
     full_until, none_from : synthetic points are used in full while the decoy's loss on the public
@@ -64,8 +66,9 @@ class Contradiction:
     parts: int = 8
     pass_share: float = 0.25
     first_pass_share: float = 0.5
-    ratio: float = 4.0
-    reach: float = 3.0
+    ratio: float = 5.0
+    reach: float = 2.0
+    lone_reach: float = 8.0
     most_repeats: int = 6
     denial: float = 0.0
     full_until: float = 0.5
@@ -165,7 +168,8 @@ class Contradiction:
     def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Features:
         donors = generator.integers(len(self.public), size=len(kinds))
         shape = (len(kinds), *self.public.features.shape[1:])
-        reach = generator.uniform(0.0, self.reach, size=(len(kinds), *(1 for _ in shape[1:])))
+        largest = self.reach if np.count_nonzero(self.shares) > 1 else self.lone_reach
+        reach = generator.uniform(0.0, largest, size=(len(kinds), *(1 for _ in shape[1:])))
         noise = generator.standard_normal(shape, dtype=np.float32)
         noise *= self.public.features.std(axis=0) * reach.astype(np.float32)
         noise += self.means[kinds] - self.means[self.classes[donors]]

@@ -14,7 +14,7 @@ from covertfl.decoys.update_rule import FloatVector, UpdateRule, move_by
 from covertfl.local_training import LocalJob
 from covertfl.weights import Layout, Vector
 
-LAST_LAYER_GAIN, OTHER_GAIN = 2.0, 0.7
+LAST_LAYER_GAIN, OTHER_GAIN = 3.0, 0.9
 LARGEST_LAST_LAYER = 0.1  # share of the model
 
 
@@ -22,32 +22,39 @@ class FollowingDecoy:
     """Moves with the replies to its own query, plus a correction that keeps it from learning.
 
     From where the replies lead, jobs fit the public set and contradict the learner
-    (`contradiction`).  Their displacement is added, twice in the last layer and by 0.7 in the
-    others.  The last layer decides what the model says but holds few of its numbers; so the
-    correction wins there, while the others, of which the cosine mostly consists, keep to the
-    replies.  The sum is shortened to a plausible true move, from the scatter of the replies;
-    that changes no cosine.
+    (`contradiction`).  Their displacement, at most as long as the one that the replies ask for, is
+    added: three times in the last layer and by 0.9 in the others.  The last layer decides what the
+    model says but holds few of its numbers; so the correction wins there, while the others, of
+    which a cosine mostly consists, keep the part of the replies that it does not undo, each
+    client's own noise above all.  The sum is shortened to a plausible true move, known from the
+    scatter of the replies; that changes no cosine.
 
-    Hides: a client that compares its reply with the next move sees what it would see on
-    the true trajectory, a clearly positive cosine.  Length of moves is that of true ones.
+    Hides: a client that compares its reply with the next move sees a clearly positive cosine, as on
+    the true trajectory.  Moves are as long as true ones.  It names examples no better than
+    guessing.
 
-    Gives away: its loss on the public set is about the true model's, not below it as the
-    adversarial decoy's.  The cosine does not fall as training gets on, as the true one does,
-    because its clients never come to agree with it.  Clients train its hidden layers: an
-    eavesdropper that keeps them and fits a last layer of its own starts from better features
-    than random ones.
+    Gives away: its loss on the public set is about the true model's, and its loss averaged over
+    classes is that of guessing.  The cosine hardly falls as training gets on, as the true
+    one does, because clients never come to agree with it.  While the learner is still untrained
+    there is little to contradict, and sorting by the decoy's output ranks well.  Clients train its
+    hidden layers: an eavesdropper that keeps them and fits a last layer of its own starts from
+    better features than random ones.
 
     Parameters
     ----------
     contradiction : what its jobs are made from
     rule : how replies and results become an update
     gains : (P,) factors of the correction
+    batches : that a client holds
     """
 
     needs_replies = True
 
-    def __init__(self, contradiction: Contradiction, rule: UpdateRule, gains: FloatVector) -> None:
-        self._contradiction, self._rule, self._gains = contradiction, rule, gains
+    def __init__(
+        self, contradiction: Contradiction, rule: UpdateRule, gains: FloatVector, batches: int
+    ) -> None:
+        self._contradiction, self._rule = contradiction, rule
+        self._gains, self._batches = gains, batches
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
         """Jobs that begin where the replies lead."""
@@ -60,8 +67,10 @@ class FollowingDecoy:
     ) -> Vector:
         """The weights after following and correcting."""
         followed = self._follow(view)
-        correction = self._gains * self._rule.displace(followed, results)
-        displacement = followed.astype(np.float64) - view.weights + correction
+        asked = followed.astype(np.float64) - view.weights
+        correction = self._rule.displace(followed, results)
+        correction = self._gains * limit_length(correction, float(np.linalg.norm(asked)))
+        displacement = asked + correction
         return move_by(view.weights, limit_length(displacement, self._guess_length(view)))
 
     def _follow(self, view: DecoyView) -> Vector:
@@ -72,7 +81,8 @@ class FollowingDecoy:
         asked = float(np.linalg.norm(displace(view.replies, view.examples)))
         if self._rule.algorithm == "fedsgd":
             return asked
-        return guess_length(asked, measure_noise(view.replies, view.examples), view.moves)
+        noise = measure_noise(view.replies, view.examples)
+        return guess_length(asked, noise, view.moves * self._batches)
 
 
 def choose_gains(layout: Layout) -> FloatVector:

@@ -9,7 +9,12 @@ import numpy as np
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.opinion import draw_labels
 from covertfl.decoys.public import draw_rows, draw_seed
-from covertfl.decoys.step_length import count_equivalent, guess_length, scale_length
+from covertfl.decoys.step_length import (
+    count_batches,
+    count_equivalent,
+    guess_length,
+    scale_length,
+)
 from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.local_training import Examples, LocalJob
 from covertfl.tasks.task import TrainingTask
@@ -45,6 +50,7 @@ class RandomDecoy:
     def __init__(self, task: TrainingTask, batch_size: int, rule: UpdateRule) -> None:
         self._public, self._loss, self._rule = task.public, task.loss, rule
         self._batch_size = batch_size
+        self._batches = count_batches(task, batch_size)
         self._equivalent_clients = count_equivalent(len(task.clients))
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
@@ -69,6 +75,6 @@ class RandomDecoy:
         step = np.where(generator.random(len(learned)) < 0.5, -1.0, 1.0) * np.abs(learned)
         if self._rule.algorithm == "fedavg":
             left = float(np.linalg.norm(noise)) / np.sqrt(self._equivalent_clients)
-            length = guess_length(float(np.linalg.norm(learned)), left, view.moves)
+            length = guess_length(float(np.linalg.norm(learned)), left, view.moves * self._batches)
             step = scale_length(step, length)
         return move_by(view.weights, step)

@@ -12,6 +12,7 @@ from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
 from covertfl.decoys.public import PublicDecoy
 from covertfl.decoys.random_weights import RandomDecoy
+from covertfl.decoys.step_length import count_batches
 from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.local_training import LocalOptimizer
@@ -49,13 +50,13 @@ def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> De
         task.loss,
         batch_size,
         rule.work,
-        parts=4,
-        pass_share=0.5,
         denial=0.3,
         full_until=1.0,
         none_from=2.0,
     )
-    return FollowingDecoy(contradiction, rule, choose_gains(layout))
+    return FollowingDecoy(
+        contradiction, rule, choose_gains(layout), count_batches(task, batch_size)
+    )
 
 
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {

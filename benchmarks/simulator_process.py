@@ -1,0 +1,80 @@
+"""One simulator in a process of its own: what it is asked, the clock, and what it leaves behind.
+
+Called as `peer_*.py MODEL ROUNDS THREADS SEEDS FOLDER`; figures and the weights after the first
+round go into the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from covertfl.weights import Vector
+
+TITLES = {
+    "head": "toxicity head 128-128-1",
+    "logistic": "logistic regression 784-10",
+    "mlp": "MLP 784-200-10",
+    "still-head": "the head without dropout",
+}
+CLIENTS, BATCHES, BATCH_SIZE = 20, 10, 40
+ANSWER, WEIGHTS = "answer.json", "weights.npy"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a simulator is asked to do.
+
+    Parameters
+    ----------
+    model : name of the model
+    rounds : with a clock, after one without
+    threads : of PyTorch
+    seeds : runs at once, where it can
+    folder : for what it leaves behind
+    """
+
+    model: str
+    rounds: int
+    threads: int
+    seeds: int
+    folder: Path
+
+
+def read_arguments() -> Asked:
+    """The command line of a simulator; PyTorch gets its number of threads."""
+    parser = argparse.ArgumentParser(description="train a federation with one simulator")
+    parser.add_argument("model", choices=TITLES)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("threads", type=int)
+    parser.add_argument("seeds", type=int)
+    parser.add_argument("folder", type=Path)
+    asked = Asked(**vars(parser.parse_args()))
+    import torch
+
+    torch.set_num_threads(asked.threads)
+    return asked
+
+
+class RoundClock:
+    """Times the rounds after the first and keeps the weights that the first ends with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._ends = folder, list[float]()
+
+    def end_round(self, read: Callable[[], Vector]) -> None:
+        """A round has ended; `read` gives its weights."""
+        if not self._ends:
+            np.save(self._folder / WEIGHTS, read())
+        self._ends.append(time.perf_counter())
+
+    def report(self, memory: int) -> None:
+        """Write seconds by round, and memory."""
+        answer = {"seconds": np.diff(self._ends).tolist(), "memory": memory}
+        (self._folder / ANSWER).write_text(json.dumps(answer))

@@ -1,0 +1,252 @@
+"""Simulated federations: covertfl's engine against a PyTorch loop, pfl and Flower's simulation.
+
+Every simulator runs in a process of its own, so that its memory can be told and it can be ended.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from measurement import Timing, format_ratio, load_peer
+from process_tree import run_script
+from section import Check, Section
+from simulator_process import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, TITLES, WEIGHTS
+
+from covertfl.errors import Missing
+from covertfl.weights import Vector
+
+PEER_PACKAGES = ("torch", "pfl", "flwr", "ray")
+HERE = Path(__file__).parent
+SEEDS_AT_ONCE = 10
+AGREEMENT = 1e-5
+# Seconds given to one process.
+LIMIT = 240.0
+EXPERIMENT_SEEDS, QUICK_EXPERIMENT_SEEDS = 10, 2
+MOST_SECONDS = 180.0
+TIMED, QUICK_TIMED = ("head", "logistic", "mlp"), ("logistic",)
+# The same model without dropout, where weights are compared.
+COMPARED = {"head": "still-head", "logistic": "logistic", "mlp": "mlp"}
+LEAST_RATIO = {
+    "head": {"Flower": 30.0, "pfl": 8.0},
+    "logistic": {"Flower": 30.0, "pfl": 8.0},
+    "mlp": {"Flower": 8.0, "pfl": 3.0},
+}
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """What is measured, and how.
+
+    Parameters
+    ----------
+    name : for people
+    script : that does it
+    threads : of PyTorch to try; the fastest counts
+    seeds : runs at once
+    rounds, quick_rounds : with a clock
+    repeats : processes one after another, apart in time because other programs come and go
+    """
+
+    name: str
+    script: str
+    threads: tuple[int, ...] = (1,)
+    seeds: int = 1
+    rounds: int = 25
+    quick_rounds: int = 5
+    repeats: int = 2
+
+
+OURS = Simulator("covertfl", "peer_covertfl.py", rounds=200, repeats=4)
+OURS_AT_ONCE = Simulator(
+    f"covertfl, {SEEDS_AT_ONCE} seeds at once",
+    "peer_covertfl.py",
+    seeds=SEEDS_AT_ONCE,
+    rounds=30,
+    repeats=4,
+)
+PEERS = (
+    Simulator("PyTorch loop", "peer_torch_loop.py", threads=(1, 2)),
+    Simulator("pfl", "peer_pfl.py", threads=(1, 2)),
+    Simulator("Flower", "peer_flower.py", rounds=40),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process left behind."""
+
+    timing: Timing
+    memory: int
+    weights: Vector
+
+
+def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run | None:
+    """One process; None where it took too long."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        arguments = (model, rounds, threads, simulator.seeds, name)
+        if not run_script(HERE / simulator.script, arguments, limit=LIMIT):
+            return None
+        answer = json.loads((Path(name) / ANSWER).read_text())
+        weights = np.load(Path(name) / WEIGHTS)
+    seconds = tuple(second / simulator.seeds for second in answer["seconds"])
+    return Run(Timing(seconds), answer["memory"], weights)
+
+
+def run_fastest(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
+    """The rounds of all repeats with the number of threads that is fastest."""
+    rounds = simulator.quick_rounds if quick else simulator.rounds
+    repeats = 1 if quick else simulator.repeats
+    found = []
+    for threads in simulator.threads[:1] if quick else simulator.threads:
+        runs = [run_once(simulator, model, rounds, threads) for _ in range(repeats)]
+        finished = [run for run in runs if run is not None]
+        if finished:
+            seconds = chain.from_iterable(run.timing.seconds for run in finished)
+            memory = max(run.memory for run in finished)
+            found.append(Run(Timing(tuple(seconds)), memory, finished[0].weights))
+    return min(found, key=lambda run: run.timing.best, default=None)
+
+
+# --- the comparison -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One simulator on one model; `run` is None where it was ended."""
+
+    model: str
+    simulator: Simulator
+    run: Run | None
+    ours: Run
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer a round takes than covertfl's of one seed."""
+        return (self.run.timing.best if self.run else LIMIT) / self.ours.timing.best
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        title, name = TITLES[self.model], self.simulator.name
+        if self.run is None:
+            return title, name, f"more than {LIMIT:.0f} s in all", "", "", ""
+        return (
+            title,
+            name,
+            str(self.run.timing),
+            f"{1.0 / self.run.timing.best:.3g} ({1.0 / self.run.timing.median:.3g})",
+            f"{self.run.memory / 1e6:,.0f} MB",
+            "" if self.simulator is OURS else format_ratio(self.ratio),
+        )
+
+
+def measure_model(model: str, *, quick: bool) -> list[Row]:
+    """All simulators on one model."""
+    ours = run_fastest(OURS, model, quick=quick)
+    if ours is None:
+        raise Missing(f"covertfl took more than {LIMIT:.0f} s for {OURS.rounds} rounds")
+    rows = [Row(model, OURS, ours, ours)]
+    for simulator in (OURS_AT_ONCE, *PEERS):
+        rows.append(Row(model, simulator, run_fastest(simulator, model, quick=quick), ours))
+    return rows
+
+
+def compare_weights(rows: list[Row]) -> float:
+    """Largest difference between covertfl's weights and a peer's after one round."""
+    differences = []
+    for model in dict.fromkeys(row.model for row in rows):
+        timed = [row for row in rows if row.model == model and row.simulator is not OURS_AT_ONCE]
+        runs = {row.simulator.name: row.run for row in timed}
+        if COMPARED[model] != model:
+            runs = {
+                row.simulator.name: run_once(row.simulator, COMPARED[model], 1, 1) for row in timed
+            }
+        ours = runs.pop(OURS.name)
+        assert ours is not None
+        differences += [np.abs(run.weights - ours.weights).max() for run in runs.values() if run]
+    return float(max(differences))
+
+
+def time_experiment(seeds: int) -> float:
+    """Seconds of the toxicity experiment; infinite where it took too long."""
+    with tempfile.TemporaryDirectory() as name:
+        if not run_script(HERE / "toxicity_experiment.py", (seeds, name), limit=3 * MOST_SECONDS):
+            return float("inf")
+        return float(json.loads((Path(name) / ANSWER).read_text())["seconds"][0])
+
+
+def measure(*, quick: bool) -> Section:
+    """The whole comparison."""
+    for package in PEER_PACKAGES:
+        load_peer(package, package)
+    rows = [
+        row
+        for model in (QUICK_TIMED if quick else TIMED)
+        for row in measure_model(model, quick=quick)
+    ]
+    seeds = QUICK_EXPERIMENT_SEEDS if quick else EXPERIMENT_SEEDS
+    return Section(
+        "Simulated training: covertfl's engine against a PyTorch loop, pfl and Flower",
+        (*ABOUT, f"Peers: {_describe_versions()}."),
+        ("model", "simulator", "a round", "rounds a second", "memory", "ratio"),
+        tuple(row.cells for row in rows),
+        _check(rows, compare_weights(rows), time_experiment(seeds), seeds, quick=quick),
+    )
+
+
+def _describe_versions() -> str:
+    return ", ".join(f"{package} {metadata.version(package)}" for package in PEER_PACKAGES)
+
+
+def _check(
+    rows: list[Row], difference: float, seconds: float, seeds: int, *, quick: bool
+) -> tuple[Check, ...]:
+    checks = [
+        Check(
+            f"without dropout all simulators have the same weights after one round to "
+            f"{AGREEMENT:g} (worst {difference:.1e})",
+            difference <= AGREEMENT,
+        )
+    ]
+    targets = () if quick else rows
+    for row in targets:
+        least = LEAST_RATIO[row.model].get(row.simulator.name)
+        if least is not None:
+            text = f"{TITLES[row.model]}: at least {least:.0f} times {row.simulator.name}"
+            checks.append(Check(f"{text} ({format_ratio(row.ratio)})", row.ratio >= least))
+    checks.append(
+        Check(
+            f"the toxicity experiment, {seeds} seeds x 2 policies x 2 scenarios, in under "
+            f"{MOST_SECONDS:.0f} s ({seconds:.0f} s)",
+            seconds < MOST_SECONDS,
+        )
+    )
+    return tuple(checks)
+
+
+ABOUT = (
+    f"One round of FedAvg: {CLIENTS} clients, {BATCHES} batches of {BATCH_SIZE} each, Adam with "
+    "learning rate 1e-3 begun anew in every round, the same synthetic data and first weights.  "
+    "The toxicity head has dropout 0.1.  The first round of each process, which loads and starts "
+    "things (Ray takes 10 to 20 s), is not counted; best and median are over all other rounds of "
+    "all its processes.  With ten seeds at once a round is the time for one round of one seed.",
+    "covertfl does a round as its engine does: each client's examples are put in an order of "
+    "their own, all jobs go to the kernel together, the replies are checked and averaged.  The "
+    "others keep the examples in one order, which is less work.",
+    "All peers train with PyTorch's fused Adam, the fastest that it has here.  The loop and pfl "
+    "(federated averaging, simulated backend, one process) run with one and with two threads of "
+    "PyTorch, and the faster counts.  Flower's simulation runs its Message API and FedAvg "
+    "without evaluation, with one Ray actor of one thread for each core.  It looks for replies "
+    "every 0.1 s, so a round is never shorter than that.",
+    "Memory is the peak of the process; with Flower it is what its server, Ray and the actors "
+    "hold together after the last round, shared pages counted once.  A ratio is the time of a "
+    "round by covertfl with one seed to that of the other.",
+    "The toxicity experiment is `train_all` from settings to finished folders, 45 rounds in each "
+    "run, policies greedy and optimal, public sets with no and with 10% positives.",
+)

@@ -1,0 +1,345 @@
+"""Measure the decoys and write the table of docs/decoys.md.
+
+    python scripts/measure_decoys.py              prints the tables
+    python scripts/measure_decoys.py --write      writes them into docs/decoys.md
+
+The true trajectory is plain FedAvg over 20 clients: each takes part in every round with a random
+number of batches from none to all, weights are averaged by examples, 16 updates.  A decoy moves 16
+times.  Before its m-th move the learner has made m - 1 updates, or, where a table says so, none for
+the first eight moves, or all 16 from the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from covertfl.atomic_file import write_atomically
+from covertfl.decoys.decoy import Decoy, DecoyView
+from covertfl.decoys.opinion import measure_loss
+from covertfl.decoys.registry import DECOYS, make_decoy
+from covertfl.decoys.update_rule import average
+from covertfl.local_kernels import choose_kernel, draw_weights
+from covertfl.local_training import LocalJob, LocalKernel, LocalOptimizer
+from covertfl.tasks.registry import DataSettings, make_task
+from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.weights import Vector
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "decoys.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+MOVES, BATCH_SIZE, CLIENTS = 16, 40, 20
+SCENARIOS = {
+    "toxicity, no positives (scenario 1)": {"task": "toxicity", "public_positive_share": 0.0},
+    "toxicity, 10% positives (scenario 2)": {"task": "toxicity", "public_positive_share": 0.1},
+    "toxicity, 30% positives": {"task": "toxicity", "public_positive_share": 0.3},
+    "digits, two classes at 99%": {
+        "task": "digits",
+        "public_classes": 2,
+        "public_class_share": 0.99,
+    },
+}
+PACES: dict[str, Callable[[int], int]] = {
+    "in step": lambda move: move,
+    "eight moves late": lambda move: max(0, move - 8),
+    "done before": lambda move: MOVES,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Replies:
+    """What clients answer: (k, P) weights and (k,) examples behind them."""
+
+    values: npt.NDArray[np.float32]
+    examples: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A task, its kernel, and its true trajectory: weights and alignment of each update."""
+
+    task: TrainingTask
+    kernel: LocalKernel
+    seed: int
+    true: list[Vector]
+    alignment: list[float]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Figures of one move of a decoy, and of the true model after as many updates.
+
+    Parameters
+    ----------
+    accuracy, ranking : on the validation set; ranking is the area under the ROC curve, NaN with
+        more than two classes
+    public_loss, true_public_loss : mean loss on the public set
+    balanced_loss, true_balanced_loss : the same, mean over classes of their mean losses
+    length_ratio : length of the move over that of the true update
+    alignment : mean cosine between clients' replies to the decoy's query and its move
+    """
+
+    accuracy: float
+    ranking: float
+    public_loss: float
+    true_public_loss: float
+    balanced_loss: float
+    true_balanced_loss: float
+    length_ratio: float
+    alignment: float
+
+
+def ask_clients(
+    task: TrainingTask, kernel: LocalKernel, weights: Vector, *, generator: np.random.Generator
+) -> Replies:
+    """Replies of all clients that drew at least one batch."""
+    jobs = []
+    for rows in task.clients:
+        batches = int(generator.integers(0, -(-len(rows) // BATCH_SIZE) + 1))
+        order = generator.permutation(rows)[: batches * BATCH_SIZE]
+        seed = int(generator.integers(2**62))
+        if len(order):
+            jobs.append(LocalJob(weights, task.train, order, BATCH_SIZE, seed))
+    return Replies(np.stack(kernel.run(jobs)), np.array([len(job.rows) for job in jobs]))
+
+
+def measure_alignment(replies: Replies, before: Vector, after: Vector) -> float:
+    """Mean cosine between what clients asked for and what was done."""
+    asked, done = replies.values - before, after - before
+    lengths = np.linalg.norm(asked, axis=1) * np.linalg.norm(done)
+    return float(np.mean(asked @ done / np.maximum(lengths, 1e-30)))
+
+
+def measure_ranking(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:
+    """Area under the ROC curve of a binary task."""
+    positive = labels == 1
+    ranks, number = rankdata(outputs[:, 0]), int(positive.sum())
+    above = ranks[positive].sum() - number * (number + 1) / 2
+    return float(above / (number * (len(labels) - number)))
+
+
+def measure_balanced_loss(task: TrainingTask, outputs: npt.NDArray[np.float32]) -> float:
+    """Mean over the classes of the public set of their mean losses."""
+    labels = task.public.labels
+    classes = [labels == number for number in np.unique(labels)]
+    losses = [measure_loss(outputs[rows], labels[rows], task.loss) for rows in classes]
+    return float(np.mean(losses))
+
+
+@cache
+def prepare(scenario: str, seed: int) -> Setting:
+    """A task and its true trajectory."""
+    settings = DataSettings(seed=seed, clients=CLIENTS, **SCENARIOS[scenario])  # type: ignore[arg-type]
+    task = cast(TrainingTask, make_task(settings))
+    kernel = choose_kernel(task.make_model, task.loss, LocalOptimizer())
+    generator = np.random.default_rng([seed, 1])
+    true, alignment = [draw_weights(task.make_model, seed=2 * seed)], []
+    for _ in range(MOVES):
+        replies = ask_clients(task, kernel, true[-1], generator=generator)
+        true.append(average(replies.values, replies.examples).astype(np.float32))
+        alignment.append(measure_alignment(replies, true[-2], true[-1]))
+    return Setting(task, kernel, seed, true, alignment)
+
+
+def follow_decoy(setting: Setting, kind: str, pace: str = "in step") -> list[Move]:
+    """Figures of all moves of a decoy."""
+    decoy = make_decoy(kind, setting.task, batch_size=BATCH_SIZE)
+    generator = np.random.default_rng([setting.seed, 2])
+    weights = draw_weights(setting.task.make_model, seed=2 * setting.seed + 1)
+    moves = []
+    for number in range(MOVES):
+        learner = setting.true[PACES[pace](number)]
+        replies = ask_clients(setting.task, setting.kernel, weights, generator=generator)
+        after = move_once(setting, decoy, weights, learner, replies, number, generator=generator)
+        moves.append(describe_move(setting, replies, weights, after, number))
+        weights = after
+    return moves
+
+
+def move_once(
+    setting: Setting,
+    decoy: Decoy,
+    weights: Vector,
+    learner: Vector,
+    replies: Replies,
+    number: int,
+    *,
+    generator: np.random.Generator,
+) -> Vector:
+    """One move of a decoy, as a run makes it."""
+    used = slice(None) if decoy.needs_replies else slice(0)
+    view = DecoyView(
+        weights,
+        learner,
+        replies.values[used],
+        replies.examples[used],
+        number,
+        setting.kernel.predict,
+    )
+    results = setting.kernel.run(decoy.plan(view, generator=generator))
+    return decoy.move(view, results, generator=generator)
+
+
+def describe_move(
+    setting: Setting, replies: Replies, before: Vector, after: Vector, number: int
+) -> Move:
+    """Figures of one move."""
+    task, predict = setting.task, setting.kernel.predict
+    outputs = predict(after, task.validation.features)
+    own = predict(after, task.public.features)
+    true = predict(setting.true[number + 1], task.public.features)
+    true_length = np.linalg.norm(setting.true[number + 1] - setting.true[number])
+    is_binary = task.loss == "binary"
+    return Move(
+        score_accuracy(outputs, task.validation.labels, task.loss),
+        measure_ranking(outputs, task.validation.labels) if is_binary else float("nan"),
+        measure_loss(own, task.public.labels, task.loss),
+        measure_loss(true, task.public.labels, task.loss),
+        measure_balanced_loss(task, own),
+        measure_balanced_loss(task, true),
+        float(np.linalg.norm(after - before) / true_length),
+        measure_alignment(replies, before, after),
+    )
+
+
+def gather(runs: Sequence[Sequence[Move]], name: str) -> npt.NDArray[np.float64]:
+    """(seeds, moves) one figure of all moves."""
+    return np.array([[getattr(move, name) for move in moves] for moves in runs])
+
+
+def write_row(cells: Iterable[object]) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def show_range(values: npt.NDArray[np.float64]) -> str:
+    """Median and, in brackets, the middle nine tenths."""
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def describe_decoy(kind: str, runs: Sequence[Sequence[Move]]) -> str:
+    """A decoy's line in the table of a scenario."""
+    accuracy, ranking = gather(runs, "accuracy"), gather(runs, "ranking")[:, -1].mean()
+    loss, true_loss = gather(runs, "public_loss"), gather(runs, "true_public_loss")
+    return write_row(
+        [
+            kind,
+            f"{accuracy[:, -1].mean():.3f}",
+            f"{accuracy.max():.3f}",
+            f"{accuracy[:, 1:].max():.3f}",
+            "" if np.isnan(ranking) else f"{ranking:.2f}",
+            f"{loss[:, -1].mean():.2f}",
+            f"{gather(runs, 'balanced_loss')[:, -1].mean():.2f}",
+            f"{np.mean(loss < true_loss):.0%}",
+            show_range(gather(runs, "length_ratio")),
+            show_range(gather(runs, "alignment")),
+        ]
+    )
+
+
+def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -> str:
+    """The true model's line."""
+    accuracy, ranking = [], []
+    for setting in settings:
+        validation = setting.task.validation
+        outputs = setting.kernel.predict(setting.true[-1], validation.features)
+        accuracy.append(score_accuracy(outputs, validation.labels, setting.task.loss))
+        if setting.task.loss == "binary":
+            ranking.append(measure_ranking(outputs, validation.labels))
+    return write_row(
+        [
+            "*true model*",
+            f"{np.mean(accuracy):.3f}",
+            "",
+            "",
+            f"{np.mean(ranking):.2f}" if ranking else "",
+            f"{gather(runs, 'true_public_loss')[:, -1].mean():.2f}",
+            f"{gather(runs, 'true_balanced_loss')[:, -1].mean():.2f}",
+            "",
+            "1",
+            show_range(np.array([setting.alignment for setting in settings])),
+        ]
+    )
+
+
+COLUMNS = (
+    "decoy",
+    "accuracy, end",
+    "worst",
+    "worst after the first",
+    "ranking, end",
+    "public loss, end",
+    "balanced",
+    "loss below true",
+    "length over true",
+    "alignment",
+)
+
+
+def make_table(scenario: str, seeds: Sequence[int]) -> list[str]:
+    """The table of a scenario."""
+    settings = [prepare(scenario, seed) for seed in seeds]
+    lines = [f"### {scenario[0].upper()}{scenario[1:]}", "", write_row(COLUMNS)]
+    lines.append(write_row(["---"] + ["---:"] * (len(COLUMNS) - 1)))
+    runs = {kind: [follow_decoy(setting, kind) for setting in settings] for kind in DECOYS}
+    lines.append(describe_true(settings, runs["public"]))
+    lines += [describe_decoy(kind, runs[kind]) for kind in DECOYS]
+    return [*lines, ""]
+
+
+def make_pace_table(seeds: Sequence[int]) -> list[str]:
+    """Decoys that look at the learner, when it learns at another pace."""
+    head = ("decoy", "scenario", "the learner is", "accuracy, end", "worst", "loss below true")
+    lines = ["### When the learner learns", "", write_row(head), write_row(["---"] * len(head))]
+    cases = itertools.product(("adversarial", "following"), list(SCENARIOS)[:2], PACES)
+    for kind, scenario, pace in cases:
+        runs = [follow_decoy(prepare(scenario, seed), kind, pace) for seed in seeds]
+        accuracy = gather(runs, "accuracy")
+        below = gather(runs, "public_loss") < gather(runs, "true_public_loss")
+        end, worst = f"{accuracy[:, -1].mean():.3f}", f"{accuracy.max():.3f}"
+        lines.append(write_row([kind, scenario, pace, end, worst, f"{below.mean():.0%}"]))
+    return [*lines, ""]
+
+
+def make_tables(seeds: Sequence[int]) -> str:
+    """Everything that stands between the markers."""
+    today = datetime.date.today().isoformat()
+    lines = [f"Measured on {today}, seeds {seeds[0]} to {seeds[-1]}.", ""]
+    for scenario in SCENARIOS:
+        lines += make_table(scenario, seeds)
+    return "\n".join([*lines, *make_pace_table(seeds)])
+
+
+def replace_between_markers(text: str, content: str) -> str:
+    """A document with other content between its markers."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{content}{END}{after}"
+
+
+def main() -> None:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(description="Measure the decoys.")
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--write", action="store_true", help="write into docs/decoys.md")
+    arguments = parser.parse_args()
+    tables = make_tables(range(arguments.seeds))
+    if not arguments.write:
+        print(tables)
+        return
+    text = DOCUMENT.read_text("utf-8")
+    write_atomically(DOCUMENT, replace_between_markers(text, tables).encode("utf-8"))
+
+
+if __name__ == "__main__":
+    main()

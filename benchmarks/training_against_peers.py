@@ -25,6 +25,7 @@ PEER_PACKAGES = ("torch", "pfl", "flwr", "ray")
 HERE = Path(__file__).parent
 SEEDS_AT_ONCE = 10
 AGREEMENT = 1e-5
+TRIAL_ROUNDS, QUICK_ROUNDS = 3, 5
 # Seconds given to one process.
 LIMIT = 240.0
 EXPERIMENT_SEEDS, QUICK_EXPERIMENT_SEEDS = 10, 2
@@ -47,9 +48,9 @@ class Simulator:
     ----------
     name : for people
     script : that does it
-    threads : of PyTorch to try; the fastest counts
+    threads : of PyTorch to choose from
     seeds : runs at once
-    rounds, quick_rounds : with a clock
+    rounds : with a clock
     repeats : processes one after another, apart in time because other programs come and go
     """
 
@@ -57,23 +58,22 @@ class Simulator:
     script: str
     threads: tuple[int, ...] = (1,)
     seeds: int = 1
-    rounds: int = 25
-    quick_rounds: int = 5
+    rounds: int = 20
     repeats: int = 2
 
 
-OURS = Simulator("covertfl", "peer_covertfl.py", rounds=200, repeats=4)
+OURS = Simulator("covertfl", "peer_covertfl.py", rounds=100, repeats=3)
 OURS_AT_ONCE = Simulator(
     f"covertfl, {SEEDS_AT_ONCE} seeds at once",
     "peer_covertfl.py",
     seeds=SEEDS_AT_ONCE,
-    rounds=30,
-    repeats=4,
+    rounds=10,
+    repeats=3,
 )
 PEERS = (
     Simulator("PyTorch loop", "peer_torch_loop.py", threads=(1, 2)),
     Simulator("pfl", "peer_pfl.py", threads=(1, 2)),
-    Simulator("Flower", "peer_flower.py", rounds=40),
+    Simulator("Flower", "peer_flower.py", rounds=30),
 )
 
 
@@ -98,19 +98,27 @@ def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run
     return Run(Timing(seconds), answer["memory"], weights)
 
 
-def run_fastest(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
-    """The rounds of all repeats with the number of threads that is fastest."""
-    rounds = simulator.quick_rounds if quick else simulator.rounds
-    repeats = 1 if quick else simulator.repeats
-    found = []
-    for threads in simulator.threads[:1] if quick else simulator.threads:
-        runs = [run_once(simulator, model, rounds, threads) for _ in range(repeats)]
-        finished = [run for run in runs if run is not None]
-        if finished:
-            seconds = chain.from_iterable(run.timing.seconds for run in finished)
-            memory = max(run.memory for run in finished)
-            found.append(Run(Timing(tuple(seconds)), memory, finished[0].weights))
-    return min(found, key=lambda run: run.timing.best, default=None)
+def choose_threads(simulator: Simulator, model: str) -> int:
+    """The number of threads that is fastest in a few rounds."""
+    if len(simulator.threads) == 1:
+        return simulator.threads[0]
+    trials = {
+        threads: run_once(simulator, model, TRIAL_ROUNDS, threads) for threads in simulator.threads
+    }
+    best = {threads: run.timing.best for threads, run in trials.items() if run is not None}
+    return min(best, key=best.__getitem__, default=simulator.threads[0])
+
+
+def run_repeats(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
+    """The rounds of all repeats; None where none ended in time."""
+    threads = choose_threads(simulator, model)
+    rounds, repeats = (QUICK_ROUNDS, 1) if quick else (simulator.rounds, simulator.repeats)
+    runs = [run_once(simulator, model, rounds, threads) for _ in range(repeats)]
+    finished = [run for run in runs if run is not None]
+    if not finished:
+        return None
+    seconds = chain.from_iterable(run.timing.seconds for run in finished)
+    return Run(Timing(tuple(seconds)), max(run.memory for run in finished), finished[0].weights)
 
 
 # --- the comparison -----------------------------------------------------------------------------
@@ -148,12 +156,12 @@ class Row:
 
 def measure_model(model: str, *, quick: bool) -> list[Row]:
     """All simulators on one model."""
-    ours = run_fastest(OURS, model, quick=quick)
+    ours = run_repeats(OURS, model, quick=quick)
     if ours is None:
         raise Missing(f"covertfl took more than {LIMIT:.0f} s for {OURS.rounds} rounds")
     rows = [Row(model, OURS, ours, ours)]
     for simulator in (OURS_AT_ONCE, *PEERS):
-        rows.append(Row(model, simulator, run_fastest(simulator, model, quick=quick), ours))
+        rows.append(Row(model, simulator, run_repeats(simulator, model, quick=quick), ours))
     return rows
 
 
@@ -240,8 +248,8 @@ ABOUT = (
     "their own, all jobs go to the kernel together, the replies are checked and averaged.  The "
     "others keep the examples in one order, which is less work.",
     "All peers train with PyTorch's fused Adam, the fastest that it has here.  The loop and pfl "
-    "(federated averaging, simulated backend, one process) run with one and with two threads of "
-    "PyTorch, and the faster counts.  Flower's simulation runs its Message API and FedAvg "
+    "(federated averaging, simulated backend, one process) run with one or two threads of "
+    f"PyTorch, whichever does {TRIAL_ROUNDS} rounds faster.  Flower's simulation runs its Message API and FedAvg "
     "without evaluation, with one Ray actor of one thread for each core.  It looks for replies "
     "every 0.1 s, so a round is never shorter than that.",
     "Memory is the peak of the process; with Flower it is what its server, Ray and the actors "

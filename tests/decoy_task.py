@@ -9,7 +9,15 @@ import torch
 
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.local_kernels import choose_kernel, draw_weights
-from covertfl.local_training import Examples, LocalJob, LocalKernel, LocalOptimizer, Loss, Work
+from covertfl.local_training import (
+    Examples,
+    Labels,
+    LocalJob,
+    LocalKernel,
+    LocalOptimizer,
+    Loss,
+    Work,
+)
 from covertfl.tasks.task import TrainingTask
 from covertfl.weights import Vector
 
@@ -27,7 +35,9 @@ def make_small_task(
     def draw(shares: list[float], number: int) -> Examples:
         drawn = generator.choice(classes, size=number, p=shares)
         features = means[drawn] + generator.standard_normal((number, INPUTS))
-        labels = drawn.astype(np.float32 if loss == "binary" else np.int64)
+        labels: Labels = drawn.astype(np.int64)
+        if loss == "binary":
+            labels = drawn.astype(np.float32)
         return Examples(features.astype(np.float32), labels)
 
     even = [1.0 / classes] * classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -111,3 +112,11 @@ def test_refuses_what_it_cannot_make() -> None:
     with pytest.raises(InvalidInput, match="needs a public set"):
         make_decoy("public", empty, batch_size=BATCH_SIZE)
     assert make_decoy("mirrored", empty, batch_size=BATCH_SIZE).needs_replies
+
+
+def test_the_document_describes_and_measures_every_decoy() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "decoys.md").read_text("utf-8")
+    described, measured = text.split("<!-- measured: begin -->")
+    for kind in DECOYS:
+        assert f"**`{kind}`.**" in described
+        assert f"\n| {kind} | " in measured

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 pytest.importorskip("torch")
@@ -22,11 +23,13 @@ from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.weights import Vector
 
 MOVES, BATCH_SIZE = 6, 40
+Replies: TypeAlias = npt.NDArray[np.float32]
+Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """True weights and a decoy's, after each move, and cosines of replies with the decoy's moves."""
+    """True weights and a decoy's after each move; cosines of replies with the decoy's moves."""
 
     task: TrainingTask
     kernel: LocalKernel
@@ -60,7 +63,7 @@ def make_toxicity(share: float) -> tuple[TrainingTask, LocalKernel]:
     return task, choose_kernel(task.make_model, task.loss, LocalOptimizer())
 
 
-def ask(share: float, weights: Vector, seed: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def ask(share: float, weights: Vector, seed: int) -> tuple[Replies, Counts]:
     task, kernel = make_toxicity(share)
     generator, jobs = np.random.default_rng([7, seed]), []
     for rows in task.clients[:12]:

@@ -412,13 +412,10 @@ def test_waits_and_littles_law():
 
 
 def test_the_two_means_of_waits_come_together():
-    gaps = []
-    for rounds in (60, 2000):
-        federation, final, _, _ = play_queue(rounds=rounds, seed=5)
-        summary = summarise(federation, final)
-        gaps.append(abs(summary["little_wait"] / summary["mean_wait"] - 1.0))
-    assert gaps[1] < 0.05
-    assert gaps[1] < gaps[0]
+    federation, final, _, _ = play_queue(rounds=2000, seed=5)
+    summary = summarise(federation, final)
+    assert summary["little_wait"] == pytest.approx(summary["mean_wait"], rel=0.05)
+    assert summary["mean_wait"] > 3.0
 
 
 def test_updates_are_done_in_the_order_they_came():
@@ -450,7 +447,7 @@ def test_a_long_run_has_the_averages_of_the_exact_solution():
     federation = build(FUNCTION_QUEUE, rounds=1500)
     problem = federation.problem
     assert isinstance(problem, QueueProblem)
-    exact = solve_queue(problem)
+    exact = solve_queue(problem).evaluation
     privacy, learning = [], []
     for seed in range(10):
         final, *_ = run(build(FUNCTION_QUEUE, rounds=1500, seed=seed))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -74,6 +76,19 @@ def test_perceptrons_get_the_compiled_kernel(make_model: Callable[[], nn.Module]
         other.predict(jobs[0].weights, features),
         atol=1e-6,
     )
+
+
+def test_seeds_of_any_integer_type() -> None:
+    job = make_jobs(make_perceptron)[0]
+    seed = cast(int, np.random.default_rng(0).integers(2**62, 2**63))
+    optimizer = LocalOptimizer("sgd")
+    for kernel in (
+        choose_kernel(make_perceptron, "multiclass", optimizer),
+        TorchKernel(make_perceptron, "multiclass", optimizer),
+        TorchKernel(make_perceptron, "multiclass", optimizer, batched=True),
+    ):
+        first, second = kernel.run([replace(job, seed=seed), replace(job, seed=int(seed))])
+        assert first.tobytes() == second.tobytes()
 
 
 @pytest.mark.parametrize("make_model", OTHERS)

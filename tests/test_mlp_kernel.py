@@ -311,6 +311,19 @@ def test_what_is_not_finite_stays_so(name: str, value: float) -> None:
     assert is_finite.sum() >= len(features) - 1
 
 
+def test_tiny_numbers_count_as_nought_in_jobs_alone() -> None:
+    """What is below 1e-38 is flushed inside the kernel; the caller's arithmetic stays as it was."""
+    job = make_jobs("wide")[0]
+    tiny = Examples(job.examples.features * np.float32(1e-40), job.examples.labels)
+    kernel = make_kernel("wide", OPTIMIZERS["sgd"], threads=1)
+    result = kernel.run([replace(job, examples=tiny)])[0]
+    nought = Examples(np.zeros_like(job.examples.features), job.examples.labels)
+    assert result.tobytes() == kernel.run([replace(job, examples=nought)])[0].tobytes()
+    kernel.predict(job.weights, tiny.features)
+    assert np.float32(1e-20) * np.float32(1e-20) > 0.0
+    assert (np.full(64, 1e-20, dtype=np.float32) ** 2 > 0.0).all()
+
+
 def test_extreme_logits() -> None:
     layers: list[MlpLayer] = [LinearLayer(1, 3)]
     kernel = MlpKernel(make_layout(layers), layers, "multiclass", LocalOptimizer("sgd", lr=1.0))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.eavesdroppers.separation import Separator
 from covertfl.weights import Vector
 
@@ -31,21 +30,3 @@ def test_interleaved_trajectories_are_told_apart(number: int) -> None:
 def test_a_repeated_query_stays_where_it_was() -> None:
     separator, (point, *_) = Separator(), walk(1, 1)
     assert [separator.assign(point) for _ in range(3)] == [0, 0, 0]
-
-
-def test_majority_takes_the_last_query_of_the_more_frequent_trajectory() -> None:
-    one, other = walk(1, 3), walk(2, 2)
-    eavesdropper = MajorityEavesdropper()
-    for weights in (one[0], other[0], one[1], other[1], one[2]):
-        eavesdropper.observe(weights)
-    assert eavesdropper.belief() == (0.6, 0.4)
-    ((trajectory, weights),) = eavesdropper.estimate()
-    assert trajectory == 0
-    assert np.array_equal(weights, one[2])
-
-
-def test_a_tie_gives_both() -> None:
-    eavesdropper = MajorityEavesdropper()
-    for weights in (walk(1, 1)[0], walk(2, 1)[0]):
-        eavesdropper.observe(weights)
-    assert [trajectory for trajectory, _ in eavesdropper.estimate()] == [0, 1]

@@ -90,6 +90,15 @@ def test_what_was_not_sealed_is_cut_off(folder):
     again.close()
 
 
+def test_weights_of_a_round_that_was_cut_off_are_removed(folder):
+    seal_round(folder, 1)
+    record_round(folder, 2)
+    again, _ = reopen(folder)
+    [kept] = (folder.path / "public/weights").iterdir()
+    assert [line["weights"] for line in read_lines(folder.path / LINE_FILES[0])] == [kept.stem]
+    again.close()
+
+
 def test_without_a_sealed_round_a_run_begins_anew(folder):
     record_round(folder, 1)
     again, checkpoint = reopen(folder)

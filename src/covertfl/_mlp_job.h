@@ -1,7 +1,7 @@
 /* One job of a perceptron, for vectors of VL floats; included once for each kind of processor.
 
-   Weights are kept packed: panels of WIDE = 2 VL outputs (the last one of VL where that is enough), in
-   each panel the weights of input 0, of input 1, .., and last the biases.  Optimiser state lies the
+   Weights are kept packed: panels of WIDE = 2 VL outputs (the last one of VL where that is enough),
+   in each panel the weights of input 0, of input 1, .., and last the biases.  Optimiser state lies the
    same way, so that each small block of the gradient is used at once and never goes to memory.
    Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
    are: the result does not depend on VL where the processor multiplies and adds at once. */

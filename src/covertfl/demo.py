@@ -17,7 +17,9 @@ import numpy as np
 
 from covertfl.atomic_file import write_atomically
 from covertfl.demo_page import Panel, render_page
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.majority import MajorityEavesdropper
+from covertfl.eavesdroppers.separation import Separator
 from covertfl.federation import Federation
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.problem import FiniteHorizon
@@ -100,19 +102,21 @@ def watch_run(path: Path, federation: Federation) -> WatchedRun:
     clients = federation.answerers
     transcript = PublicTranscript(path / "public")
     private = list(read_lines(path / "private" / "rounds.jsonl"))
-    eavesdropper, scores = MajorityEavesdropper(), {}
+    eavesdropper, separator, scores = MajorityEavesdropper(Means()), Separator(), {}
     truth: dict[int, bool] = {}
     curve, held = [], 0.0
     for record, known in zip(transcript.records, private, strict=True):
         weights = clients.layout.join(transcript.read_weights(record.weights))
-        truth[eavesdropper.observe(weights)] = known["trajectory"] == 0
+        query = SeenQuery(record.round, separator.assign(weights), weights)
+        eavesdropper.observe(query)
+        truth[query.trajectory] = known["trajectory"] == 0
         estimate = eavesdropper.estimate()
-        for _, candidate in estimate:
-            key = candidate.tobytes()
-            if key not in scores:
-                scores[key] = clients.score(candidate)
-        curve.append(float(np.mean([scores[candidate.tobytes()] for _, candidate in estimate])))
-        held = float(np.mean([truth[trajectory] for trajectory, _ in estimate]))
+        for candidate in estimate:
+            if candidate.tobytes() not in scores:
+                scores[candidate.tobytes()] = clients.score(candidate)
+        curve.append(_mean(scores[candidate.tobytes()] for candidate in estimate))
+        belief = eavesdropper.belief()
+        held = _mean(truth[int(number)] for number in np.flatnonzero(belief == belief.max()))
     learner = [record["learner_score"] for record in read_lines(path / "metrics.jsonl")]
     summary = json.loads((path / "summary.json").read_text("utf-8"))
     return WatchedRun(summary, tuple(learner), tuple(curve), held)

@@ -54,7 +54,8 @@ def derive_dropout_key(seed: int, step: int) -> tuple[int, int]:
     seed : of the job
     step : number of the batch, from 0
     """
-    key = _mix_long((_mix_long(seed) + (step + 1) * _GOLDEN) & _LONG)
+    # Arrays' integers would overflow where Python's do not.
+    key = _mix_long((_mix_long(int(seed)) + (step + 1) * _GOLDEN) & _LONG)
     return key & _WORD, key >> 32
 
 
@@ -257,8 +258,8 @@ class MlpKernel:
             np.ascontiguousarray(labels),
             np.ascontiguousarray(job.rows, dtype=np.int64),
             result,
-            job.batch_size,
-            job.seed,
+            int(job.batch_size),
+            int(job.seed),
             int(job.work == "gradient"),
         )
 

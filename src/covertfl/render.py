@@ -167,6 +167,10 @@ def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
     return table
 
 
+def _gap(value: float, words: str) -> str:
+    return "not known: the optimum costs nothing" if np.isnan(value) else f"{value:.3%}{words}"
+
+
 def render_queue_score(score: QueueScore, seconds: float) -> RenderableType:
     """A search's chosen run, and how far it ended from the exact optimum."""
     kept = int(np.sum(score.constrained_costs <= score.problem.limit * (1.0 + LIMIT_SLACK)))
@@ -177,9 +181,19 @@ def render_queue_score(score: QueueScore, seconds: float) -> RenderableType:
         ),
         (
             "gap",
-            f"{score.gaps[score.chosen]:.3%} above the optimum at the same constrained cost",
+            _gap(
+                float(score.gaps[score.chosen]), " above the optimum at the same constrained cost"
+            ),
         ),
     ]
+    constrained, limit = float(score.constrained_costs[score.chosen]), score.problem.limit
+    if constrained > limit * (1.0 + LIMIT_SLACK):
+        rows.append(
+            (
+                "limit",
+                f"missed: {constrained:.4g} for a limit of {limit:g}; try more runs or rounds",
+            )
+        )
     if len(score.runs) > 1:
         rows.append(
             (
@@ -211,7 +225,7 @@ def render_horizon_score(score: HorizonScore, seconds: float) -> RenderableType:
             "exact optimum",
             f"{score.optimal_cost:.6g}, with thresholds that depend on the rounds left",
         ),
-        ("gap", f"{score.gaps[score.chosen]:.3%}"),
+        ("gap", _gap(float(score.gaps[score.chosen]), "")),
         ("searched", f"spga, {len(score.runs)} run{'s'[: len(score.runs) > 1]}, {seconds:.3g} s"),
     ]
     title = f"Best stationary policy, {problem.updates} updates in {problem.rounds} rounds"

@@ -331,7 +331,7 @@ class TorchKernel:
         with torch.random.fork_rng(devices=[]), _single_threaded():
             replica = self._take_replica(0)
             for job in jobs:
-                torch.default_generator.manual_seed(job.seed)
+                torch.default_generator.manual_seed(int(job.seed))
                 before = torch.get_rng_state()
                 results.append(replica.carry_out(job))
                 if len(job.rows) and torch.equal(before, torch.get_rng_state()):
@@ -386,7 +386,7 @@ class TorchKernel:
         totals = {name: torch.zeros_like(part) for name, part in weights.items()}
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _deterministic():
-            torch.manual_seed(jobs[0].seed)
+            torch.manual_seed(int(jobs[0].seed))
             for step, start in enumerate(range(0, int(lengths.max()), jobs[0].batch_size)):
                 active = int(np.sum(lengths > start))
                 held = {name: part[:active] for name, part in weights.items()}
@@ -424,6 +424,11 @@ class TorchKernel:
         self, jobs: Sequence[LocalJob], weights: dict[str, torch.Tensor], step: int
     ) -> dict[str, torch.Tensor]:
         """The gradients of the mean loss of each job's batch, by parameter."""
+        if len(jobs) == 1 and self.device.type == "cuda":
+            # The repeatable convolutions of cuDNN are good to 1e-4 only where nothing is stacked.
+            doubled = {name: torch.cat([part, part]) for name, part in weights.items()}
+            pair = self._find_gradients([jobs[0], jobs[0]], doubled, step)
+            return {name: part[:1] for name, part in pair.items()}
         features, labels, is_real = self._gather(jobs, step)
         start, size = step * jobs[0].batch_size, jobs[0].batch_size
         held = [job.examples.labels[job.rows[start : start + size]] for job in jobs]

@@ -26,6 +26,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -94,6 +95,9 @@ class RunFolder:
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
         self._written: set[str] = set()
+        # What the disk may not hold yet: new files and folders with new names in them.
+        self._fresh: dict[Path, IO[bytes]] = {}
+        self._sealed: dict[str, int] = {}
 
     # --- beginning ---
 
@@ -139,8 +143,17 @@ class RunFolder:
             # What it says is no longer so once the run goes on.
             (self.path / SUMMARY).unlink(missing_ok=True)
         self._open_lines(dict.fromkeys(LINE_FILES, 0) if checkpoint is None else checkpoint.lengths)
+        self._remove_unsent()
         write_atomically(self.path / SETTINGS, settings)
         return checkpoint
+
+    def _remove_unsent(self) -> None:
+        """Remove weights of a round that was cut off: done again, it may send others."""
+        sent = {record["weights"] for record in read_lines(self.path / LINE_FILES[0])}
+        for path in (self.path / WEIGHTS).glob("*.safetensors"):
+            if path.stem not in sent:
+                with _naming(path):
+                    path.unlink()
 
     def close(self) -> None:
         """Let go of the files."""
@@ -148,6 +161,7 @@ class RunFolder:
             # What could not be written was reported then; unsealed lines are of no use.
             with contextlib.suppress(OSError):
                 stream.close()
+        self._close_fresh()
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
@@ -183,10 +197,12 @@ class RunFolder:
         """Record weights that are sent, once for each content; gives their name."""
         content = serialise(layout, vector)
         name = name_content(content)
-        path = self.path / WEIGHTS / f"{name}.safetensors"
-        if name not in self._written and not path.exists():
-            write_atomically(path, content)
-        self._written.add(name)
+        if name not in self._written:
+            path = self.path / WEIGHTS / f"{name}.safetensors"
+            with _naming(path):
+                if not _holds(path, content):
+                    self._fresh[path] = _write_new(path, content)
+            self._written.add(name)
         return name
 
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
@@ -201,13 +217,31 @@ class RunFolder:
         for name, stream in self._lines.items():
             with _naming(self.path / name):
                 stream.flush()
-                os.fsync(stream.fileno())
                 lengths[name] = stream.tell()
-        for name in (WEIGHTS, "public", "private", "."):
-            with _naming(self.path / name):
-                _sync_folder(self.path / name)
+        self._sync(lengths)
         facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
         write_atomically(self.path / CHECKPOINT, _pack(checkpoint.arrays, facts))
+
+    def _sync(self, lengths: Mapping[str, int]) -> None:
+        """Wait until the disk holds everything; all at once, as a disk does that in one go."""
+        changed = [name for name in lengths if lengths[name] != self._sealed.get(name)]
+        files = {self.path / name: self._lines[name].fileno() for name in changed}
+        files |= {path: stream.fileno() for path, stream in self._fresh.items()}
+        folders = {path.parent for path in (files if not self._sealed else self._fresh)}
+        with contextlib.ExitStack() as opened:
+            for folder in folders:
+                with _naming(folder):
+                    files[folder] = os.open(folder, os.O_RDONLY)
+                opened.callback(os.close, files[folder])
+            with ThreadPoolExecutor(max_workers=max(len(files), 1)) as pool:
+                list(pool.map(_sync_file, files, files.values()))
+        self._close_fresh()
+        self._sealed = dict(lengths)
+
+    def _close_fresh(self) -> None:
+        for stream in self._fresh.values():
+            stream.close()
+        self._fresh = {}
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary of a run that has ended."""
@@ -337,13 +371,29 @@ def _open_for_owner(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make sure that the names of new files are on the disk as well."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+def _sync_file(path: Path, handle: int) -> None:
+    with _naming(path):
         os.fsync(handle)
-    finally:
-        os.close(handle)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether a file is there and whole; one that a crash overtook may not be."""
+    return path.exists() and path.read_bytes() == content
+
+
+def _write_new(path: Path, content: bytes) -> IO[bytes]:
+    """Write a file under its name only once it is whole; it stays open until it is on the disk."""
+    temporary = path.with_name(f".{path.name}.new")
+    stream = temporary.open("wb")
+    try:
+        stream.write(content)
+        stream.flush()
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            stream.close()
+        raise
+    return stream
 
 
 def _is_empty(path: Path) -> bool:

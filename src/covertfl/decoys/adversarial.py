@@ -24,9 +24,10 @@ class AdversarialDecoy:
     means of several jobs and about as long as true ones.
 
     Gives away: on fresh labelled data it is no better than guessing, so an eavesdropper that keeps
-    a few examples secret from the learner sees through it.  Its threshold is wrong, its order less
-    so: sorting by its output ranks positives above negatives more often than not.  Replies are not
-    used, so a client's reply and the next move have nothing in common.  The more evenly the
+    a few examples secret from the learner sees through it.  Where the public set has one
+    class only it says that class to everything, but the order of its outputs still ranks the
+    classes: there the threshold is hidden, not the ranking.  Replies are not used, so a client's
+    reply and the next move have nothing in common.  The more evenly the
     public set holds all classes, the less room there is between fitting it and contradicting the
     learner: then the fit comes first, and the accuracy rises.
 

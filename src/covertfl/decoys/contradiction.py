@@ -48,8 +48,10 @@ class Contradiction:
     work : of the jobs
     parts : jobs in a move; their mean is as little noisy as that of so many clients
     pass_share : of the public set and of the synthetic points, in each job
-    first_pass_share : the same in the first move, where the decoy knows nothing yet
-    ratio : synthetic points drawn for each public example in a whole pass
+    first_pass_share : the same in the first moves, where the decoy knows nothing yet
+    first_moves : how many those are; in them synthetic points are used in full
+    ratio : synthetic points for each public example in a whole pass, before some are dropped
+    uses : jobs that share a synthetic point, at most `parts`; drawing points takes time
     reach : largest noise in a synthetic point, in standard deviations of each feature
     lone_reach : the same where the public set has one class only; to name that class far and wide
         spoils nothing
@@ -66,7 +68,9 @@ class Contradiction:
     parts: int = 8
     pass_share: float = 0.25
     first_pass_share: float = 0.5
+    first_moves: int = 1
     ratio: float = 5.0
+    uses: int = 2
     reach: float = 2.0
     lone_reach: float = 8.0
     most_repeats: int = 6
@@ -118,20 +122,24 @@ class Contradiction:
         predict : raw outputs of the model with some weights
         moves : how often the decoy has moved
         """
-        pass_share = self.pass_share if moves else self.first_pass_share
-        weight = self.weigh(start, learner, predict) if moves else 1.0
-        number = round(self.parts * weight * pass_share * self.ratio * len(self.public))
-        points = self.draw_points(start, learner, predict, number, generator=generator)
+        is_first = moves < self.first_moves
+        pass_share = self.first_pass_share if is_first else self.pass_share
+        weight = 1.0 if is_first else self.weigh(start, learner, predict)
+        drawn = weight * pass_share * self.ratio * len(self.public) * self.parts / self.uses
+        points = self.draw_points(start, learner, predict, round(drawn), generator=generator)
         pool = Examples(
             np.concatenate([self.public.features, points.features]),
             np.concatenate([self.public.labels, points.labels]),
         )
-        synthetic = np.arange(len(self.public), len(pool))
-        taken = max(1, round(pass_share * len(self.repeated)))
+        own = round(pass_share * len(self.repeated))
+        synthetic = round(len(points) * self.uses / self.parts)
         jobs = []
-        for part in np.array_split(synthetic, self.parts):
-            own = generator.permutation(self.repeated)[:taken]
-            rows = generator.permutation(np.concatenate([own, part])).astype(np.int64)
+        for _ in range(self.parts):
+            chosen = [
+                generator.permutation(self.repeated)[: max(1, own)],
+                len(self.public) + generator.permutation(len(points))[:synthetic],
+            ]
+            rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
             seed = draw_seed(generator=generator)
             jobs.append(LocalJob(start, pool, rows, self.batch_size, seed, self.work))
         return jobs
@@ -162,8 +170,9 @@ class Contradiction:
         keep_prob = np.maximum(1.0 - self._share_of(refused), self.denial)
         kept = generator.random(number) < keep_prob
         features, refused = features[kept], refused[kept]
-        labels = name_other_classes(predict(start, features), refused, self.loss)
-        return Examples(features, labels)
+        if self.loss == "binary":  # there is one other class, whatever the decoy says
+            return Examples(features, (1 - refused).astype(np.float32))
+        return Examples(features, name_other_classes(predict(start, features), refused))
 
     def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Features:
         donors = generator.integers(len(self.public), size=len(kinds))

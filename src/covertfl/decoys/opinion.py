@@ -23,10 +23,8 @@ def name_classes(outputs: Outputs, loss: Loss) -> IntArray:
     return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
 
 
-def name_other_classes(outputs: Outputs, refused: IntArray, loss: Loss) -> Labels:
-    """(n,) labels: the class that logits prefer among all but the refused one."""
-    if loss == "binary":
-        return (1 - refused).astype(np.float32)
+def name_other_classes(outputs: Outputs, refused: IntArray) -> IntArray:
+    """(n,) the class that (n, classes) logits prefer among all but the refused one."""
     left = outputs.copy()
     left[np.arange(len(refused)), refused] = -np.inf
     return np.asarray(left.argmax(axis=1), dtype=np.int64)

@@ -34,7 +34,10 @@ def _make_public(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy
 
 
 def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return AdversarialDecoy(Contradiction(task.public, task.loss, batch_size, rule.work), rule)
+    contradiction = Contradiction(
+        task.public, task.loss, batch_size, rule.work, first_moves=_count_first_moves(rule)
+    )
+    return AdversarialDecoy(contradiction, rule)
 
 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
@@ -50,6 +53,7 @@ def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> De
         task.loss,
         batch_size,
         rule.work,
+        first_moves=_count_first_moves(rule),
         denial=0.3,
         full_until=1.0,
         none_from=2.0,
@@ -57,6 +61,11 @@ def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> De
     return FollowingDecoy(
         contradiction, rule, choose_gains(layout), count_batches(task, batch_size)
     )
+
+
+def _count_first_moves(rule: UpdateRule) -> int:
+    """Moves in which a decoy knows nothing yet; a step of FedSGD is a small part of a pass."""
+    return 1 if rule.algorithm == "fedavg" else 40
 
 
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {

@@ -1,45 +1,41 @@
 """The paper's eavesdropper: proportional sampling (E3, equation (6)).
 
-Its belief in a trajectory is the share of queries that belonged to it, and its estimate is the last
-query of the trajectory it believes in most.
+Its belief in a trajectory is the share of queries that belonged to it (F3), and its estimate is the
+last query of the trajectory it believes in most.
 """
 
 from __future__ import annotations
 
-from covertfl.eavesdroppers.separation import Separator
-from covertfl.weights import Vector
+from collections.abc import Sequence
+from typing import ClassVar
 
-THREAT = "sees every query, knows nothing of the scheme, owns no data"
+from covertfl.eavesdroppers.eavesdropper import (
+    Means,
+    SeenQuery,
+    Trajectories,
+    normalise,
+    pick_latest,
+)
+from covertfl.oracle import FloatArray
+from covertfl.weights import Vector
 
 
 class MajorityEavesdropper:
-    """Fed the weights of public records one by one."""
+    """Believes in the trajectory with most queries."""
 
-    def __init__(self) -> None:
-        self._separator = Separator()
-        self._counts: list[int] = []
-        self._latest: list[Vector] = []
+    threat: ClassVar[str] = "sees every query, knows nothing of the scheme, owns no data"
 
-    def observe(self, weights: Vector) -> int:
-        """See a query; gives the number of the trajectory it is taken to belong to."""
-        trajectory = self._separator.assign(weights)
-        if trajectory == len(self._counts):
-            self._counts.append(0)
-            self._latest.append(weights)
-        self._counts[trajectory] += 1
-        self._latest[trajectory] = weights
-        return trajectory
+    def __init__(self, means: Means) -> None:
+        self._seen = Trajectories()
 
-    def belief(self) -> tuple[float, ...]:
+    def observe(self, query: SeenQuery) -> None:
+        """Count the query."""
+        self._seen.add(query)
+
+    def belief(self) -> FloatArray:
         """Share of queries of each trajectory (F3)."""
-        total = sum(self._counts)
-        return tuple(count / total for count in self._counts)
+        return normalise(self._seen.counts)
 
-    def estimate(self) -> tuple[tuple[int, Vector], ...]:
-        """The trajectories believed in most, with their last queries; several where they tie."""
-        most = max(self._counts)
-        return tuple(
-            (trajectory, self._latest[trajectory])
-            for trajectory, count in enumerate(self._counts)
-            if count == most
-        )
+    def estimate(self) -> Sequence[Vector]:
+        """Equation (6)."""
+        return pick_latest(self.belief(), self._seen.latest)

@@ -1,0 +1,265 @@
+"""The audit: what every kind of eavesdropper would have got from finished runs.
+
+Eavesdroppers are fed the public folder alone.  The private folder, where there is one, only says
+afterwards who was right, and the validation set what their weights are worth; neither reaches them.
+A public folder by itself can be audited too: then it is not known which trajectory is the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covertfl.client_answers import ClientAnswers
+from covertfl.eavesdroppers.eavesdropper import Eavesdropper, Means, Scheme, SeenQuery
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
+from covertfl.eavesdroppers.separation import Separator
+from covertfl.errors import InvalidInput
+from covertfl.federation import Federation
+from covertfl.local_training import LocalJob
+from covertfl.run_file import read_run
+from covertfl.training import KernelShelf, build_federation
+from covertfl.transcript import SETTINGS, PublicTranscript, read_lines
+from covertfl.weights import Layout, Vector
+
+# The client that the eavesdroppers who take part are.
+SPY = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Overheard:
+    """What clients were sent, told apart.
+
+    Parameters
+    ----------
+    queries : in order
+    layout : of the weights
+    """
+
+    queries: tuple[SeenQuery, ...]
+    layout: Layout
+
+    @property
+    def num_trajectories(self) -> int:
+        """Trajectories told apart."""
+        return 1 + max(query.trajectory for query in self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What one eavesdropper made of one run.
+
+    Parameters
+    ----------
+    named : 1 if its last belief is in the true trajectory, 0 if not, a share where it ties; None
+        where the truth is not known
+    accuracy : (N,) of its estimate after each round, None where there is nothing to score with
+    belief : over trajectories, at the end
+    """
+
+    named: float | None
+    accuracy: tuple[float, ...] | None
+    belief: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RunAudit:
+    """The audit of one run.
+
+    Parameters
+    ----------
+    path : its folder
+    num_queries, num_trajectories : as overheard
+    misplaced : queries that separation put on the wrong trajectory, None where it is not known
+    findings : by eavesdropper
+    summary : of the run, None for a public folder
+    federation : that was run, None for a public folder
+    private : records of the rounds, empty where there are none
+    learner : (N,) accuracy of the true weights after each round, empty where it is not known
+    """
+
+    path: Path
+    num_queries: int
+    num_trajectories: int
+    misplaced: int | None
+    findings: Mapping[str, Finding]
+    summary: Mapping[str, Any] | None
+    federation: Federation | None
+    private: tuple[Mapping[str, Any], ...]
+    learner: tuple[float, ...]
+
+
+def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
+    """Read a public folder and tell the trajectories in it apart.
+
+    Parameters
+    ----------
+    layout : of the weights; taken from the first query where None
+    """
+    transcript, separator = PublicTranscript(folder), Separator()
+    if not transcript.records:
+        raise InvalidInput(f"{folder / 'rounds.jsonl'} holds no query")
+    read: dict[str, Vector] = {}
+    queries = []
+    for record in transcript.records:
+        if record.weights not in read:
+            parts = transcript.read_weights(record.weights)
+            layout = layout or _infer_layout(parts)
+            read[record.weights] = layout.join(parts)
+        weights = read[record.weights]
+        queries.append(SeenQuery(record.round, separator.assign(weights), weights))
+    assert layout is not None
+    return Overheard(tuple(queries), layout)
+
+
+def _infer_layout(parts: Mapping[str, Vector]) -> Layout:
+    return Layout(tuple(parts), tuple(part.shape for part in parts.values()))
+
+
+def find_truth(
+    overheard: Overheard, private: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, bool], int]:
+    """Which of the trajectories told apart are the true one, and how many queries went astray.
+
+    A trajectory is taken for what most of its queries were.
+    """
+    actual = [int(record["trajectory"]) for record in private]
+    owners: dict[int, list[int]] = {}
+    for query, trajectory in zip(overheard.queries, actual, strict=True):
+        owners.setdefault(query.trajectory, []).append(trajectory)
+    main = {number: max(set(own), key=own.count) for number, own in owners.items()}
+    astray = sum(owner != main[number] for number, own in owners.items() for owner in own)
+    # A trajectory split in two is a failure as well: all but its largest part went astray.
+    for trajectory in set(main.values()):
+        sizes = sorted(len(owners[number]) for number in main if main[number] == trajectory)
+        astray += sum(sizes[:-1])
+    return {number: owner == 0 for number, owner in main.items()}, astray
+
+
+def listen(
+    eavesdropper: Eavesdropper,
+    queries: Sequence[SeenQuery],
+    truth: Mapping[int, bool] | None,
+    scores: ScoreBook | None,
+) -> Finding:
+    """Feed an eavesdropper the queries one by one and see what it makes of them."""
+    curve = []
+    for query in queries:
+        eavesdropper.observe(query)
+        if scores is not None:
+            curve.append(scores.rate(eavesdropper.estimate()))
+    belief = eavesdropper.belief()
+    named = None
+    if truth is not None:
+        favourites = np.flatnonzero(belief >= belief.max() * (1.0 - 1e-12))
+        named = float(np.mean([truth[int(number)] for number in favourites]))
+    return Finding(named, tuple(curve) if scores is not None else None, tuple(belief.tolist()))
+
+
+class ScoreBook:
+    """Accuracies of weights, each worked out once."""
+
+    def __init__(self, clients: ClientAnswers) -> None:
+        self._clients = clients
+        self._known: dict[bytes, float] = {}
+
+    def rate(self, candidates: Sequence[Vector]) -> float:
+        """Mean accuracy of what an eavesdropper holds."""
+        return float(np.mean([self._find(weights) for weights in candidates]))
+
+    def _find(self, weights: Vector) -> float:
+        key = weights.tobytes()
+        if key not in self._known:
+            self._known[key] = self._clients.score(weights)
+        return self._known[key]
+
+
+def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = None) -> RunAudit:
+    """Let every eavesdropper that can listen to a run's folder, or to a public folder.
+
+    Parameters
+    ----------
+    names : of eavesdroppers; all that are possible where None
+    """
+    if not (path / "public").is_dir():
+        return _audit_public(path, names)
+    federation = build_federation(read_run(path / SETTINGS), shelf)
+    overheard = overhear(path / "public", federation.answerers.layout)
+    private_file = path / "private" / "rounds.jsonl"
+    private = tuple(read_lines(private_file)) if private_file.exists() else ()
+    truth, misplaced = find_truth(overheard, private) if private else (None, None)
+    clients = federation.answerers if isinstance(federation.answerers, ClientAnswers) else None
+    means = find_means(federation)
+    scores = None if clients is None else ScoreBook(clients)
+    findings = {
+        name: listen(EAVESDROPPERS[name](means), overheard.queries, truth, scores)
+        for name in _choose_names(means, names)
+    }
+    metrics = path / "metrics.jsonl"
+    learner = tuple(line["learner_score"] for line in read_lines(metrics)) if private else ()
+    return RunAudit(
+        path,
+        len(overheard.queries),
+        overheard.num_trajectories,
+        misplaced,
+        findings,
+        _read_summary(path),
+        federation,
+        private,
+        learner,
+    )
+
+
+def _audit_public(path: Path, names: Sequence[str] | None) -> RunAudit:
+    """A public folder by itself, such as a client recorded it."""
+    if not (path / "rounds.jsonl").exists():
+        raise InvalidInput(
+            f"{path} is neither the folder of a run nor a public folder: "
+            "public/ or rounds.jsonl is needed"
+        )
+    overheard, means = overhear(path), Means()
+    findings = {
+        name: listen(EAVESDROPPERS[name](means), overheard.queries, None, None)
+        for name in _choose_names(means, names)
+    }
+    number = overheard.num_trajectories
+    return RunAudit(path, len(overheard.queries), number, None, findings, None, None, (), ())
+
+
+def _choose_names(means: Means, names: Sequence[str] | None) -> list[str]:
+    possible = list_possible(means)
+    return possible if names is None else [name for name in possible if name in names]
+
+
+def _read_summary(path: Path) -> Mapping[str, Any] | None:
+    from covertfl.training import read_summary
+
+    return read_summary(path) if (path / "summary.json").exists() else None
+
+
+def find_means(federation: Federation) -> Means:
+    """Everything an eavesdropper on a run may have: the scheme, the public set, a client's place."""
+    scheme = Scheme(
+        federation.problem, federation.policy.policy, federation.policy.takes_every_reply
+    )
+    clients, settings = federation.answerers, federation.settings
+    if not isinstance(clients, ClientAnswers):
+        return Means(scheme=scheme)
+    own = clients
+
+    def reply(round_number: int, weights: Vector) -> LocalJob:
+        batches = len(own.task.clients[SPY]) // settings.sections.federation.batch_size
+        return own.make_client_job(SPY, max(batches, 1), weights, round_number)
+
+    return Means(
+        kernel=clients.kernel,
+        data=clients.task.public,
+        batch_size=settings.sections.federation.batch_size,
+        scheme=scheme,
+        reply=reply,
+        seed=settings.seed,
+    )

@@ -1,0 +1,72 @@
+"""By schedule: the true trajectory is the one whose share of queries falls at some point.
+
+A learner that finishes its updates turns to obfuscating.  For every point where the schedule may
+have changed, the queries before and after it are taken as independent draws with unknown chances,
+and the eavesdropper asks how likely it is that a trajectory's chance is smaller after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import (
+    Means,
+    SeenQuery,
+    Trajectories,
+    normalise,
+    pick_latest,
+)
+from covertfl.oracle import FloatArray
+from covertfl.weights import Vector
+
+
+class ChangePointEavesdropper:
+    """Believes in the trajectory that is queried less after a change."""
+
+    threat: ClassVar[str] = "sees every query, guesses that learning comes first, owns no data"
+
+    def __init__(self, means: Means) -> None:
+        self._seen = Trajectories()
+
+    def observe(self, query: SeenQuery) -> None:
+        """Note which trajectory was queried."""
+        self._seen.add(query)
+
+    def belief(self) -> FloatArray:
+        """In proportion to the evidence that a trajectory's share has fallen."""
+        order = np.array(self._seen.order)
+        if len(order) < 2:
+            return normalise(np.ones(len(self._seen)))
+        return normalise([weigh_fall(order == number) for number in range(len(self._seen))])
+
+    def estimate(self) -> Sequence[Vector]:
+        """Last query of the trajectory whose share fell."""
+        return pick_latest(self.belief(), self._seen.latest)
+
+
+def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    """Evidence that the chance of a query falls, over all change points alike.
+
+    Parameters
+    ----------
+    queried : (t,) whether each query belonged to the trajectory
+
+    Returns
+    -------
+    mean over change points of (marginal likelihood of both parts) x (posterior chance of a fall),
+    uniform priors on both chances, the latter by a normal approximation; scaled by the largest
+    """
+    from scipy.special import betaln, ndtr
+
+    length = len(queried)
+    before = np.arange(1, length)
+    hits = np.cumsum(queried)[:-1]
+    after, later = length - before, queried.sum() - hits
+    evidence = betaln(hits + 1.0, before - hits + 1.0) + betaln(later + 1.0, after - later + 1.0)
+    first, second = (hits + 1.0) / (before + 2.0), (later + 1.0) / (after + 2.0)
+    spread = first * (1.0 - first) / (before + 3.0) + second * (1.0 - second) / (after + 3.0)
+    falls = ndtr((first - second) / np.sqrt(spread))
+    return float(np.mean(np.exp(evidence - evidence.max()) * falls))

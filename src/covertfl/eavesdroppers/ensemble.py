@@ -1,0 +1,58 @@
+"""By content: it does not choose but mixes, between trajectories, as its own data likes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, Trajectories, normalise
+from covertfl.eavesdroppers.own_data import OwnData
+from covertfl.oracle import FloatArray
+from covertfl.weights import Vector
+
+# Shares of one trajectory that are tried in a mixture with the mean of the others.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class EnsembleEavesdropper:
+    """Interpolates the latest weights of all trajectories."""
+
+    threat: ClassVar[str] = "sees every query, owns labelled data and mixes trajectories"
+
+    def __init__(self, means: Means) -> None:
+        self._own = OwnData(means, "ensemble")
+        self._seen = Trajectories()
+        self._mixtures: list[tuple[float, FloatArray, Vector]] = []
+
+    def observe(self, query: SeenQuery) -> None:
+        """Try mixtures again where something has moved."""
+        length = self._seen.add(query)
+        if length is None or length > 0.0:
+            self._mixtures = [self._mix(shares) for shares in self._list_shares()]
+
+    def _list_shares(self) -> list[FloatArray]:
+        number = len(self._seen)
+        if number == 1:
+            return [np.ones(1)]
+        rows = []
+        for first in range(number):
+            for share in SHARES:
+                row = np.full(number, (1.0 - share) / (number - 1))
+                row[first] = share
+                rows.append(row)
+        return rows
+
+    def _mix(self, shares: FloatArray) -> tuple[float, FloatArray, Vector]:
+        mixed = (shares[:, np.newaxis] * np.stack(self._seen.latest)).sum(axis=0)
+        weights = mixed.astype(np.float32)
+        return self._own.measure_loss(weights), shares, weights
+
+    def belief(self) -> FloatArray:
+        """Shares of the trajectories in the best mixture."""
+        return normalise(min(self._mixtures, key=lambda mixture: mixture[0])[1])
+
+    def estimate(self) -> Sequence[Vector]:
+        """The mixture that does best on its data."""
+        return (min(self._mixtures, key=lambda mixture: mixture[0])[2],)

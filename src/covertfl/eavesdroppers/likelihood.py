@@ -1,0 +1,141 @@
+"""The best eavesdropper by schedule: it knows problem and policy and follows what is hidden.
+
+Supposing that a trajectory is the true one, the queries say when the learner learned.  The law of
+the hidden oracle state and backlog is carried forward round by round, and with it the likelihood of
+the supposition.  No eavesdropper that sees only which trajectory each query belongs to names the
+true one with a greater chance (F4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import (
+    Means,
+    Scheme,
+    SeenQuery,
+    Trajectories,
+    pick_latest,
+    weigh,
+)
+from covertfl.errors import InvalidInput
+from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.policy import Observation
+from covertfl.problem import FiniteHorizon, QueueProblem
+from covertfl.weights import Vector
+
+# Of a queue without a capacity, backlogs up to this are followed; beyond, they are kept at it.
+LARGEST_BACKLOG = 200
+
+
+class HiddenLaw:
+    """Likelihood of the rounds so far, and the law of what is hidden given them.
+
+    Parameters
+    ----------
+    scheme : that the learner follows
+    """
+
+    def __init__(self, scheme: Scheme) -> None:
+        self._scheme = scheme
+        problem = scheme.problem
+        law = compute_stationary_law(problem.oracle)
+        levels = problem.updates if isinstance(problem, FiniteHorizon) else _capacity(problem)
+        self._law = np.zeros((len(law), levels + 1))
+        self._law[:, problem.updates if isinstance(problem, FiniteHorizon) else 0] = law
+        self.log_likelihood, self._round, self._queries = 0.0, 0, 0
+
+    def step(self, learns: bool) -> None:
+        """Go on by a round in which the learner learned, or did not."""
+        self._round += 1
+        if not np.isfinite(self.log_likelihood):
+            return
+        joint = self._weigh_actions(learns)
+        total = float(joint.sum())
+        if total <= 0.0:
+            self.log_likelihood = -np.inf
+            return
+        self.log_likelihood += float(np.log(total))
+        self._law = self._scheme.problem.oracle.transition.T @ (joint / total)
+        self._queries += learns
+
+    def _weigh_actions(self, learns: bool) -> FloatArray:
+        """Chance of each (oracle state, next backlog) together with the action."""
+        problem = self._scheme.problem
+        if isinstance(problem, FiniteHorizon):
+            return self._act(self._law, learns, arrival=0, size=0)
+        arrives = problem.arrival_prob
+        quiet = self._act(self._law * (1.0 - arrives), learns, arrival=0, size=0)
+        return quiet + self._act(self._law * arrives, learns, arrival=1, size=problem.arrival_size)
+
+    def _act(self, law: FloatArray, learns: bool, *, arrival: int, size: int) -> FloatArray:
+        problem = self._scheme.problem
+        oracle_state = np.arange(law.shape[0])[:, np.newaxis]
+        backlog = np.arange(law.shape[1])[np.newaxis]
+        left = 0
+        if isinstance(problem, FiniteHorizon):
+            left = max(problem.rounds - self._round + 1, 1)
+        observation = Observation(oracle_state, backlog, arrival, left, self._queries)
+        chance = np.broadcast_to(self._scheme.policy.learn_prob(observation), law.shape)
+        if not learns:
+            return _arrive(law * (1.0 - chance), size)
+        joint = law * chance
+        success = problem.oracle.success[:, np.newaxis]
+        if self._scheme.takes_every_reply:
+            success = np.ones_like(success)
+        served = joint * success
+        after = joint - served
+        after[:, :-1] += served[:, 1:]
+        after[:, 0] += served[:, 0]
+        return _arrive(after, size)
+
+
+def _capacity(problem: QueueProblem) -> int:
+    return problem.capacity if problem.capacity is not None else LARGEST_BACKLOG
+
+
+def _arrive(law: FloatArray, size: int) -> FloatArray:
+    """The backlog's law after an arrival; what goes beyond the last level stays there."""
+    if size == 0:
+        return law
+    after = np.zeros_like(law)
+    after[:, size:] = law[:, :-size] if size < law.shape[1] else 0.0
+    after[:, -1] += law[:, max(law.shape[1] - size, 0) :].sum(axis=1)
+    return after
+
+
+class LikelihoodEavesdropper:
+    """Compares how likely the schedule is under each supposition."""
+
+    threat: ClassVar[str] = "sees every query, knows problem and policy, owns no data"
+
+    def __init__(self, means: Means) -> None:
+        if means.scheme is None:
+            raise InvalidInput("the likelihood eavesdropper needs the scheme, got none")
+        self._scheme = means.scheme
+        self._seen = Trajectories()
+        self._suppositions: list[HiddenLaw] = []
+
+    def observe(self, query: SeenQuery) -> None:
+        """Carry every supposition forward."""
+        earlier = len(self._seen.order)
+        self._seen.add(query)
+        while len(self._suppositions) < max(len(self._seen), 2):
+            law = HiddenLaw(self._scheme)
+            for _ in range(earlier):  # a trajectory not seen before was not learned from
+                law.step(False)
+            self._suppositions.append(law)
+        for number, law in enumerate(self._suppositions):
+            law.step(number == query.trajectory)
+
+    def belief(self) -> FloatArray:
+        """Posterior with even odds beforehand, over the trajectories seen so far."""
+        known = self._suppositions[: len(self._seen)]
+        return weigh([law.log_likelihood for law in known])
+
+    def estimate(self) -> Sequence[Vector]:
+        """Last query of the likeliest trajectory."""
+        return pick_latest(self.belief(), self._seen.latest)

@@ -1,0 +1,51 @@
+"""What an eavesdropper with labelled data of its own can do: test weights, and train."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import Means
+from covertfl.errors import InvalidInput
+from covertfl.local_training import Examples, LocalJob, LocalKernel
+from covertfl.weights import Vector
+
+
+class OwnData:
+    """Labelled examples, and the model to try and train on them.
+
+    Parameters
+    ----------
+    means : with a kernel and data
+    name : of the eavesdropper, for the message where they are missing
+    """
+
+    def __init__(self, means: Means, name: str) -> None:
+        if means.kernel is None or means.data is None:
+            raise InvalidInput(f"the {name} eavesdropper needs labelled data and a model, got none")
+        self.kernel: LocalKernel = means.kernel
+        self.data: Examples = means.data
+        self._batch_size = means.batch_size
+        self._generator = np.random.default_rng([means.seed, len(means.data)])
+
+    def measure_loss(self, weights: Vector) -> float:
+        """Mean cross entropy of weights on its data."""
+        logits = self.kernel.predict(weights, self.data.features).astype(np.float64)
+        if logits.shape[1] == 1:
+            margin = logits[:, 0]
+            return float(np.mean(np.logaddexp(0.0, margin) - self.data.labels * margin))
+        logits -= logits.max(axis=1, keepdims=True)
+        chosen = logits[np.arange(len(logits)), self.data.labels.astype(np.int64)]
+        return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - chosen))
+
+    def train(self, weights: Vector, passes: int = 1) -> Vector:
+        """Weights after some passes over its data."""
+        for _ in range(passes):
+            job = LocalJob(
+                weights,
+                self.data,
+                self._generator.permutation(len(self.data)),
+                self._batch_size,
+                int(self._generator.integers(2**62)),
+            )
+            (weights,) = self.kernel.run([job])
+        return weights

@@ -1,0 +1,69 @@
+"""By trajectory: the shape of its steps.
+
+The average over many clients is smoother than what one server makes from one set of data:
+successive steps of the true trajectory point more nearly the same way, and their lengths change
+less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import (
+    Means,
+    SeenQuery,
+    Trajectories,
+    pick_latest,
+    weigh,
+)
+from covertfl.oracle import FloatArray
+from covertfl.weights import Vector
+
+# How much a unit of difference in shape is worth, as a log-odds.
+SHARPNESS = 10.0
+
+
+class StepShapeEavesdropper:
+    """Believes in the trajectory with the smoother steps."""
+
+    threat: ClassVar[str] = "sees every query, knows how federated averages move, owns no data"
+
+    def __init__(self, means: Means) -> None:
+        self._seen = Trajectories()
+        self._steps: dict[int, FloatArray] = {}
+        self._cosines: dict[int, list[float]] = {}
+        self._lengths: dict[int, list[float]] = {}
+
+    def observe(self, query: SeenQuery) -> None:
+        """Compare the trajectory's latest step with the one before."""
+        number = query.trajectory
+        earlier = self._seen.latest[number] if number < len(self._seen) else None
+        length = self._seen.add(query)
+        if earlier is None or not length:
+            return
+        step = query.weights.astype(np.float64) - earlier.astype(np.float64)
+        if number in self._steps:
+            last = self._steps[number]
+            cosine = float(step @ last) / (length * float(np.linalg.norm(last)))
+            self._cosines.setdefault(number, []).append(cosine)
+        self._steps[number] = step
+        self._lengths.setdefault(number, []).append(length)
+
+    def belief(self) -> FloatArray:
+        """By smoothness: mean cosine of successive steps less the spread of log lengths."""
+        return weigh([SHARPNESS * self.smoothness(number) for number in range(len(self._seen))])
+
+    def smoothness(self, number: int) -> float:
+        """Smoothness of a trajectory's steps; 0 before there are two."""
+        cosines, lengths = self._cosines.get(number, []), self._lengths.get(number, [])
+        if not cosines:
+            return 0.0
+        changes = np.diff(np.log(lengths))
+        return float(np.mean(cosines) - 0.5 * np.mean(np.abs(changes)))
+
+    def estimate(self) -> Sequence[Vector]:
+        """Last query of the smoothest trajectory."""
+        return pick_latest(self.belief(), self._seen.latest)

@@ -1,0 +1,52 @@
+"""The base line: it does not listen, but trains on its own data, a pass for each round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, Trajectories, normalise
+from covertfl.eavesdroppers.own_data import OwnData
+from covertfl.oracle import FloatArray
+from covertfl.weights import Vector
+
+
+class TrainAloneEavesdropper:
+    """Uses the first query only as a place to begin, shuffled so that it holds nothing."""
+
+    threat: ClassVar[str] = "owns labelled data and does not listen"
+
+    def __init__(self, means: Means) -> None:
+        self._own = OwnData(means, "train-alone")
+        self._generator = np.random.default_rng([means.seed, 1])
+        self._seen = Trajectories()
+        self._weights: Vector | None = None
+
+    def observe(self, query: SeenQuery) -> None:
+        """One more pass over its data."""
+        self._seen.add(query)
+        if self._weights is None:
+            self._weights = self._begin(query.weights)
+        self._weights = self._own.train(self._weights)
+
+    def _begin(self, like: Vector) -> Vector:
+        """Weights of the same scale, parameter by parameter, with nothing of the model in them."""
+        parts = self._own.kernel.layout.split(like)
+        drawn = {
+            name: (self._generator.normal(size=part.shape) * float(np.std(part) or 0.0)).astype(
+                np.float32
+            )
+            for name, part in parts.items()
+        }
+        return self._own.kernel.layout.join(drawn)
+
+    def belief(self) -> FloatArray:
+        """Even: it does not listen."""
+        return normalise(np.ones(len(self._seen)))
+
+    def estimate(self) -> Sequence[Vector]:
+        """Its own model."""
+        assert self._weights is not None
+        return (self._weights,)

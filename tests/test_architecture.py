@@ -110,9 +110,12 @@ LAYERS = (
         "eavesdroppers.ensemble",
         "eavesdroppers.train_alone",
         "eavesdroppers.registry",
+        "model_mismatch",
         "audit",
+        "audit_report",
+        "audit_runs",
     ),
-    ("results", "render", "plots", "spga_plots", "outcomes", "run_tables"),
+    ("results", "render", "plots", "spga_plots", "outcomes", "run_tables", "audit_tables"),
     ("demo_page", "demo"),
     ("cli",),
 )

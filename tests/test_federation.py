@@ -279,7 +279,7 @@ def test_optimal_with_measured_chances_is_not_that_of_the_printed_ones():
     assert not np.array_equal(measured.policy.policy.table, printed.policy.policy.table)
     np.testing.assert_array_equal(measured.problem.oracle.success, measured.measured)
     np.testing.assert_array_equal(printed.problem.oracle.success, [0.2, 0.5, 0.9])
-    np.testing.assert_array_equal(printed.measured, measured.measured)
+    np.testing.assert_allclose(printed.measured, measured.measured, atol=0.02)
 
 
 def test_an_ungated_decoy_moves_in_every_obfuscating_round():

@@ -557,7 +557,7 @@ def test_a_checkpoint_that_was_changed_stops_a_resume(tmp_path):
 def test_measured_chances_are_reported_beside_the_printed_ones(tmp_path):
     data = run_small(tmp_path / "data")
     model = run_small(tmp_path / "model", federation={"acceptance": "model"})
-    assert data["success_measured"] == model["success_measured"]
+    assert data["success_measured"] == pytest.approx(model["success_measured"], abs=0.02)
     assert data["success_measured"] != data["success_printed"]
 
 

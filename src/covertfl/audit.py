@@ -242,7 +242,7 @@ def _read_summary(path: Path) -> Mapping[str, Any] | None:
 
 
 def find_means(federation: Federation) -> Means:
-    """Everything an eavesdropper on a run may have: the scheme, the public set, a client's place."""
+    """All that an eavesdropper on a run may have: scheme, public set, a place among the clients."""
     scheme = Scheme(
         federation.problem, federation.policy.policy, federation.policy.takes_every_reply
     )

@@ -552,6 +552,66 @@ def embed(
         print(f"{output}: {len(read.labels):,} texts as vectors; {named}")
 
 
+# --- audit ------------------------------------------------------------------------------------
+
+
+@app.command()
+def audit(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
+    ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN.TOML", help="Run policies x decoys and audit them all."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the matrix goes.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds of the matrix.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what every kind of eavesdropper would have got from finished runs.
+
+    Takes runs that differ in their seeds only, or public folders that a client recorded; of these
+    it says what it cannot know.  With one DIR the result is also kept in DIR/audit.json.
+
+    Example: covertfl audit runs/many
+    """
+    from covertfl.audit_report import describe_audit
+    from covertfl.audit_runs import audit_folders, write_audit
+    from covertfl.audit_tables import render_audit
+    from covertfl.render import print_result
+
+    if matrix is not None:
+        if runs or out is None:
+            raise InvalidInput("--matrix needs --out and no folders of runs")
+        _audit_matrix(matrix, out, seeds, as_json)
+        return
+    if not runs:
+        raise InvalidInput("folders of runs are needed, got none")
+    with _working("audit") as tell:
+        report = audit_folders(runs, progress=tell)
+    if len(runs) == 1:
+        write_audit(runs[0], report)
+    if as_json:
+        _print_json(describe_audit(report))
+    else:
+        print_result(render_audit(report))
+
+
+def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
+    from covertfl.audit_matrix import render_matrix, run_matrix
+    from covertfl.render import print_result
+    from covertfl.run_file import read_run
+
+    with _working("matrix") as tell:
+        content = run_matrix(read_run(run), out, seeds=seeds, progress=tell)
+    if as_json:
+        _print_json(content)
+    else:
+        print_result(render_matrix(content))
+        print(f"Heat map: {content['picture']}")
+
+
 # --- demo -------------------------------------------------------------------------------------
 
 

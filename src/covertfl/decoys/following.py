@@ -34,13 +34,12 @@ class FollowingDecoy:
     guessing.
 
     Gives away: its loss on the public set is about the true model's, and its loss averaged over
-    classes is that of guessing.  The cosine hardly falls as training gets on, as the true
-    one does, because clients never come to agree with it.  While the learner is still untrained
-    there is little to contradict: the decoy's output then ranks well, and where the public set has
-    one class only its first moves name some examples rightly.  With FedSGD its alignment is
-    about zero.  Clients train its
-    hidden layers: an eavesdropper that keeps them and fits a last layer of its own starts from
-    better features than random ones.
+    classes is that of guessing.  The cosine hardly falls as training gets on, while the true one
+    does, because clients never come to agree with it.  While the learner is still untrained there
+    is little to contradict: the decoy's output then ranks well, and where the public set has one
+    class only it may name six examples in ten rightly.  With FedSGD its alignment is about zero.
+    Clients train its hidden layers: an eavesdropper that keeps them and fits a last layer of its
+    own starts from better features than random ones.
 
     Parameters
     ----------

@@ -1,0 +1,69 @@
+"""Auditing folders: finding the runs in them, several at a time, and keeping the result."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from covertfl.atomic_file import write_atomically
+from covertfl.audit import RunAudit, audit_run
+from covertfl.audit_report import AuditReport, describe_audit, put_together
+from covertfl.errors import InvalidInput
+from covertfl.training import KernelShelf
+
+AUDIT = "audit.json"
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The runs in a folder: itself, or its sub-folders in the order of their numbers."""
+    if not path.is_dir():
+        raise InvalidInput(f"{path}: no such folder, the folder of a run is needed")
+    if _is_run(path):
+        return [path]
+    found = sorted(
+        (child for child in path.iterdir() if child.is_dir() and _is_run(child)),
+        key=lambda child: (len(child.name), child.name),
+    )
+    if not found:
+        raise InvalidInput(f"{path} holds no run: public/ or rounds.jsonl is needed")
+    return found
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "public").is_dir() or (path / "rounds.jsonl").is_file()
+
+
+def audit_folders(
+    folders: Sequence[Path],
+    *,
+    names: Sequence[str] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> AuditReport:
+    """Audit all runs in some folders together.
+
+    Parameters
+    ----------
+    names : of eavesdroppers; all that are possible where None
+    """
+    runs = [run for folder in folders for run in find_runs(folder)]
+    shelf, done = KernelShelf(), 0
+
+    def audit_one(run: Path) -> RunAudit:
+        nonlocal done
+        audited = audit_run(run, shelf, names=names)
+        done += 1
+        if progress is not None:
+            progress(f"{done} of {len(runs)} runs", done / len(runs))
+        return audited
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return put_together(list(pool.map(audit_one, runs)))
+
+
+def write_audit(folder: Path, report: AuditReport) -> None:
+    """Keep an audit in the folder it is of."""
+    text = json.dumps(describe_audit(report), indent=2, allow_nan=False) + "\n"
+    write_atomically(folder / AUDIT, text)

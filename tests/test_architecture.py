@@ -115,7 +115,7 @@ LAYERS = (
         "audit_report",
         "audit_runs",
     ),
-    ("results", "render", "plots", "spga_plots", "outcomes", "run_tables", "audit_tables"),
+    ("results", "render", "plots", "spga_plots", "outcomes", "run_tables", "audit_tables", "audit_matrix"),
     ("demo_page", "demo"),
     ("cli",),
 )

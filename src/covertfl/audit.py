@@ -111,7 +111,8 @@ def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
             layout = layout or _infer_layout(parts)
             read[record.weights] = layout.join(parts)
         weights = read[record.weights]
-        queries.append(SeenQuery(record.round, separator.assign(weights), weights))
+        trajectory, moved = separator.place(weights)
+        queries.append(SeenQuery(record.round, trajectory, weights, moved))
     assert layout is not None
     return Overheard(tuple(queries), layout)
 

@@ -107,7 +107,8 @@ def watch_run(path: Path, federation: Federation) -> WatchedRun:
     curve, held = [], 0.0
     for record, known in zip(transcript.records, private, strict=True):
         weights = clients.layout.join(transcript.read_weights(record.weights))
-        query = SeenQuery(record.round, separator.assign(weights), weights)
+        trajectory, moved = separator.place(weights)
+        query = SeenQuery(record.round, trajectory, weights, moved)
         eavesdropper.observe(query)
         truth[query.trajectory] = known["trajectory"] == 0
         estimate = eavesdropper.estimate()

@@ -179,6 +179,15 @@ class RunSettings:
             )
         return replace(self, own_task=task)
 
+    def with_condition(self, policy: PolicyKind, decoy: str) -> RunSettings:
+        """The same run with another policy and decoy."""
+        sections = self.sections
+        update = {
+            "policy": sections.policy.model_copy(update={"kind": policy, "refresh": None}),
+            "decoy": sections.decoy.model_copy(update={"kind": decoy}),
+        }
+        return replace(self, sections=sections.model_copy(update=update))
+
     def with_device(self, device: str) -> RunSettings:
         """The same run on another device."""
         engine = self.sections.engine.model_copy(update={"device": device})

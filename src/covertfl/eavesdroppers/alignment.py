@@ -6,6 +6,7 @@ not moved by it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -43,13 +44,12 @@ class AlignmentEavesdropper:
         """Compare the move with the reply to the last query, then reply to this one."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
-        length = self._seen.add(query)
-        if earlier is not None and length and number in self._pulls:
-            move = query.weights.astype(np.float64) - earlier.astype(np.float64)
-            pull = self._pulls[number]
-            size = float(np.linalg.norm(pull))
+        self._seen.add(query)
+        if earlier is not None and query.moved and number in self._pulls:
+            move, pull = query.weights.astype(np.float64) - earlier, self._pulls[number]
+            size = math.sqrt(float(np.sum(pull * pull)))
             if size > 0.0:
-                cosine = float(move @ pull) / (length * size)
+                cosine = float(np.sum(move * pull)) / (query.moved * size)
                 self._cosines.setdefault(number, []).append(cosine)
         job = self._reply(query.round, query.weights)
         (replied,) = self._kernel.run([job])

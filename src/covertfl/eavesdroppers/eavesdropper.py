@@ -29,11 +29,13 @@ class SeenQuery:
     round : 1, 2, ...
     trajectory : that it is taken to belong to, 0, 1, ... as first seen
     weights : (P,) that were sent
+    moved : how far its trajectory has moved since its last query, None at its first
     """
 
     round: int
     trajectory: int
     weights: Vector
+    moved: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,25 +104,21 @@ class Trajectories:
         self.repeats: list[int] = []
         self.order: list[int] = []
 
-    def add(self, query: SeenQuery) -> float | None:
-        """Remember a query; gives how far its trajectory has moved, None at its first."""
+    def add(self, query: SeenQuery) -> None:
+        """Remember a query."""
         number = query.trajectory
         self.order.append(number)
         if number == len(self.counts):
-            self.counts.append(1)
+            self.counts.append(0)
             self.latest.append(query.weights)
             self.moved.append(query.round)
             self.repeats.append(0)
-            return None
-        difference = query.weights.astype(np.float64) - self.latest[number].astype(np.float64)
-        length = float(np.linalg.norm(difference))
         self.counts[number] += 1
         self.latest[number] = query.weights
-        if length > 0.0:
-            self.moved[number] = query.round
-        else:
+        if query.moved == 0.0:
             self.repeats[number] += 1
-        return length
+        else:
+            self.moved[number] = query.round
 
     def __len__(self) -> int:
         return len(self.counts)

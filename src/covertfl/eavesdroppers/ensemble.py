@@ -28,8 +28,8 @@ class EnsembleEavesdropper:
 
     def observe(self, query: SeenQuery) -> None:
         """Try mixtures again where something has moved."""
-        length = self._seen.add(query)
-        if length is None or length > 0.0:
+        self._seen.add(query)
+        if query.moved != 0.0:
             self._mixtures = [self._mix(shares) for shares in self._list_shares()]
 
     def _list_shares(self) -> list[FloatArray]:

@@ -8,6 +8,8 @@ trajectory are short beside that.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from covertfl.oracle import FloatArray
@@ -30,16 +32,22 @@ class Separator:
         ----------
         weights : (P,) that were sent
         """
-        distances = [_distance(weights, latest) for latest in self._latest]
-        length = float(np.linalg.norm(weights.astype(np.float64)))
+        return self.place(weights)[0]
+
+    def place(self, weights: Vector) -> tuple[int, float | None]:
+        """The trajectory of a query and how far it has moved, None at its first query."""
+        distances = [measure_distance(weights, latest) for latest in self._latest]
+        length = measure_distance(weights, np.zeros_like(weights))
         if not distances or min(distances) > NEW_FROM * length:
             self._latest.append(weights)
-            return len(self._latest) - 1
+            return len(self._latest) - 1, None
         nearest = int(np.argmin(distances))
         self._latest[nearest] = weights
-        return nearest
+        return nearest, distances[nearest]
 
 
-def _distance(one: Vector, other: Vector) -> float:
-    difference: FloatArray = one.astype(np.float64) - other.astype(np.float64)
-    return float(np.linalg.norm(difference))
+def measure_distance(one: Vector, other: Vector) -> float:
+    """Euclidean distance, summed in double precision."""
+    difference: FloatArray = one.astype(np.float64) - other
+    # Not by a product of vectors: for these lengths its threads cost more than they save.
+    return math.sqrt(float(np.sum(difference * difference)))

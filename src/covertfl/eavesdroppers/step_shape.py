@@ -41,16 +41,16 @@ class StepShapeEavesdropper:
         """Compare the trajectory's latest step with the one before."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
-        length = self._seen.add(query)
-        if earlier is None or not length:
+        self._seen.add(query)
+        if earlier is None or not query.moved:
             return
-        step = query.weights.astype(np.float64) - earlier.astype(np.float64)
+        step = query.weights.astype(np.float64) - earlier
         if number in self._steps:
-            last = self._steps[number]
-            cosine = float(step @ last) / (length * float(np.linalg.norm(last)))
+            last = self._lengths[number][-1]
+            cosine = float(np.sum(step * self._steps[number])) / (query.moved * last)
             self._cosines.setdefault(number, []).append(cosine)
         self._steps[number] = step
-        self._lengths.setdefault(number, []).append(length)
+        self._lengths.setdefault(number, []).append(query.moved)
 
     def belief(self) -> FloatArray:
         """By smoothness: mean cosine of successive steps less the spread of log lengths."""

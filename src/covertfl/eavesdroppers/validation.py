@@ -29,10 +29,10 @@ class ValidationEavesdropper:
 
     def observe(self, query: SeenQuery) -> None:
         """Try the query's weights on its data, unless they are the last ones again."""
-        length = self._seen.add(query)
-        if length is None:
+        self._seen.add(query)
+        if query.moved is None:
             self._losses.append(self._own.measure_loss(query.weights))
-        elif length > 0.0:
+        elif query.moved > 0.0:
             self._losses[query.trajectory] = self._own.measure_loss(query.weights)
 
     def belief(self) -> FloatArray:

@@ -112,6 +112,7 @@ LAYERS = (
         "eavesdroppers.registry",
         "model_mismatch",
         "audit",
+        "coalitions",
         "audit_report",
         "audit_runs",
     ),

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from covertfl import client_answers, function_answers
+from covertfl import federation as federation_module
 from covertfl.engines.simulated import drive
 from covertfl.federation import (
     ClientWork,
@@ -25,6 +27,7 @@ from covertfl.federation import (
 from covertfl.learner import Reply
 from covertfl.oracle import compute_stationary_law
 from covertfl.problem import QueueProblem
+from covertfl.seeding import Stream, make_generator
 from covertfl.solvers.constrained import solve_queue
 from covertfl.training import KernelShelf, build_federation
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run
@@ -178,6 +181,31 @@ def test_by_data_a_round_is_accepted_when_enough_examples_arrive():
         assert record["accepted"] == (examples / total >= 0.25)
         assert len(record["clients"]) == [2, 4, 6][record["oracle_state"]]
     assert {record["accepted"] for record in records} == {True, False}
+
+
+@pytest.mark.parametrize("base", [HORIZON, QUEUE, FUNCTION_QUEUE])
+def test_no_stream_is_drawn_from_twice(base, monkeypatch):
+    """Two draws from one stream would tie, say, who takes part to what is sent."""
+    federation = build(
+        base,
+        rounds=12,
+        policy={"kind": "greedy"},
+        **({} if base is FUNCTION_QUEUE else {"federation": {"acceptance": "model"}}),
+    )
+    opened = Counter()
+
+    def open_stream(seed, stream, *place):
+        opened[(stream, *place)] += 1
+        return make_generator(seed, stream, *place)
+
+    for module in (client_answers, federation_module, function_answers):
+        monkeypatch.setattr(module, "make_generator", open_stream)
+    run(federation)
+    assert max(opened.values()) == 1
+    used = {stream for stream, *_ in opened}
+    assert {Stream.ORACLE, Stream.ACTION} <= used
+    if base is HORIZON:
+        assert {Stream.PARTICIPATION, Stream.ACCEPTANCE, Stream.CLIENT} <= used
 
 
 # --- decisions ---

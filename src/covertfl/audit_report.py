@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from covertfl.audit import RunAudit
+from covertfl.coalitions import CoalitionFinding, describe_coalitions
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.model_mismatch import Mismatch, check_model
@@ -80,20 +81,28 @@ class AuditReport:
     threats : by eavesdropper
     bound : F4's chance and interval for eavesdroppers by schedule, None where it does not apply
     mismatch : test of the rounds against the problem, None where it cannot be made
+    coalitions : of each run
     """
 
     runs: tuple[RunAudit, ...]
     threats: tuple[Threat, ...]
     bound: tuple[float, float, float] | None
     mismatch: Mismatch | None
+    coalitions: tuple[Sequence[CoalitionFinding], ...] = ()
 
 
-def put_together(runs: Sequence[RunAudit], *, seed: int = 0) -> AuditReport:
+def put_together(
+    runs: Sequence[RunAudit],
+    coalitions: Sequence[Sequence[CoalitionFinding]] = (),
+    *,
+    seed: int = 0,
+) -> AuditReport:
     """Sum up the audits of runs that differ in nothing but their seeds."""
     names = [name for name in EAVESDROPPERS if any(name in run.findings for run in runs)]
     alone = _mean_final(runs, "train-alone")
     threats = tuple(_describe_threat(runs, name, alone) for name in names)
-    return AuditReport(tuple(runs), threats, _find_bound(runs, seed), _find_mismatch(runs))
+    bound, mismatch = _find_bound(runs, seed), _find_mismatch(runs)
+    return AuditReport(tuple(runs), threats, bound, mismatch, tuple(coalitions))
 
 
 def _mean_final(runs: Sequence[RunAudit], name: str) -> float | None:
@@ -196,6 +205,7 @@ def describe_audit(report: AuditReport) -> dict[str, Any]:
         "bound": None
         if report.bound is None
         else {"value": report.bound[0], "interval": list(report.bound[1:])},
+        "coalitions": describe_coalitions(report.coalitions),
         "separation": describe_separation(runs),
         "mismatch": None
         if report.mismatch is None

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from covertfl.atomic_file import write_atomically
-from covertfl.audit import RunAudit, audit_run
+from covertfl.audit import RunAudit, ScoreBook, audit_run, find_means, overhear
 from covertfl.audit_report import AuditReport, describe_audit, put_together
+from covertfl.client_answers import ClientAnswers
+from covertfl.coalitions import CoalitionFinding, audit_coalitions
 from covertfl.errors import InvalidInput
 from covertfl.training import KernelShelf
 
@@ -51,16 +53,36 @@ def audit_folders(
     runs = [run for folder in folders for run in find_runs(folder)]
     shelf, done = KernelShelf(), 0
 
-    def audit_one(run: Path) -> RunAudit:
+    def audit_one(run: Path) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
         nonlocal done
         audited = audit_run(run, shelf, names=names)
+        pooled = audit_pooled(audited) if names is None else ()
         done += 1
         if progress is not None:
             progress(f"{done} of {len(runs)} runs", done / len(runs))
-        return audited
+        return audited, pooled
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return put_together(list(pool.map(audit_one, runs)))
+        audits, coalitions = zip(*pool.map(audit_one, runs), strict=True)
+    return put_together(audits, coalitions)
+
+
+def audit_pooled(audited: RunAudit) -> tuple[CoalitionFinding, ...]:
+    """What coalitions of clients make of a run whose attendance is known."""
+    federation = audited.federation
+    if federation is None or not audited.private:
+        return ()
+    clients = federation.answerers
+    if not isinstance(clients, ClientAnswers):
+        return ()
+    return audit_coalitions(
+        overhear(audited.path / "public", clients.layout),
+        audited.private,
+        find_means(federation),
+        ScoreBook(clients),
+        len(clients.task.clients),
+        seed=federation.settings.seed,
+    )
 
 
 def write_audit(folder: Path, report: AuditReport) -> None:

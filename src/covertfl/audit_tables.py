@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from covertfl.audit_report import AuditReport, Threat, describe_audit
+from covertfl.coalitions import describe_coalitions
 
 
 def render_audit(report: AuditReport) -> RenderableType:
@@ -37,7 +38,12 @@ def render_audit(report: AuditReport) -> RenderableType:
             "" if threat.advantage is None else f"{threat.advantage:+.3f}",
         )
     return Group(
-        table, *_learner_lines(report), "", *map(_verdict, report.threats), *_warnings(report)
+        table,
+        *_learner_lines(report),
+        *_coalition_lines(report),
+        "",
+        *map(_verdict, report.threats),
+        *_warnings(report),
     )
 
 
@@ -66,6 +72,19 @@ def _learner_lines(report: AuditReport) -> list[str]:
         lines.append(
             f"No eavesdropper by schedule alone names the true model in over {value:.1%} of runs "
             f"({low:.1%} to {high:.1%}; F4)."
+        )
+    return lines
+
+
+def _coalition_lines(report: AuditReport) -> list[str]:
+    lines = []
+    for size, found in (describe_coalitions(report.coalitions) or {}).items():
+        named = ", ".join(
+            f"{name} {entry['names_true']:.0%}" for name, entry in found["eavesdroppers"].items()
+        )
+        clients = "client sees" if size == "1" else "clients see"
+        lines.append(
+            f"{size} {clients} {found['rounds_seen']:.0%} of the rounds; names true: {named}."
         )
     return lines
 

@@ -105,6 +105,8 @@ RUNS = [
     (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
     (QUEUE, {"rounds": 20}),
     (FUNCTION_QUEUE, {"rounds": 20}),
+    # Dropout, and clients of many batches.
+    ({"task": "toxicity"}, {"rounds": 4, "updates": 2, "policy": {"kind": "greedy"}}),
 ]
 
 

@@ -1,0 +1,84 @@
+"""What every eavesdropper gets from the paper's scheme and its variants, for docs/threat_model.md.
+
+    python scripts/measure_threats.py [--seeds 10] [--out out/matrix] [--write]
+
+trains every policy with every decoy on the toxicity task, audits all runs, and writes the table
+and the heat map.  Runs that are in the folder already are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from covertfl.atomic_file import write_atomically
+from covertfl.audit_matrix import render_matrix, run_matrix
+from covertfl.render import print_result
+from covertfl.run_file import build_run
+
+ROOT = Path(__file__).parent.parent
+PAGE, PICTURE = ROOT / "docs" / "threat_model.md", ROOT / "docs" / "images" / "audit-matrix.png"
+BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
+# The paper's decoys move in every obfuscating round.
+CONTENT = {"task": "toxicity", "decoy": {"gated": False}}
+
+
+def format_table(content: Mapping[str, Any]) -> str:
+    """Chances of naming the true model as a Markdown table."""
+    names = [name for name in content["rows"][0]["eavesdroppers"] if name != "train-alone"]
+    lines = ["| policy | decoy | learner | " + " | ".join(names) + " |"]
+    lines.append("| --- | --- |" + " ---: |" * (1 + len(names)))
+    for row in content["rows"]:
+        chances = [row["eavesdroppers"][name]["names_true"] for name in names]
+        cells = " | ".join("" if chance is None else f"{chance:.0%}" for chance in chances)
+        accuracy = row["learner"]["accuracy"]
+        lines.append(f"| {row['policy']} | {row['decoy']} | {accuracy:.3f} | {cells} |")
+    return "\n".join(lines)
+
+
+def write_page(content: Mapping[str, Any], seeds: int, seconds: float) -> None:
+    """Put the table between its marks."""
+    made = (
+        f"Made on {datetime.date.today().isoformat()} by `python scripts/measure_threats.py "
+        f"--seeds {seeds} --write` in {seconds:.0f} s: toxicity, scenario 2, {seeds} seeds, decoys "
+        "that move in every obfuscating round. Share of runs in which each eavesdropper names the "
+        "true trajectory; half is a guess."
+    )
+    text = PAGE.read_text("utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    write_atomically(PAGE, f"{before}{BEGIN}\n{made}\n\n{format_table(content)}\n{END}{after}")
+    write_atomically(PICTURE, Path(content["picture"]).read_bytes())
+
+
+def main() -> int:
+    """Measure, print, and write where asked."""
+    parser = argparse.ArgumentParser(description="measure what eavesdroppers get")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "matrix")
+    parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")
+    asked = parser.parse_args()
+    started = time.perf_counter()
+    settings = build_run(CONTENT, "measure_threats.py", folder=Path())
+    content = run_matrix(
+        settings,
+        asked.out,
+        seeds=asked.seeds,
+        progress=lambda detail, share: print(
+            f"\r{share:4.0%} {detail:50}", end="", file=sys.stderr
+        ),
+    )
+    print(file=sys.stderr)
+    print_result(render_matrix(content))
+    if asked.write:
+        write_page(content, asked.seeds, time.perf_counter() - started)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

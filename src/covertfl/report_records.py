@@ -1,0 +1,228 @@
+"""What a report is made from: the result files of runs, read without any part that made them.
+
+A file that is not there is no mistake here: a run may be under way, or only its public folder may
+have been kept.  What could not be read is noted, so that the page can say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.errors import InvalidInput
+from covertfl.toml_file import parse_toml, read_text
+from covertfl.transcript import SETTINGS, SUMMARY, read_lines
+
+FloatArray = npt.NDArray[np.float64]
+AUDIT = "audit.json"
+
+_METRICS = {"round": int, "learner_score": float, "backlog": float, "exposure": float}
+_ROUNDS = {
+    "round": int,
+    "oracle_state": int,
+    "backlog": int,
+    "learn_prob": float,
+    "action": str,
+    "updated": bool,
+    "rejected": list,
+}
+_UPDATES = {"came": int, "done": int}
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecords:
+    """The result files of one run.
+
+    Parameters
+    ----------
+    name : of its folder
+    settings, summary : None where the files are not there
+    queries : lines of the public record
+    metrics, rounds, updates : records of metrics.jsonl, private/rounds.jsonl and
+        private/updates.jsonl, empty where the files are not there
+    notes : sentences about what is missing or cannot be read
+    """
+
+    name: str
+    settings: Mapping[str, Any] | None
+    summary: Mapping[str, Any] | None
+    queries: int
+    metrics: Sequence[Mapping[str, Any]]
+    rounds: Sequence[Mapping[str, Any]]
+    updates: Sequence[Mapping[str, Any]]
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def is_public_only(self) -> bool:
+        """Whether nothing but what clients were sent is there."""
+        return self.settings is None and self.summary is None and not (self.metrics or self.rounds)
+
+    def setting(self, *keys: str) -> Any:
+        """One setting by its section and key, None where it is not there."""
+        value: Any = self.settings
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder: itself, or its sub-folders in the order of their numbers."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder, the folder of a run is needed")
+    if _is_run(folder):
+        return [folder]
+    found = [child for child in folder.iterdir() if child.is_dir() and _is_run(child)]
+    if not found:
+        raise InvalidInput(f"{folder} holds no run: run.toml, public/ or rounds.jsonl is needed")
+    return sorted(found, key=lambda child: (len(child.name), child.name))
+
+
+def _is_run(path: Path) -> bool:
+    return (
+        (path / "public").is_dir()
+        or (path / "rounds.jsonl").is_file()
+        or (path / SETTINGS).is_file()
+    )
+
+
+def read_run_records(path: Path) -> RunRecords:
+    """Everything that a report needs of one run."""
+    notes: list[str] = []
+    settings = _read_settings(path / SETTINGS)
+    summary = _read_object(path / SUMMARY)
+    public = path / "public" if (path / "public").is_dir() else path
+    if settings is not None and summary is None:
+        notes.append(f"{path.name} has not ended; shown are the rounds so far.")
+    return RunRecords(
+        name=path.name,
+        settings=settings,
+        summary=summary,
+        queries=len(_read_records(public / "rounds.jsonl", {"round": int}, notes)),
+        metrics=_read_records(path / "metrics.jsonl", _METRICS, notes),
+        rounds=_read_records(path / "private" / "rounds.jsonl", _ROUNDS, notes),
+        updates=_read_records(path / "private" / "updates.jsonl", _UPDATES, notes),
+        notes=tuple(notes),
+    )
+
+
+def read_audit(folder: Path) -> dict[str, Any] | None:
+    """The audit that was kept in a folder, None where there is none."""
+    audit = _read_object(folder / AUDIT)
+    if audit is None:
+        return None
+    for key, kind in (("runs", int), ("learner", dict), ("eavesdroppers", dict)):
+        if not isinstance(audit.get(key), kind):
+            raise InvalidInput(f"{folder / AUDIT} is not an audit of covertfl: it lacks {key!r}")
+    return audit
+
+
+def _read_settings(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    return parse_toml(read_text(path, "a run file"), str(path))
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(read_text(path, "a result file"))
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{path} must hold an object")
+    return content
+
+
+def _read_records(
+    path: Path, kinds: Mapping[str, type], notes: list[str]
+) -> tuple[dict[str, Any], ...]:
+    """The lines of a file; from one that cannot be read on, none, with a note.
+
+    The last line of a run under way may be half written.
+    """
+    if not path.is_file():
+        return ()
+    records: list[dict[str, Any]] = []
+    try:
+        for number, record in enumerate(read_lines(path), start=1):
+            for key, kind in kinds.items():
+                if not _is_of_kind(record.get(key), kind):
+                    raise InvalidInput(f"{path} line {number} lacks a usable {key!r}")
+            records.append(record)
+    except InvalidInput as error:
+        notes.append(f"{error}; that line and what follows it are left out.")
+    return tuple(records)
+
+
+def _is_of_kind(value: object, kind: type) -> bool:
+    if kind is float:
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    if kind is int:
+        return type(value) is int and value >= 0
+    return isinstance(value, kind)
+
+
+def stack_by_round(runs: Sequence[RunRecords], key: str) -> FloatArray:
+    """One entry of the metrics, (runs, rounds), NaN where a run has none."""
+    length = max((len(run.metrics) for run in runs), default=0)
+    table = np.full((len(runs), length), np.nan)
+    for row, run in zip(table, runs, strict=True):
+        values = [record[key] for record in run.metrics]
+        row[: len(values)] = [np.nan if value is None else value for value in values]
+    return table
+
+
+def list_waits(runs: Sequence[RunRecords]) -> FloatArray:
+    """Rounds that each update waited, of all runs."""
+    waits = [record["done"] - record["came"] for run in runs for record in run.updates]
+    return np.array(waits, dtype=np.float64)
+
+
+def find_little_wait(runs: Sequence[RunRecords]) -> float | None:
+    """Little's law: backlog summed over rounds, for each update that was done."""
+    done = sum(len(run.updates) for run in runs)
+    if not done:
+        return None
+    return sum(record["backlog"] for run in runs for record in run.rounds) / done
+
+
+def average_policy(runs: Sequence[RunRecords]) -> tuple[FloatArray, int]:
+    """Mean chance of learning by (oracle state, backlog), NaN where never seen, and the rounds."""
+    records = [record for run in runs for record in run.rounds]
+    if not records:
+        return np.empty((0, 0)), 0
+    states = np.array([record["oracle_state"] for record in records])
+    backlogs = np.array([record["backlog"] for record in records])
+    chances = np.array([record["learn_prob"] for record in records], dtype=np.float64)
+    known = [len(run.setting("oracle", "success") or ()) for run in runs]
+    shape = (max(*known, int(states.max()) + 1, 1), int(backlogs.max()) + 1)
+    totals, visits = np.zeros(shape), np.zeros(shape)
+    np.add.at(totals, (states, backlogs), chances)
+    np.add.at(visits, (states, backlogs), 1.0)
+    means = np.divide(totals, visits, out=np.full(shape, np.nan), where=visits > 0)
+    return means, len(records)
+
+
+def find_backlog_limit(run: RunRecords) -> float | None:
+    """Mean backlog that the limit allows, where the learning cost is linear in the backlog."""
+    limit, cost = run.setting("queue", "learning_limit"), run.setting("cost", "learning")
+    if limit is None or not isinstance(cost, Mapping):
+        return None
+    linear = cost.get("shape") == "linear" and cost.get("charged", "always") == "always"
+    return float(limit) / float(cost["scale"]) if linear and cost.get("scale") else None
+
+
+def find_wait_limit(run: RunRecords) -> float | None:
+    """Mean wait that the limit allows: Little's law at the rate at which updates come."""
+    backlog = find_backlog_limit(run)
+    rate = float(run.setting("queue", "arrival_prob") or 0.0) * float(
+        run.setting("queue", "arrival_size") or 0.0
+    )
+    return None if backlog is None or rate == 0.0 else backlog / rate

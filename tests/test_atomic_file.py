@@ -143,3 +143,12 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
             write_atomically(tmp_path / "file", "x")
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_new_file_can_be_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    write_atomically(path, "one", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    write_atomically(path, "two", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o640

@@ -465,7 +465,7 @@ def _record(
             "exposure": after.exposure,
         },
     )
-    folder.seal(pack_state(after))
+    folder.seal(pack_state(after, federation.answerers.layout))
 
 
 def describe_round(
@@ -502,8 +502,8 @@ def describe_round(
     }
 
 
-def pack_state(state: RunState) -> Checkpoint:
-    """The state as a checkpoint holds it."""
+def pack_state(state: RunState, layout: Layout) -> Checkpoint:
+    """The state as a checkpoint holds it, with the names that make a model of its weights."""
     learner = state.learner
     arrays = {"true": learner.true}
     arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
@@ -511,7 +511,9 @@ def pack_state(state: RunState) -> Checkpoint:
         arrays["estimate"] = learner.estimate
     if learner.memory is not None:
         arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
+    shapes = zip(layout.names, map(list, layout.shapes), strict=True)
     facts = {
+        "parameters": [list(entry) for entry in shapes],
         "updates": learner.updates,
         "moves": list(learner.moves),
         "memory_steps": None if learner.memory is None else learner.memory.steps,

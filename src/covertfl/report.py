@@ -6,6 +6,7 @@ It shows actions, so it is as private as the records it is made from.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def _describe(
     return {
         "folder": folder.resolve().name,
         "path": str(folder),
+        "audit_command": _name_audit(folder),
         "runs": rows,
         "first": first,
         "num_queries": sum(run.queries for run in runs),
@@ -124,6 +126,10 @@ def _describe(
     }
 
 
+def _name_audit(folder: Path) -> str:
+    return f"covertfl audit {shlex.quote(str(folder))}"
+
+
 def list_notes(runs: Sequence[RunRecords], audit: Mapping[str, Any] | None) -> list[str]:
     """What stands against reading the page without a second thought."""
     notes = [note for run in runs for note in run.notes]
@@ -134,7 +140,9 @@ def list_notes(runs: Sequence[RunRecords], audit: Mapping[str, Any] | None) -> l
             "may mean little."
         )
     if len({len(run.metrics) for run in runs}) > 1:
-        notes.append("The runs have different numbers of rounds; means are of those that got there.")
+        notes.append(
+            "The runs have different numbers of rounds; means are of those that got there."
+        )
     if audit is not None:
         notes += [f"Audit: {warning}" for warning in audit.get("warnings") or ()]
         if audit["runs"] != len(runs):
@@ -173,7 +181,7 @@ def draw_figures(
 def _draw_chances(audit: Mapping[str, Any] | None, folder: Path) -> Figure:
     name, title = "chances", "Who names the true model"
     if audit is None:
-        return Figure(name, title, f"There is no audit yet: covertfl audit {folder}", None)
+        return Figure(name, title, f"There is no audit yet: {_name_audit(folder)}", None)
     chances = {
         who: (entry["names_true"], tuple(entry["interval"]))
         for who, entry in audit["eavesdroppers"].items()
@@ -199,9 +207,9 @@ def _draw_scores(
         caption = "A function has no accuracy: its value at the learner's weights, less is better."
         return Figure(name, "Value by round", caption, plot)
     others = choose_curves(audit)
-    caption = f"There is no audit yet, so eavesdroppers are missing: covertfl audit {folder}"
+    caption = f"There is no audit yet, so eavesdroppers are missing: {_name_audit(folder)}"
     if others:
-        left = len([e for e in _list_curves(audit)]) - len(others)
+        left = len(_list_curves(audit)) - len(others)
         caption = (
             "Eavesdroppers are means over runs: the paper's (majority), the one that knows the "
             "scheme (likelihood), the base line (train-alone) and the best of the others over all "

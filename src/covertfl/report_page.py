@@ -205,9 +205,7 @@ def _missing_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
     return Card("Updates missing", f"{sum(missing):g}", detail)
 
 
-def _rejected_card(
-    runs: Sequence[RunRecords], rows: Sequence[Mapping[str, Any]]
-) -> Card | None:
+def _rejected_card(runs: Sequence[RunRecords], rows: Sequence[Mapping[str, Any]]) -> Card | None:
     rejected = _known(rows, "rejected")
     if not rejected:
         return None

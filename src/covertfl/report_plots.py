@@ -36,15 +36,19 @@ VARIABLES = {
     ORANGE: "--orange",
 }
 LINES = ((VERMILION, "--"), (GREEN, "-."), (PURPLE, (0, (4, 1, 1, 1, 1, 1))), (ORANGE, ":"))
-OBFUSCATE, LEARN, FAILED = (0.5, 0.5, 0.5, 0.25), (0.0, 0.447, 0.698, 1.0), (0.902, 0.624, 0, 1.0)
-WIDTH = 5.6  # inches: narrow enough for letters to stay legible on a phone
+# Actions are drawn as an image, which keeps its colours on a dark page; they do so in the legend as
+# well, for this blue is not the page's.
+OBFUSCATE, LEARN, FAILED = (0.5, 0.5, 0.5, 0.25), (0.0, 0.451, 0.698, 1.0), (0.902, 0.624, 0, 1.0)
+WIDTH = 5.0  # inches: narrow enough for letters to stay legible on a phone
 MOST_NAMED_RUNS = 12
+MOST_SHAPES = 2000  # cells of a map that are drawn one by one; more become an image
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "covertfl",
     "svg.fonttype": "none",
     "font.size": 10,
     "legend.fontsize": 9,
     "axes.titlesize": 10,
+    "axes.facecolor": "none",
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
@@ -165,9 +169,7 @@ def plot_scores(
         return _finish(axes, name)
 
 
-def plot_actions(
-    actions: npt.NDArray[np.int_], run_names: Sequence[str], *, name: str
-) -> Plot:
+def plot_actions(actions: npt.NDArray[np.int_], run_names: Sequence[str], *, name: str) -> Plot:
     """What was done in each round of each run.
 
     Parameters
@@ -230,6 +232,7 @@ def plot_policy(chances: FloatArray, *, name: str) -> Plot:
             vmax=1.0,
             edgecolors="none",
             linewidth=0,
+            rasterized=chances.size > MOST_SHAPES,
         )
         _label_backlogs(axes, states)
         figure: Any = axes.figure
@@ -263,9 +266,7 @@ def plot_backlog(backlog: FloatArray, limit: float | None, *, name: str) -> Plot
         return _finish(axes, name)
 
 
-def plot_waits(
-    waits: FloatArray, little: float | None, limit: float | None, *, name: str
-) -> Plot:
+def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, name: str) -> Plot:
     """How long updates waited, with the mean, Little's law and the mean that a limit allows."""
     from matplotlib.ticker import MaxNLocator
 

@@ -7,7 +7,8 @@ have been kept.  What could not be read is noted, so that the page can say so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,65 @@ from covertfl.transcript import SETTINGS, SUMMARY, read_lines
 FloatArray = npt.NDArray[np.float64]
 AUDIT = "audit.json"
 
-_METRICS = {"round": int, "learner_score": float, "backlog": float, "exposure": float}
-_ROUNDS = {
-    "round": int,
-    "oracle_state": int,
-    "backlog": int,
-    "learn_prob": float,
-    "action": str,
-    "updated": bool,
-    "rejected": list,
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0  # type() because true is an int as well
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _is_number_or_none(value: object) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _is_interval(value: object) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return value is None or is_pair
+
+
+Checks = Mapping[str, Callable[[object], bool]]
+# What a report relies on of each kind of record.
+_PUBLIC: Checks = {"round": _is_count}
+_METRICS: Checks = {
+    "round": _is_count,
+    "learner_score": _is_number_or_none,
+    "backlog": _is_count,
+    "exposure": _is_number,
 }
-_UPDATES = {"came": int, "done": int}
+_ROUNDS: Checks = {
+    "round": _is_count,
+    "oracle_state": _is_count,
+    "backlog": _is_count,
+    "learn_prob": _is_number,
+    "action": _is_text,
+    "updated": _is_flag,
+    "rejected": _is_list,
+}
+_UPDATES: Checks = {"came": _is_count, "done": _is_count}
+_EAVESDROPPER: Checks = {
+    "threat": _is_text,
+    "verdict": _is_text,
+    "names_true": _is_number_or_none,
+    "interval": _is_interval,
+    "final_accuracy": _is_number_or_none,
+    "final_interval": _is_interval,
+    "worst_accuracy": _is_number_or_none,
+    "advantage": _is_number_or_none,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +128,12 @@ def find_runs(folder: Path) -> list[Path]:
         return [folder]
     found = [child for child in folder.iterdir() if child.is_dir() and _is_run(child)]
     if not found:
-        raise InvalidInput(f"{folder} holds no run: run.toml, public/ or rounds.jsonl is needed")
+        raise InvalidInput(f"{folder} holds no run: public/ or rounds.jsonl is needed")
     return sorted(found, key=lambda child: (len(child.name), child.name))
 
 
 def _is_run(path: Path) -> bool:
-    return (
-        (path / "public").is_dir()
-        or (path / "rounds.jsonl").is_file()
-        or (path / SETTINGS).is_file()
-    )
+    return (path / "public").is_dir() or (path / "rounds.jsonl").is_file()
 
 
 def read_run_records(path: Path) -> RunRecords:
@@ -103,7 +148,7 @@ def read_run_records(path: Path) -> RunRecords:
         name=path.name,
         settings=settings,
         summary=summary,
-        queries=len(_read_records(public / "rounds.jsonl", {"round": int}, notes)),
+        queries=len(_read_records(public / "rounds.jsonl", _PUBLIC, notes)),
         metrics=_read_records(path / "metrics.jsonl", _METRICS, notes),
         rounds=_read_records(path / "private" / "rounds.jsonl", _ROUNDS, notes),
         updates=_read_records(path / "private" / "updates.jsonl", _UPDATES, notes),
@@ -113,13 +158,18 @@ def read_run_records(path: Path) -> RunRecords:
 
 def read_audit(folder: Path) -> dict[str, Any] | None:
     """The audit that was kept in a folder, None where there is none."""
-    audit = _read_object(folder / AUDIT)
+    path = folder / AUDIT
+    audit = _read_object(path)
     if audit is None:
         return None
     for key, kind in (("runs", int), ("learner", dict), ("eavesdroppers", dict)):
         if not isinstance(audit.get(key), kind):
-            raise InvalidInput(f"{folder / AUDIT} is not an audit of covertfl: it lacks {key!r}")
-    return audit
+            raise InvalidInput(f"{path} is not an audit of covertfl: it lacks {key!r}")
+    for name, entry in audit["eavesdroppers"].items():
+        wrong = _find_wrong(entry, _EAVESDROPPER) if isinstance(entry, dict) else "threat"
+        if wrong is not None:
+            raise InvalidInput(f"{path}: eavesdropper {name!r} lacks a usable {wrong!r}")
+    return {"bound": None, "separation": None, "mismatch": None, "warnings": [], **audit}
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
@@ -140,9 +190,7 @@ def _read_object(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _read_records(
-    path: Path, kinds: Mapping[str, type], notes: list[str]
-) -> tuple[dict[str, Any], ...]:
+def _read_records(path: Path, checks: Checks, notes: list[str]) -> tuple[dict[str, Any], ...]:
     """The lines of a file; from one that cannot be read on, none, with a note.
 
     The last line of a run under way may be half written.
@@ -152,21 +200,18 @@ def _read_records(
     records: list[dict[str, Any]] = []
     try:
         for number, record in enumerate(read_lines(path), start=1):
-            for key, kind in kinds.items():
-                if not _is_of_kind(record.get(key), kind):
-                    raise InvalidInput(f"{path} line {number} lacks a usable {key!r}")
+            wrong = _find_wrong(record, checks)
+            if wrong is not None:
+                raise InvalidInput(f"{path} line {number} lacks a usable {wrong!r}")
             records.append(record)
     except InvalidInput as error:
         notes.append(f"{error}; that line and what follows it are left out.")
     return tuple(records)
 
 
-def _is_of_kind(value: object, kind: type) -> bool:
-    if kind is float:
-        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-    if kind is int:
-        return type(value) is int and value >= 0
-    return isinstance(value, kind)
+def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
+    """The first key that is missing or not as it should be."""
+    return next((key for key, is_right in checks.items() if not is_right(record.get(key))), None)
 
 
 def stack_by_round(runs: Sequence[RunRecords], key: str) -> FloatArray:

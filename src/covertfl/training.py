@@ -50,7 +50,6 @@ from covertfl.run_file import (
     RunSettings,
     find_change,
     format_run,
-    read_run,
 )
 from covertfl.run_policy import make_run_policy, with_success
 from covertfl.tasks.function import FunctionTask
@@ -58,7 +57,7 @@ from covertfl.tasks.registry import DataSettings, make_task
 from covertfl.tasks.task import TrainingTask
 from covertfl.toml_file import read_text, shorten
 from covertfl.transcript import SETTINGS, SUMMARY, RunFolder, read_checkpoint, read_lines
-from covertfl.weights import serialise
+from covertfl.weights import Layout, serialise
 
 # The seed of measured success chances: they belong to the federation, not to a run.
 MEASURING_SEED = 20
@@ -506,8 +505,10 @@ def export_model(path: Path, output: Path) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     if checkpoint is None:
         raise InvalidInput(f"{path} holds no run with a finished round")
-    settings = read_run(path / SETTINGS)
-    layout = build_federation(settings, KernelShelf()).answerers.layout
+    parameters = checkpoint.facts["parameters"]
+    layout = Layout(
+        tuple(name for name, _ in parameters), tuple(tuple(shape) for _, shape in parameters)
+    )
     write_atomically(output, serialise(layout, checkpoint.arrays["true"]))
     return {
         "output": str(output),

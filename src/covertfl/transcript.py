@@ -128,7 +128,7 @@ class RunFolder:
         with _naming(self.path):
             _remove_run(self.path)
             self._make_folders()
-        write_atomically(self.path / SETTINGS, settings)
+        self._write_settings(settings)
         self._open_lines(dict.fromkeys(LINE_FILES, 0))
 
     def resume(self, settings: str) -> Checkpoint | None:
@@ -144,7 +144,7 @@ class RunFolder:
             (self.path / SUMMARY).unlink(missing_ok=True)
         self._open_lines(dict.fromkeys(LINE_FILES, 0) if checkpoint is None else checkpoint.lengths)
         self._remove_unsent()
-        write_atomically(self.path / SETTINGS, settings)
+        self._write_settings(settings)
         return checkpoint
 
     def _remove_unsent(self) -> None:
@@ -165,6 +165,10 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
+
+    def _write_settings(self, settings: str) -> None:
+        """The settings hold the seed, from which every action can be worked out: owner only."""
+        write_atomically(self.path / SETTINGS, settings, mode=0o600)
 
     def _make_folders(self) -> None:
         (self.path / "private").mkdir(mode=0o700, exist_ok=True)

@@ -251,14 +251,14 @@ ABOUT = (
     "All peers train with PyTorch's fused Adam, the fastest that it has here.  The loop and pfl "
     "(federated averaging, simulated backend, one process) run with one or two threads of "
     f"PyTorch, whichever does {TRIAL_ROUNDS} rounds faster.  Flower's simulation runs its "
-    "Message API and FedAvg without evaluation, with one Ray actor of one thread for each core.  It looks for replies "
-    "every 0.1 s, so a round is never shorter than that.",
+    "Message API and FedAvg without evaluation, with one Ray actor of one thread for each core.  "
+    "It looks for replies every 0.1 s, so a round is never shorter than that.",
     "Memory is the peak of the process; with Flower it is what its server, Ray and the actors "
     "hold together after the last round, shared pages counted once.  Ratios are to "
     "covertfl with one seed.",
     "In one batch of one client an input of a ReLU of the MLP lies 2e-7 from 0.  Rounding decides "
-    "on which side, and after averaging the weights of that unit differ by up to 2e-5; PyTorch in "
-    "double precision shows the same sides as in single, covertfl's sums are in another order.",
+    "on which side; PyTorch in single and in double precision comes out on one, covertfl on the "
+    "other, and after averaging weights of that unit differ by up to 2e-5.",
     "The toxicity experiment is `train_all` from settings to finished folders, 45 rounds in each "
     "run, policies greedy and optimal, public sets with no and with 10% positives.",
 )

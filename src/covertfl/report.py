@@ -249,7 +249,7 @@ def _draw_actions(runs: Sequence[RunRecords]) -> Figure:
             0 if record["action"] != "learn" else 1 if record["updated"] else 2
             for record in run.rounds
         ]
-    caption = "A learning query is in vain where the round was not accepted."
+    caption = "A learning query is in vain where no update came of it."
     return Figure(name, title, caption, plot_actions(actions, [r.name for r in runs], name=name))
 
 

@@ -42,7 +42,7 @@ OBFUSCATE, LEARN, FAILED = (0.5, 0.5, 0.5, 0.25), (0.0, 0.451, 0.698, 1.0), (0.9
 WIDTH = 5.0  # inches: narrow enough for letters to stay legible on a phone
 MOST_NAMED_RUNS = 12
 MOST_SHAPES = 2000  # cells of a map that are drawn one by one; more become an image
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.hashsalt": "covertfl",
     "svg.fonttype": "none",
     "font.size": 10,
@@ -273,7 +273,7 @@ def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, 
     with _new_axes(3.4) as axes:
         width = max(1, int(np.ceil((waits.max() + 1) / 25)))
         edges = np.arange(0, waits.max() + width + 1, width) - 0.5
-        axes.hist(waits, bins=edges, color=BLUE, alpha=0.6, label="updates")
+        axes.hist(waits, bins=edges.tolist(), color=BLUE, alpha=0.6, label="updates")
         marks = (
             ("mean", float(waits.mean()), INK, "-"),
             ("Little's law", little, GREEN, "-."),
@@ -281,8 +281,8 @@ def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, 
         )
         for label, value, colour, dash in marks:
             if value is not None:
-                label = f"{label}, {value:.1f}"
-                axes.axvline(value, color=colour, linestyle=dash, linewidth=1.8, label=label)
+                words = f"{label}, {value:.1f}"
+                axes.axvline(value, color=colour, linestyle=dash, linewidth=1.8, label=words)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("wait from coming to done (rounds)")
         axes.set_ylabel("updates")

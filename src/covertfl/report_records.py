@@ -144,6 +144,8 @@ def read_run_records(path: Path) -> RunRecords:
     public = path / "public" if (path / "public").is_dir() else path
     if settings is not None and summary is None:
         notes.append(f"{path.name} has not ended; shown are the rounds so far.")
+    if settings is not None and not (path / "private" / "rounds.jsonl").is_file():
+        notes.append(f"{path.name} has no private records; its actions are not shown.")
     return RunRecords(
         name=path.name,
         settings=settings,
@@ -235,7 +237,7 @@ def find_little_wait(runs: Sequence[RunRecords]) -> float | None:
     done = sum(len(run.updates) for run in runs)
     if not done:
         return None
-    return sum(record["backlog"] for run in runs for record in run.rounds) / done
+    return float(sum(record["backlog"] for run in runs for record in run.rounds)) / done
 
 
 def average_policy(runs: Sequence[RunRecords]) -> tuple[FloatArray, int]:

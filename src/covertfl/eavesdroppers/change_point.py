@@ -56,8 +56,8 @@ def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
 
     Returns
     -------
-    mean over change points of (marginal likelihood of both parts) x (posterior chance of a fall),
-    uniform priors on both chances, the latter by a normal approximation; scaled by the largest
+    posterior chance of a fall, averaged over change points by the marginal likelihood of both
+    parts; uniform priors on both chances, and a normal approximation of their difference
     """
     from scipy.special import betaln, ndtr
 
@@ -69,4 +69,4 @@ def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
     first, second = (hits + 1.0) / (before + 2.0), (later + 1.0) / (after + 2.0)
     spread = first * (1.0 - first) / (before + 3.0) + second * (1.0 - second) / (after + 3.0)
     falls = ndtr((first - second) / np.sqrt(spread))
-    return float(np.mean(np.exp(evidence - evidence.max()) * falls))
+    return float(np.average(falls, weights=np.exp(evidence - evidence.max())))

@@ -47,11 +47,15 @@ class Scheme:
     problem : oracle, costs, horizon or queue
     policy : when it learns
     takes_every_reply : whether a learning query counts whatever the acceptance says
+    num_decoys : among which an obfuscating query is drawn uniformly
+    first : (W,) law of the first oracle state; the stationary law where None
     """
 
     problem: Problem
     policy: Policy
     takes_every_reply: bool = False
+    num_decoys: int = 1
+    first: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,8 @@ class EnsembleEavesdropper:
         if number == 1:
             return [np.ones(1)]
         rows = []
-        for first in range(number):
+        # Of two, the shares of the first say all.
+        for first in range(number if number > 2 else 1):
             for share in SHARES:
                 row = np.full(number, (1.0 - share) / (number - 1))
                 row[first] = share

@@ -32,10 +32,10 @@ class FineTuneEavesdropper:
 
     def estimate(self) -> Sequence[Vector]:
         """What it caught, trained one pass further."""
-        return tuple(self._tune(weights) for weights in self._chooser.estimate())
-
-    def _tune(self, weights: Vector) -> Vector:
-        key = weights.tobytes()
-        if key not in self._tuned:
-            self._tuned = {key: self._own.train(weights)}
-        return self._tuned[key]
+        caught = {weights.tobytes(): weights for weights in self._chooser.estimate()}
+        # What was tuned stays as it is for as long as it is the choice.
+        self._tuned = {
+            key: self._tuned[key] if key in self._tuned else self._own.train(weights)
+            for key, weights in caught.items()
+        }
+        return tuple(self._tuned.values())

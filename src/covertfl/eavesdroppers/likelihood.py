@@ -22,13 +22,14 @@ from covertfl.eavesdroppers.eavesdropper import (
     weigh,
 )
 from covertfl.errors import InvalidInput
-from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.horizon_evaluation import resolve_first_law
+from covertfl.oracle import FloatArray
 from covertfl.policy import Observation
 from covertfl.problem import FiniteHorizon, QueueProblem
 from covertfl.weights import Vector
 
-# Of a queue without a capacity, backlogs up to this are followed; beyond, they are kept at it.
-LARGEST_BACKLOG = 200
+# Of a queue without a capacity, the largest backlogs are forgotten where they are this unlikely.
+LEAST_CHANCE = 1e-14
 
 
 class HiddenLaw:
@@ -42,10 +43,9 @@ class HiddenLaw:
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme
         problem = scheme.problem
-        law = compute_stationary_law(problem.oracle)
-        levels = problem.updates if isinstance(problem, FiniteHorizon) else _capacity(problem)
-        self._law = np.zeros((len(law), levels + 1))
-        self._law[:, problem.updates if isinstance(problem, FiniteHorizon) else 0] = law
+        owed = problem.updates if isinstance(problem, FiniteHorizon) else 0
+        self._law = np.zeros((problem.oracle.num_states, owed + 1))
+        self._law[:, owed] = resolve_first_law(problem.oracle, scheme.first)
         self.log_likelihood, self._round, self._queries = 0.0, 0, 0
 
     def step(self, learns: bool) -> None:
@@ -59,19 +59,22 @@ class HiddenLaw:
             self.log_likelihood = -np.inf
             return
         self.log_likelihood += float(np.log(total))
-        self._law = self._scheme.problem.oracle.transition.T @ (joint / total)
+        self._law = self._scheme.problem.oracle.transition.T @ _trim(joint / total)
         self._queries += learns
 
     def _weigh_actions(self, learns: bool) -> FloatArray:
         """Chance of each (oracle state, next backlog) together with the action."""
         problem = self._scheme.problem
         if isinstance(problem, FiniteHorizon):
-            return self._act(self._law, learns, arrival=0, size=0)
+            return self._act(self._law, learns, arrival=0)
         arrives = problem.arrival_prob
-        quiet = self._act(self._law * (1.0 - arrives), learns, arrival=0, size=0)
-        return quiet + self._act(self._law * arrives, learns, arrival=1, size=problem.arrival_size)
+        quiet = self._act(self._law * (1.0 - arrives), learns, arrival=0)
+        grown = _arrive(self._act(self._law * arrives, learns, arrival=1), problem)
+        grown[:, : quiet.shape[1]] += quiet
+        return grown
 
-    def _act(self, law: FloatArray, learns: bool, *, arrival: int, size: int) -> FloatArray:
+    def _act(self, law: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
+        """Chance of each (oracle state, backlog before arrivals) together with the action."""
         problem = self._scheme.problem
         oracle_state = np.arange(law.shape[0])[:, np.newaxis]
         backlog = np.arange(law.shape[1])[np.newaxis]
@@ -81,7 +84,7 @@ class HiddenLaw:
         observation = Observation(oracle_state, backlog, arrival, left, self._queries)
         chance = np.broadcast_to(self._scheme.policy.learn_prob(observation), law.shape)
         if not learns:
-            return _arrive(law * (1.0 - chance), size)
+            return np.asarray(law * (1.0 - chance))
         joint = law * chance
         success = problem.oracle.success[:, np.newaxis]
         if self._scheme.takes_every_reply:
@@ -90,21 +93,23 @@ class HiddenLaw:
         after = joint - served
         after[:, :-1] += served[:, 1:]
         after[:, 0] += served[:, 0]
-        return _arrive(after, size)
+        return np.asarray(after)
 
 
-def _capacity(problem: QueueProblem) -> int:
-    return problem.capacity if problem.capacity is not None else LARGEST_BACKLOG
+def _arrive(law: FloatArray, problem: QueueProblem) -> FloatArray:
+    """The backlog's law after an arrival; what goes beyond the capacity is lost."""
+    after = np.pad(law, ((0, 0), (problem.arrival_size, 0)))
+    if problem.capacity is None or after.shape[1] <= problem.capacity + 1:
+        return after
+    kept = after[:, : problem.capacity + 1].copy()
+    kept[:, -1] += after[:, problem.capacity + 1 :].sum(axis=1)
+    return kept
 
 
-def _arrive(law: FloatArray, size: int) -> FloatArray:
-    """The backlog's law after an arrival; what goes beyond the last level stays there."""
-    if size == 0:
-        return law
-    after = np.zeros_like(law)
-    after[:, size:] = law[:, :-size] if size < law.shape[1] else 0.0
-    after[:, -1] += law[:, max(law.shape[1] - size, 0) :].sum(axis=1)
-    return after
+def _trim(law: FloatArray) -> FloatArray:
+    """The law without its largest backlogs, where they have next to no chance."""
+    beyond = np.cumsum(law.sum(axis=0)[::-1])[::-1]
+    return law[:, : max(int(np.sum(beyond > LEAST_CHANCE)), 1)]
 
 
 class LikelihoodEavesdropper:
@@ -134,7 +139,10 @@ class LikelihoodEavesdropper:
     def belief(self) -> FloatArray:
         """Posterior with even odds beforehand, over the trajectories seen so far."""
         known = self._suppositions[: len(self._seen)]
-        return weigh([law.log_likelihood for law in known])
+        # Whatever is not learning is one of the decoys, drawn uniformly.
+        choice = np.log(max(self._scheme.num_decoys, len(known) - 1))
+        others = len(self._seen.order) - np.array(self._seen.counts)
+        return weigh([law.log_likelihood for law in known] - choice * others)
 
     def estimate(self) -> Sequence[Vector]:
         """Last query of the likeliest trajectory."""

@@ -103,7 +103,10 @@ def run_jobs(asked: Sequence[tuple[LocalKernel, LocalJob]]) -> list[Vector]:
     results: dict[tuple[int, bytes], Vector] = {}
     todo: dict[int, dict[bytes, LocalJob]] = {}
     kernels = {id(kernel): kernel for kernel, _ in asked}
-    names = [(id(kernel), _fingerprint(job)) for kernel, job in asked]
+    # All clients of a run start from the same weights, which need to be read only once.
+    distinct = {id(job.weights): job.weights for _, job in asked}
+    digests = {key: hashlib.sha256(weights.tobytes()).digest() for key, weights in distinct.items()}
+    names = [(id(kernel), _fingerprint(job, digests[id(job.weights)])) for kernel, job in asked]
     for (kernel, name), (_, job) in zip(names, asked, strict=True):
         todo.setdefault(kernel, {}).setdefault(name, job)
     for kernel, jobs in todo.items():
@@ -112,9 +115,9 @@ def run_jobs(asked: Sequence[tuple[LocalKernel, LocalJob]]) -> list[Vector]:
     return [results[name] for name in names]
 
 
-def _fingerprint(job: LocalJob) -> bytes:
-    """Equal for jobs that are the same in every bit."""
-    digest = hashlib.sha256(job.weights.tobytes())
+def _fingerprint(job: LocalJob, weights: bytes) -> bytes:
+    """Equal for jobs that are the same in every bit, given the digest of the weights."""
+    digest = hashlib.sha256(weights)
     digest.update(job.rows.tobytes())
     # Examples are shared between runs, so the arrays themselves tell them apart.
     place = (id(job.examples.features), id(job.examples.labels), job.batch_size, job.seed, job.work)

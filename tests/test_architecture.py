@@ -117,6 +117,7 @@ LAYERS = (
         "audit_runs",
     ),
     ("results", "render", "plots", "spga_plots", "outcomes", "run_tables", "audit_tables", "audit_matrix"),
+    ("report_records", "report_plots", "report_page", "report"),
     ("demo_page", "demo"),
     ("cli",),
 )

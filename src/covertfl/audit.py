@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.client_answers import ClientAnswers
 from covertfl.eavesdroppers.eavesdropper import Eavesdropper, Means, Scheme, SeenQuery
@@ -23,8 +24,8 @@ from covertfl.federation import Federation
 from covertfl.local_training import LocalJob
 from covertfl.run_file import read_run
 from covertfl.training import KernelShelf, build_federation
-from covertfl.transcript import SETTINGS, PublicTranscript, read_lines
-from covertfl.weights import Layout, Vector
+from covertfl.transcript import SETTINGS, SUMMARY, PublicTranscript, read_lines
+from covertfl.weights import Layout, Vector, name_content
 
 # The client that the eavesdroppers who take part are.
 SPY = 0
@@ -109,7 +110,7 @@ def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
         if record.weights not in read:
             parts = transcript.read_weights(record.weights)
             layout = layout or _infer_layout(parts)
-            read[record.weights] = layout.join(parts)
+            read[record.weights] = _join(layout, parts, folder, record.weights)
         weights = read[record.weights]
         trajectory, moved = separator.place(weights)
         queries.append(SeenQuery(record.round, trajectory, weights, moved))
@@ -119,6 +120,39 @@ def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
 
 def _infer_layout(parts: Mapping[str, Vector]) -> Layout:
     return Layout(tuple(parts), tuple(part.shape for part in parts.values()))
+
+
+def _join(
+    layout: Layout, parts: Mapping[str, npt.NDArray[np.floating]], folder: Path, name: str
+) -> Vector:
+    """The weights of a query; what cannot be compared with others is refused."""
+    path = folder / "weights" / f"{name}.safetensors"
+    try:
+        weights = layout.join(parts)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path} is of another model than the rest: {error}") from error
+    if not np.isfinite(weights).all():
+        raise InvalidInput(f"{path} must hold finite numbers, got NaN or infinity")
+    return weights
+
+
+def keep_recorded(
+    overheard: Overheard, private: Sequence[Mapping[str, Any]], path: Path
+) -> tuple[Overheard, tuple[Mapping[str, Any], ...]]:
+    """The rounds that both sides have: in a run that was cut off one may be ahead.
+
+    Raises
+    ------
+    InvalidInput
+        where a run that has ended has more on one side than on the other
+    """
+    rounds = min(len(overheard.queries), len(private))
+    if (path / SUMMARY).exists() and max(len(overheard.queries), len(private)) > rounds:
+        raise InvalidInput(
+            f"{path} must have as many public as private rounds, got {len(overheard.queries)} "
+            f"and {len(private)}"
+        )
+    return Overheard(overheard.queries[:rounds], overheard.layout), tuple(private[:rounds])
 
 
 def find_truth(
@@ -136,8 +170,10 @@ def find_truth(
     astray = sum(owner != main[number] for number, own in owners.items() for owner in own)
     # A trajectory split in two is a failure as well: all but its largest part went astray.
     for trajectory in set(main.values()):
-        sizes = sorted(len(owners[number]) for number in main if main[number] == trajectory)
-        astray += sum(sizes[:-1])
+        parts = [
+            own.count(trajectory) for number, own in owners.items() if main[number] == trajectory
+        ]
+        astray += sum(parts) - max(parts)
     return {number: owner == 0 for number, owner in main.items()}, astray
 
 
@@ -166,14 +202,14 @@ class ScoreBook:
 
     def __init__(self, clients: ClientAnswers) -> None:
         self._clients = clients
-        self._known: dict[bytes, float] = {}
+        self._known: dict[str, float] = {}
 
     def rate(self, candidates: Sequence[Vector]) -> float:
         """Mean accuracy of what an eavesdropper holds."""
         return float(np.mean([self._find(weights) for weights in candidates]))
 
     def _find(self, weights: Vector) -> float:
-        key = weights.tobytes()
+        key = name_content(weights.tobytes())  # the weights themselves would fill the memory
         if key not in self._known:
             self._known[key] = self._clients.score(weights)
         return self._known[key]
@@ -186,12 +222,17 @@ def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = N
     ----------
     names : of eavesdroppers; all that are possible where None
     """
-    if not (path / "public").is_dir():
-        return _audit_public(path, names)
+    _check_names(names)
+    if not (path / SETTINGS).exists():
+        return _audit_public(path / "public" if (path / "public").is_dir() else path, names)
     federation = build_federation(read_run(path / SETTINGS), shelf)
     overheard = overhear(path / "public", federation.answerers.layout)
     private_file = path / "private" / "rounds.jsonl"
-    private = tuple(read_lines(private_file)) if private_file.exists() else ()
+    private: tuple[Mapping[str, Any], ...] = ()
+    if private_file.exists():
+        private = tuple(read_lines(private_file))
+    if private:
+        overheard, private = keep_recorded(overheard, private, path)
     truth, misplaced = find_truth(overheard, private) if private else (None, None)
     clients = federation.answerers if isinstance(federation.answerers, ClientAnswers) else None
     means = find_means(federation)
@@ -200,8 +241,10 @@ def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = N
         name: listen(EAVESDROPPERS[name](means), overheard.queries, truth, scores)
         for name in _choose_names(means, names)
     }
-    metrics = path / "metrics.jsonl"
-    learner = tuple(line["learner_score"] for line in read_lines(metrics)) if private else ()
+    learner: tuple[float, ...] = ()
+    if private and clients is not None:  # the score of a function is no accuracy
+        metrics = read_lines(path / "metrics.jsonl")
+        learner = tuple(line["learner_score"] for line in metrics)[: len(private)]
     return RunAudit(
         path,
         len(overheard.queries),
@@ -220,7 +263,7 @@ def _audit_public(path: Path, names: Sequence[str] | None) -> RunAudit:
     if not (path / "rounds.jsonl").exists():
         raise InvalidInput(
             f"{path} is neither the folder of a run nor a public folder: "
-            "public/ or rounds.jsonl is needed"
+            "run.toml or rounds.jsonl is needed"
         )
     overheard, means = overhear(path), Means()
     findings = {
@@ -231,6 +274,14 @@ def _audit_public(path: Path, names: Sequence[str] | None) -> RunAudit:
     return RunAudit(path, len(overheard.queries), number, None, findings, None, None, (), ())
 
 
+def _check_names(names: Sequence[str] | None) -> None:
+    unknown = [name for name in names or () if name not in EAVESDROPPERS]
+    if unknown:
+        raise InvalidInput(
+            f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {unknown[0]!r}"
+        )
+
+
 def _choose_names(means: Means, names: Sequence[str] | None) -> list[str]:
     possible = list_possible(means)
     return possible if names is None else [name for name in possible if name in names]
@@ -239,13 +290,16 @@ def _choose_names(means: Means, names: Sequence[str] | None) -> list[str]:
 def _read_summary(path: Path) -> Mapping[str, Any] | None:
     from covertfl.training import read_summary
 
-    return read_summary(path) if (path / "summary.json").exists() else None
+    return read_summary(path) if (path / SUMMARY).exists() else None
 
 
 def find_means(federation: Federation) -> Means:
     """All that an eavesdropper on a run may have: scheme, public set, a place among the clients."""
     scheme = Scheme(
-        federation.problem, federation.policy.policy, federation.policy.takes_every_reply
+        federation.problem,
+        federation.policy.policy,
+        federation.policy.takes_every_reply,
+        federation.answerers.num_decoys,
     )
     clients, settings = federation.answerers, federation.settings
     if not isinstance(clients, ClientAnswers):

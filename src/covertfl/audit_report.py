@@ -11,6 +11,7 @@ import numpy as np
 from covertfl.audit import RunAudit
 from covertfl.coalitions import CoalitionFinding, describe_coalitions
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS
+from covertfl.federation import Federation
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.model_mismatch import Mismatch, check_model
 from covertfl.problem import FiniteHorizon
@@ -35,6 +36,7 @@ class Threat:
         rounds, which is the learner's worst; None if unknown
     final_interval : 95% (t over runs), None for a single run
     advantage : final accuracy over `train-alone`, None if unknown
+    guess : chance of naming the true trajectory without knowing anything
     """
 
     name: str
@@ -45,23 +47,23 @@ class Threat:
     worst_accuracy: float | None
     final_interval: tuple[float, float] | None
     advantage: float | None
+    guess: float = 0.5
 
     @property
     def verdict(self) -> str:
         """What it means, in plain words."""
         if self.name == "train-alone":
             return "the base line: what its own data is worth without listening"
-        if self.names_true is None:
+        if self.names_true is None or self.interval is None:
             return "cannot be judged: which trajectory is true is not in the public records"
-        words = "cannot tell"
-        if self.names_true >= DEFEATED_FROM:
-            words = "defeats the scheme"
-        elif self.names_true <= MISLED_BELOW:
-            words = "is misled"
-        elif self.names_true > 0.5:
-            words = "does better than a guess"
-        elif self.names_true < 0.5:
-            words = "does worse than a guess"
+        low, high = self.interval
+        words = "no clear difference from a guess"
+        if low > self.guess:
+            defeats = self.names_true >= DEFEATED_FROM
+            words = "defeats the scheme" if defeats else "does better than a guess"
+        elif high < self.guess:
+            misled = self.names_true <= MISLED_BELOW
+            words = "is misled" if misled else "does worse than a guess"
         text = f"{words}: names the true model in {self.names_true:.0%} of runs"
         if self.advantage is None:
             return text
@@ -133,15 +135,26 @@ def _describe_threat(runs: Sequence[RunAudit], name: str, alone: float | None) -
         worst_accuracy=float(np.mean([max(curve) for curve in curves])) if curves else None,
         final_interval=t_interval(finals)[1:] if len(finals) > 1 else None,
         advantage=None if final is None or alone is None else final - alone,
+        guess=_find_guess(runs),
     )
 
 
+def _find_federation(runs: Sequence[RunAudit]) -> Federation | None:
+    return next((run.federation for run in runs if run.federation is not None), None)
+
+
+def _find_guess(runs: Sequence[RunAudit]) -> float:
+    federation = _find_federation(runs)
+    return 0.5 if federation is None else 1.0 / (1 + federation.answerers.num_decoys)
+
+
 def _find_bound(runs: Sequence[RunAudit], seed: int) -> tuple[float, float, float] | None:
-    """F4, for a horizon with two trajectories."""
-    federation = runs[0].federation
+    """F4, for a horizon with two trajectories whose rounds and policy are the problem's."""
+    federation = _find_federation(runs)
     if federation is None or not isinstance(federation.problem, FiniteHorizon):
         return None
-    if federation.answerers.num_decoys != 1:
+    refreshed = federation.settings.sections.policy.refresh is not None
+    if federation.answerers.num_decoys != 1 or federation.recorded is not None or refreshed:
         return None
     found = bound_best_eavesdropper(
         federation.problem,
@@ -153,7 +166,7 @@ def _find_bound(runs: Sequence[RunAudit], seed: int) -> tuple[float, float, floa
 
 
 def _find_mismatch(runs: Sequence[RunAudit]) -> Mismatch | None:
-    federation = runs[0].federation
+    federation = _find_federation(runs)
     records = [run.private for run in runs if run.private]
     if federation is None or not records:
         return None
@@ -256,11 +269,14 @@ def list_warnings(report: AuditReport) -> list[str]:
     """What stands against taking the audit at its word."""
     warnings = []
     share = describe_separation(report.runs)["right_share"]
-    if share is None:
-        warnings.append(
-            "Only public records were there: who is right, and how good weights are, is not known."
-        )
-    elif share < LEAST_SEPARATED:
+    unjudged = sum(run.misplaced is None for run in report.runs)
+    if unjudged:
+        of_all = "" if unjudged == len(report.runs) else f" of {unjudged} of the runs"
+        unknown = "who is right"
+        if any(run.federation is None for run in report.runs):
+            unknown += ", and how good weights are,"
+        warnings.append(f"Only public records{of_all} were there: {unknown} is not known.")
+    if share is not None and share < LEAST_SEPARATED:
         warnings.append(
             f"Trajectories were told apart for {share:.1%} of queries only; an eavesdropper that "
             "separates better gets more than this audit says."

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from covertfl.atomic_file import write_atomically
-from covertfl.audit import RunAudit, ScoreBook, audit_run, find_means, overhear
+from covertfl.audit import RunAudit, ScoreBook, audit_run, find_means, keep_recorded, overhear
 from covertfl.audit_report import AuditReport, describe_audit, put_together
 from covertfl.client_answers import ClientAnswers
 from covertfl.coalitions import CoalitionFinding, audit_coalitions
 from covertfl.errors import InvalidInput
+from covertfl.run_file import find_change, format_run, read_run
 from covertfl.training import KernelShelf
+from covertfl.transcript import SETTINGS
 
 AUDIT = "audit.json"
 
@@ -51,6 +53,7 @@ def audit_folders(
     names : of eavesdroppers; all that are possible where None
     """
     runs = [run for folder in folders for run in find_runs(folder)]
+    _require_alike(runs)
     shelf, done = KernelShelf(), 0
 
     def audit_one(run: Path) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
@@ -67,6 +70,19 @@ def audit_folders(
     return put_together(audits, coalitions)
 
 
+def _require_alike(runs: Sequence[Path]) -> None:
+    """Raise `InvalidInput` where runs differ in more than their seeds: no figure is for both."""
+    kept = [run for run in runs if (run / SETTINGS).exists()]
+    texts = [format_run(read_run(run / SETTINGS).with_seed(0), {}) for run in kept]
+    for run, text in zip(kept, texts, strict=True):
+        change = find_change(texts[0], text, str(kept[0]))
+        if change is not None:
+            raise InvalidInput(
+                f"{run} differs from {kept[0]} in more than its seed, audit them one by one: "
+                f"{change}"
+            )
+
+
 def audit_pooled(audited: RunAudit) -> tuple[CoalitionFinding, ...]:
     """What coalitions of clients make of a run whose attendance is known."""
     federation = audited.federation
@@ -75,9 +91,11 @@ def audit_pooled(audited: RunAudit) -> tuple[CoalitionFinding, ...]:
     clients = federation.answerers
     if not isinstance(clients, ClientAnswers):
         return ()
+    overheard = overhear(audited.path / "public", clients.layout)
+    overheard, private = keep_recorded(overheard, audited.private, audited.path)
     return audit_coalitions(
-        overhear(audited.path / "public", clients.layout),
-        audited.private,
+        overheard,
+        private,
         find_means(federation),
         ScoreBook(clients),
         len(clients.task.clients),

@@ -13,7 +13,7 @@ from covertfl.coalitions import describe_coalitions
 def render_audit(report: AuditReport) -> RenderableType:
     """What each eavesdropper gets, a verdict for each threat, and warnings."""
     table = Table(
-        title=f"What eavesdroppers get, {len(report.runs)} runs",
+        title=f"What eavesdroppers get, {len(report.runs)} run{'s' * (len(report.runs) != 1)}",
         title_justify="left",
         box=SIMPLE_HEAD,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -610,6 +611,27 @@ def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
     else:
         print_result(render_matrix(content))
         print(f"Heat map: {content['picture']}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, or of its seeds.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page about a run: curves, exposure, policy map, waits, audit, settings.
+
+    It opens from the disk and loads nothing; its plots are also kept in DIR/report.  Run
+    `covertfl audit DIR` before, and the audit is on it.
+
+    Example: covertfl report runs/many
+    """
+    from covertfl.report import write_report
+
+    page = write_report(run, command=f"covertfl report {shlex.quote(str(run))}")
+    if as_json:
+        _print_json({"page": str(page)})
+    else:
+        print(page)
 
 
 # --- demo -------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ import numpy as np
 
 from covertfl.oracle import FloatArray, Oracle
 
+# What is expected less often than this, and did not happen, leaves nothing free to vary.
+LEAST_EXPECTED = 0.1
 # Below this p-value the audit warns.
 WARN_BELOW = 0.01
 LEAST_CHANCE = 1e-5
@@ -78,5 +80,6 @@ def _compare(counts: FloatArray, chances: FloatArray) -> tuple[float, int]:
     if np.any((counts > 0) & (expected <= 0)):
         return float("inf"), 0
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
-    degrees = int(np.sum(np.maximum(np.sum(chances > 0, axis=1) - 1, 0)))
+    free = np.sum((expected >= LEAST_EXPECTED) | (counts > 0), axis=1)
+    degrees = int(np.sum(np.maximum(free - 1, 0)))
     return float(2.0 * np.sum(counts * np.log(ratio))), degrees

@@ -38,6 +38,7 @@ from covertfl.report_records import (
     RunRecords,
     average_policy,
     find_backlog_limit,
+    find_guess,
     find_little_wait,
     find_runs,
     find_wait_limit,
@@ -168,7 +169,7 @@ def draw_figures(
 ) -> list[Figure]:
     """All plots of the page; those without data carry only the reason."""
     return [
-        _draw_chances(audit, folder),
+        _draw_chances(runs, audit, folder),
         _draw_scores(runs, audit, folder),
         _draw_actions(runs),
         _draw_exposure(runs),
@@ -178,7 +179,9 @@ def draw_figures(
     ]
 
 
-def _draw_chances(audit: Mapping[str, Any] | None, folder: Path) -> Figure:
+def _draw_chances(
+    runs: Sequence[RunRecords], audit: Mapping[str, Any] | None, folder: Path
+) -> Figure:
     name, title = "chances", "Who names the true model"
     if audit is None:
         return Figure(name, title, f"There is no audit yet: {_name_audit(folder)}", None)
@@ -192,7 +195,7 @@ def _draw_chances(audit: Mapping[str, Any] | None, folder: Path) -> Figure:
     bound = audit.get("bound")
     caption = "Share of runs in which the last belief is in the true trajectory; a tie counts half."
     ends = None if bound is None else tuple(bound["interval"])
-    return Figure(name, title, caption, plot_chances(chances, ends, name=name))
+    return Figure(name, title, caption, plot_chances(chances, ends, find_guess(runs[0]), name=name))
 
 
 def _draw_scores(

@@ -94,12 +94,17 @@ def _finish(axes: Axes, name: str, handles: Sequence[Any] | None = None) -> Plot
     shown = axes.get_legend_handles_labels()[0] if handles is None else handles
     if shown:
         figure.legend(handles=shown, loc="outside lower center", ncols=2, frameon=False)
-    inline = _save(figure, "svg", facecolor="none").decode()
+    drawing = _save(figure, "svg", facecolor="none").decode()
+    figure.set_layout_engine("none")  # it is laid out by now
     return Plot(
         png=_save(figure, "png", facecolor="white", dpi=150),
-        svg=_save(figure, "svg", facecolor="white"),
-        inline=_adapt(inline, name),
+        svg=re.sub(r"<svg [^>]*>", _add_paper, drawing, count=1).encode(),
+        inline=_adapt(drawing, name),
     )
+
+
+def _add_paper(opening: re.Match[str]) -> str:
+    return f'{opening[0]}\n <rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def _save(figure: Figure, kind: str, **options: Any) -> bytes:
@@ -292,6 +297,7 @@ def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, 
 def plot_chances(
     chances: Mapping[str, tuple[float, tuple[float, float]]],
     bound: tuple[float, float] | None,
+    guess: float,
     *,
     name: str,
 ) -> Plot:
@@ -302,7 +308,7 @@ def plot_chances(
         rows = np.arange(len(chances))
         axes.hlines(rows, ends[:, 0], ends[:, 1], color=BLUE, linewidth=2.0, label="95% interval")
         axes.plot(values, rows, "o", color=BLUE, markersize=6, label="share of runs", clip_on=False)
-        axes.axvline(50.0, color=INK, linestyle=":", linewidth=1.2, label="one half")
+        axes.axvline(100.0 * guess, color=INK, linestyle=":", linewidth=1.2, label="a guess")
         if bound is not None:
             axes.axvspan(
                 100.0 * bound[0],

@@ -82,6 +82,11 @@ _EAVESDROPPER: Checks = {
     "worst_accuracy": _is_number_or_none,
     "advantage": _is_number_or_none,
 }
+_COALITION: Checks = {
+    "names_true": _is_number_or_none,
+    "interval": _is_interval,
+    "final_accuracy": _is_number_or_none,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +176,19 @@ def read_audit(folder: Path) -> dict[str, Any] | None:
         wrong = _find_wrong(entry, _EAVESDROPPER) if isinstance(entry, dict) else "threat"
         if wrong is not None:
             raise InvalidInput(f"{path}: eavesdropper {name!r} lacks a usable {wrong!r}")
-    return {"bound": None, "separation": None, "mismatch": None, "warnings": [], **audit}
+    for size, coalition in (audit.get("coalitions") or {}).items():
+        _check_coalition(f"{path}: coalition {size!r}", coalition)
+    absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings"))
+    return absent | audit
+
+
+def _check_coalition(where: str, coalition: object) -> None:
+    if not isinstance(coalition, dict) or not _is_number(coalition.get("rounds_seen")):
+        raise InvalidInput(f"{where} lacks a usable 'rounds_seen'")
+    for name, entry in (coalition.get("eavesdroppers") or {}).items():
+        wrong = _find_wrong(entry, _COALITION) if isinstance(entry, dict) else "names_true"
+        if wrong is not None:
+            raise InvalidInput(f"{where}: eavesdropper {name!r} lacks a usable {wrong!r}")
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
@@ -273,3 +290,9 @@ def find_wait_limit(run: RunRecords) -> float | None:
         run.setting("queue", "arrival_size") or 0.0
     )
     return None if backlog is None or rate == 0.0 else backlog / rate
+
+
+def find_guess(run: RunRecords) -> float:
+    """Chance of naming the true one of all trajectories without knowing anything."""
+    count = run.setting("decoy", "count")
+    return 1.0 / (1 + count) if _is_count(count) else 0.5

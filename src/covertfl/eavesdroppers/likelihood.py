@@ -59,7 +59,7 @@ class HiddenLaw:
             self.log_likelihood = -np.inf
             return
         self.log_likelihood += float(np.log(total))
-        self._law = self._scheme.problem.oracle.transition.T @ _trim(joint / total)
+        self._law = self._scheme.problem.oracle.transition.T @ (joint / total)
         self._queries += learns
 
     def _weigh_actions(self, learns: bool) -> FloatArray:
@@ -71,7 +71,7 @@ class HiddenLaw:
         quiet = self._act(self._law * (1.0 - arrives), learns, arrival=0)
         grown = _arrive(self._act(self._law * arrives, learns, arrival=1), problem)
         grown[:, : quiet.shape[1]] += quiet
-        return grown
+        return _trim(grown) if problem.capacity is None else grown
 
     def _act(self, law: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
         """Chance of each (oracle state, backlog before arrivals) together with the action."""
@@ -109,7 +109,7 @@ def _arrive(law: FloatArray, problem: QueueProblem) -> FloatArray:
 def _trim(law: FloatArray) -> FloatArray:
     """The law without its largest backlogs, where they have next to no chance."""
     beyond = np.cumsum(law.sum(axis=0)[::-1])[::-1]
-    return law[:, : max(int(np.sum(beyond > LEAST_CHANCE)), 1)]
+    return law[:, : max(int(np.sum(beyond > LEAST_CHANCE * beyond[0])), 1)]
 
 
 class LikelihoodEavesdropper:

@@ -6,16 +6,22 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.training import train
+from covertfl.training import Progress, train
 from covertfl.transcript import read_checkpoint
 from small_runs import FUNCTION_QUEUE, HORIZON, make_run, read_column, read_folder
 
 KILLS = 25
+
+# Where it is mounted, and a way to mount it anew with other options.
+SmallDisk = tuple[Path, Callable[[str], None]]
 
 # Kills children of its own with signal 9 until enough have died, then lets one live to the end.
 # The first `early` are killed while they prepare, the others soon after a round was sealed.
@@ -81,7 +87,7 @@ print(died, rounds)
 
 
 @pytest.mark.slow
-def test_25_kills_change_nothing(tmp_path):
+def test_25_kills_change_nothing(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     result = subprocess.run(
         [sys.executable, "-c", KILLER, tmp_path / "whole", tmp_path / "killed", str(KILLS)],
@@ -100,21 +106,29 @@ def test_25_kills_change_nothing(tmp_path):
 
 # --- the system says no ---
 
-RUN = {"rounds": 5, "seed": 6, "policy": {"kind": "greedy"}, "queue": {"arrival_prob": 0.9}}
+RUN: dict[str, Any] = {
+    "rounds": 5,
+    "seed": 6,
+    "policy": {"kind": "greedy"},
+    "queue": {"arrival_prob": 0.9},
+}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("whole") / "run"
     train(make_run(FUNCTION_QUEUE, **RUN), out)
     return read_folder(out)
 
 
-def fail_at(monkeypatch, module, name, number):
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, number: int
+) -> list[tuple[Any, ...]]:
     """Let the numbered call of a function fail as on a full disk; gives the calls so far."""
-    calls, real = [], getattr(module, name)
+    calls: list[tuple[Any, ...]] = []
+    real = getattr(module, name)
 
-    def sometimes(*arguments, **keywords):
+    def sometimes(*arguments: Any, **keywords: Any) -> Any:
         calls.append(arguments)
         if len(calls) == number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -125,7 +139,9 @@ def fail_at(monkeypatch, module, name, number):
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace", "open", "mkdir"])
-def test_a_disk_full_at_any_moment_is_named_and_resumed(tmp_path, monkeypatch, whole, name):
+def test_a_disk_full_at_any_moment_is_named_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], name: str
+) -> None:
     settings, number, failed = make_run(FUNCTION_QUEUE, **RUN), 0, 0
     while True:
         number += 1
@@ -146,7 +162,7 @@ def test_a_disk_full_at_any_moment_is_named_and_resumed(tmp_path, monkeypatch, w
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """A file system of its own; only some machines let a test have one."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -164,7 +180,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_disk_that_fills_up(small_disk, tmp_path):
+def test_a_disk_that_fills_up(small_disk: SmallDisk, tmp_path: Path) -> None:
     disk, remount = small_disk
     settings = make_run(
         HORIZON,
@@ -191,12 +207,12 @@ class Stopped(Exception):
     """Stands for a run that is cut short."""
 
 
-def stop_after_three(progress):
+def stop_after_three(progress: Progress) -> None:
     if progress.round == 3:
         raise Stopped
 
 
-def test_a_disk_that_may_only_be_read(small_disk, whole):
+def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, bytes]) -> None:
     disk, remount = small_disk
     settings = make_run(FUNCTION_QUEUE, **RUN)
     with pytest.raises(Stopped):
@@ -216,7 +232,7 @@ def test_a_disk_that_may_only_be_read(small_disk, whole):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_only_be_read(tmp_path, whole):
+def test_a_folder_that_may_only_be_read(tmp_path: Path, whole: dict[str, bytes]) -> None:
     settings, out = make_run(FUNCTION_QUEUE, **RUN), tmp_path / "run"
     with pytest.raises(Stopped):
         train(settings, out, tell=stop_after_three)

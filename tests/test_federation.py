@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,9 +14,12 @@ from scipy import stats
 
 from covertfl import client_answers, function_answers
 from covertfl import federation as federation_module
+from covertfl.client_answers import ClientAnswers
 from covertfl.engines.simulated import drive
 from covertfl.federation import (
     ClientWork,
+    Federation,
+    RunState,
     decide,
     draw_arrival,
     draw_oracle_state,
@@ -24,54 +29,63 @@ from covertfl.federation import (
     summarise,
     unpack_state,
 )
+from covertfl.function_answers import FunctionAnswers
 from covertfl.learner import Reply
 from covertfl.oracle import compute_stationary_law
+from covertfl.policy import HorizonTable
 from covertfl.problem import QueueProblem
 from covertfl.seeding import Stream, make_generator
 from covertfl.solvers.constrained import solve_queue
 from covertfl.training import KernelShelf, build_federation
+from covertfl.transcript import Checkpoint, RunFolder
+from covertfl.weights import Layout, Vector
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run
 
 FUNCTION_HORIZON = {
     **{key: value for key, value in HORIZON.items() if key not in ("data", "federation")},
     "task": "function",
 }
+Records = list[dict[str, Any]]
 
 
 class MemoryFolder:
     """Takes what a run records, and keeps it in memory."""
 
-    def __init__(self):
-        self.records = {}
-        self.checkpoints = []
+    def __init__(self) -> None:
+        self.records: dict[str, Records] = {}
+        self.checkpoints: list[Checkpoint] = []
 
-    def write_weights(self, layout, vector):
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
         return vector.tobytes().hex()
 
-    def append(self, name, *records):
+    def append(self, name: str, *records: Mapping[str, Any]) -> None:
         for record in records:
             self.records.setdefault(name, []).append(json.loads(json.dumps(record)))
 
-    def seal(self, checkpoint):
+    def seal(self, checkpoint: Checkpoint) -> None:
         self.checkpoints.append(checkpoint)
 
 
-def build(base=HORIZON, **changes):
+# Final state, private records and folder of a run in memory.
+Played = tuple[RunState, Records, MemoryFolder]
+
+
+def build(base: dict[str, Any] = HORIZON, **changes: Any) -> Federation:
     return build_federation(make_run(base, **changes), KernelShelf())
 
 
-def run(federation, state=None):
+def run(federation: Federation, state: RunState | None = None) -> Played:
     """Final state, private records and folder of a run in memory."""
     folder = MemoryFolder()
-    rounds = run_rounds(federation, folder, state or start_run(federation))
+    rounds = run_rounds(federation, cast(RunFolder, folder), state or start_run(federation))
     [final] = drive([(federation, rounds)])
     return final, folder.records["private/rounds.jsonl"], folder
 
 
-def answer(federation, spoil):
+def answer(federation: Federation, spoil: Callable[[Reply], Reply]) -> Played:
     """Carry a run out with replies that `spoil` has changed."""
     folder = MemoryFolder()
-    rounds = run_rounds(federation, folder, start_run(federation))
+    rounds = run_rounds(federation, cast(RunFolder, folder), start_run(federation))
     work = next(rounds)
     try:
         while True:
@@ -103,7 +117,9 @@ ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "exampl
         (FUNCTION_QUEUE, ["optimal", "always-learn", "greedy"], {}),
     ],
 )
-def test_the_federation_does_not_depend_on_the_policy(base, kinds, changes):
+def test_the_federation_does_not_depend_on_the_policy(
+    base: dict[str, Any], kinds: list[str], changes: dict[str, Any]
+) -> None:
     seen = []
     for kind in kinds:
         _, records, _ = run(build(base, policy={"kind": kind}, **changes))
@@ -114,7 +130,7 @@ def test_the_federation_does_not_depend_on_the_policy(base, kinds, changes):
     assert len({json.dumps(row[1:]) for row in seen[0]}) > 3
 
 
-def test_the_oracle_is_the_chain_of_the_problem():
+def test_the_oracle_is_the_chain_of_the_problem() -> None:
     federation = build(FUNCTION_QUEUE)
     oracle = federation.problem.oracle
     moves, state = np.zeros((3, 3)), -1
@@ -129,7 +145,7 @@ def test_the_oracle_is_the_chain_of_the_problem():
         assert stats.chisquare(row[possible], row.sum() * law[possible]).pvalue > 1e-3
 
 
-def test_the_first_oracle_state_has_the_stationary_law():
+def test_the_first_oracle_state_has_the_stationary_law() -> None:
     federation = build(FUNCTION_QUEUE)
     counts = np.zeros(3)
     for seed in range(1500):
@@ -139,7 +155,7 @@ def test_the_first_oracle_state_has_the_stationary_law():
     assert stats.chisquare(counts, 1500 * law).pvalue > 1e-3
 
 
-def test_arrivals_come_by_chance():
+def test_arrivals_come_by_chance() -> None:
     federation = build(FUNCTION_QUEUE)
     sizes = [draw_arrival(federation, number) for number in range(1, 5001)]
     assert set(sizes) == {0, 2}
@@ -148,33 +164,38 @@ def test_arrivals_come_by_chance():
 
 
 @pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])
-def test_rounds_are_accepted_with_the_chances_of_the_model(base):
+def test_rounds_are_accepted_with_the_chances_of_the_model(base: dict[str, Any]) -> None:
     changes = {} if base is FUNCTION_HORIZON else {"federation": {"acceptance": "model"}}
     federation = build(base, rounds=1500, policy={"kind": "always-obfuscate"}, **changes)
+    answerers = federation.answerers
     if base is HORIZON:
+        assert isinstance(answerers, ClientAnswers)
         accepted = [
-            [federation.answerers.is_accepted(state, number, 500) for number in range(1, 1501)]
+            [answerers.is_accepted(state, number, 500) for number in range(1, 1501)]
             for state in range(3)
         ]
-        chances = federation.settings.problem.oracle.success
+        chances = tuple(federation.settings.problem.oracle.success)
     else:
+        assert isinstance(answerers, FunctionAnswers)
         _, records, _ = run(federation)
         accepted = [
             [record["accepted"] for record in records if record["oracle_state"] == state]
             for state in range(3)
         ]
-        chances = federation.answerers.task.success
+        chances = answerers.task.success
     for outcomes, chance in zip(accepted, chances, strict=True):
         assert stats.binomtest(sum(outcomes), len(outcomes), float(chance)).pvalue > 1e-3
 
 
-def test_by_data_a_round_is_accepted_when_enough_examples_arrive():
+def test_by_data_a_round_is_accepted_when_enough_examples_arrive() -> None:
     federation = build(rounds=60, policy={"kind": "greedy"})
-    total = int(federation.answerers.sizes.sum())
+    answerers = federation.answerers
+    assert isinstance(answerers, ClientAnswers)
+    total = int(answerers.sizes.sum())
     _, records, _ = run(federation)
     for record in records:
         examples = sum(
-            min(batches * 20, int(federation.answerers.sizes[client]))
+            min(batches * 20, int(answerers.sizes[client]))
             for client, batches in zip(record["clients"], record["batches"], strict=True)
         )
         assert record["examples"] == examples
@@ -184,7 +205,9 @@ def test_by_data_a_round_is_accepted_when_enough_examples_arrive():
 
 
 @pytest.mark.parametrize("base", [HORIZON, QUEUE, FUNCTION_QUEUE])
-def test_no_stream_is_drawn_from_twice(base, monkeypatch):
+def test_no_stream_is_drawn_from_twice(
+    base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two draws from one stream would tie, say, who takes part to what is sent."""
     federation = build(
         base,
@@ -192,9 +215,9 @@ def test_no_stream_is_drawn_from_twice(base, monkeypatch):
         policy={"kind": "greedy"},
         **({} if base is FUNCTION_QUEUE else {"federation": {"acceptance": "model"}}),
     )
-    opened = Counter()
+    opened: Counter[tuple[int, ...]] = Counter()
 
-    def open_stream(seed, stream, *place):
+    def open_stream(seed: int, stream: Stream, *place: int) -> np.random.Generator:
         opened[(stream, *place)] += 1
         return make_generator(seed, stream, *place)
 
@@ -211,7 +234,7 @@ def test_no_stream_is_drawn_from_twice(base, monkeypatch):
 # --- decisions ---
 
 
-def test_actions_are_drawn_with_the_chance_the_policy_gives():
+def test_actions_are_drawn_with_the_chance_the_policy_gives() -> None:
     federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
     state, learned = start_run(federation), 0
     for seed in range(1000):
@@ -222,11 +245,11 @@ def test_actions_are_drawn_with_the_chance_the_policy_gives():
     assert stats.binomtest(learned, 1000, 0.4).pvalue > 1e-3
 
 
-def test_random_places_every_set_of_rounds_equally_often():
+def test_random_places_every_set_of_rounds_equally_often() -> None:
     federation = build(
         FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}
     )
-    placed = Counter()
+    placed: Counter[tuple[int, ...]] = Counter()
     for seed in range(800):
         seeded = replace(federation, settings=federation.settings.with_seed(seed))
         state, rounds = start_run(federation), []
@@ -241,16 +264,17 @@ def test_random_places_every_set_of_rounds_equally_often():
     assert stats.chisquare(list(placed.values())).pvalue > 1e-3
 
 
-def test_several_decoys_are_queried_equally_often():
+def test_several_decoys_are_queried_equally_often() -> None:
     federation = build(decoy={"kind": "random", "count": 3}, policy={"kind": "always-obfuscate"})
-    state, counts = start_run(federation), Counter()
+    state = start_run(federation)
+    counts: Counter[int] = Counter()
     for number in range(1500):
         counts[decide(federation, replace(state, round=number), federation.policy).trajectory] += 1
     assert set(counts) == {1, 2, 3}
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_which_decoy_is_queried_does_not_move_the_actions():
+def test_which_decoy_is_queried_does_not_move_the_actions() -> None:
     actions = [
         [record["action"] for record in run(build(decoy={"count": count}))[1]] for count in (1, 2)
     ]
@@ -260,14 +284,14 @@ def test_which_decoy_is_queried_does_not_move_the_actions():
 # --- what each policy does to the model ---
 
 
-def test_greedy_stops_when_nothing_is_owed():
+def test_greedy_stops_when_nothing_is_owed() -> None:
     final, records, _ = run(build(policy={"kind": "greedy"}, rounds=30))
     assert final.queue.backlog == 0
     assert final.learner.updates == 4
     assert all((record["action"] == "learn") == (record["backlog"] > 0) for record in records)
 
 
-def test_always_learn_goes_on_when_nothing_is_owed():
+def test_always_learn_goes_on_when_nothing_is_owed() -> None:
     final, records, _ = run(build(policy={"kind": "always-learn"}, rounds=30))
     accepted = sum(record["accepted"] for record in records)
     assert final.learner.updates == accepted > 4
@@ -275,7 +299,7 @@ def test_always_learn_goes_on_when_nothing_is_owed():
     assert [record["updated"] for record in records] == [record["accepted"] for record in records]
 
 
-def test_always_obfuscate_never_moves_the_model():
+def test_always_obfuscate_never_moves_the_model() -> None:
     federation = build(policy={"kind": "always-obfuscate"})
     final, records, _ = run(federation)
     assert final.learner.true is not None
@@ -286,7 +310,7 @@ def test_always_obfuscate_never_moves_the_model():
     assert final.learner.moves == (moved,)
 
 
-def test_random_uses_every_reply():
+def test_random_uses_every_reply() -> None:
     federation = build(policy={"kind": "random"}, federation={"min_share": 1.0})
     final, records, _ = run(federation)
     learned = [record for record in records if record["action"] == "learn"]
@@ -296,21 +320,26 @@ def test_random_uses_every_reply():
     assert final.learner.updates > 0
 
 
-def test_minority_never_learns_in_half_of_the_rounds():
+def test_minority_never_learns_in_half_of_the_rounds() -> None:
     for seed in range(5):
         final, _, _ = run(build(policy={"kind": "minority"}, seed=seed))
         assert 2 * final.learning_queries < 12
 
 
-def test_optimal_with_measured_chances_is_not_that_of_the_printed_ones():
+def test_optimal_with_measured_chances_is_not_that_of_the_printed_ones() -> None:
     measured, printed = build(), build(federation={"acceptance": "model"})
-    assert not np.array_equal(measured.policy.policy.table, printed.policy.policy.table)
+    tables = measured.policy.policy, printed.policy.policy
+    assert isinstance(tables[0], HorizonTable)
+    assert isinstance(tables[1], HorizonTable)
+    assert not np.array_equal(tables[0].table, tables[1].table)
+    assert measured.measured is not None
+    assert printed.measured is not None
     np.testing.assert_array_equal(measured.problem.oracle.success, measured.measured)
     np.testing.assert_array_equal(printed.problem.oracle.success, [0.2, 0.5, 0.9])
     np.testing.assert_allclose(printed.measured, measured.measured, atol=0.02)
 
 
-def test_an_ungated_decoy_moves_in_every_obfuscating_round():
+def test_an_ungated_decoy_moves_in_every_obfuscating_round() -> None:
     policy = {"kind": "always-obfuscate"}
     gated, records, _ = run(build(policy=policy))
     free, _, _ = run(build(policy=policy, decoy={"gated": False}))
@@ -318,7 +347,7 @@ def test_an_ungated_decoy_moves_in_every_obfuscating_round():
     assert gated.learner.moves == (sum(record["accepted"] for record in records),)
 
 
-def test_only_the_trajectory_that_was_queried_moves():
+def test_only_the_trajectory_that_was_queried_moves() -> None:
     _, records, folder = run(build(decoy={"count": 2}, rounds=30, policy={"kind": "greedy"}))
     arrays = [checkpoint.arrays for checkpoint in folder.checkpoints]
     names = ("true", "decoy-1", "decoy-2")
@@ -334,7 +363,7 @@ def test_only_the_trajectory_that_was_queried_moves():
 # --- faulty clients ---
 
 
-def test_a_round_with_nothing_valid_is_failed_and_moves_nothing():
+def test_a_round_with_nothing_valid_is_failed_and_moves_nothing() -> None:
     federation = build(policy={"kind": "greedy"})
     final, records, _ = answer(
         federation, lambda reply: replace(reply, values=np.full_like(reply.values, np.nan))
@@ -354,7 +383,7 @@ def test_a_round_with_nothing_valid_is_failed_and_moves_nothing():
 
 
 @pytest.mark.parametrize("acceptance", ["data", "model"])
-def test_refused_replies_bring_no_examples_and_leave_no_trace(acceptance):
+def test_refused_replies_bring_no_examples_and_leave_no_trace(acceptance: str) -> None:
     faults = {
         0: lambda reply: replace(reply, values=reply.values.astype(np.float64)),
         1: lambda reply: replace(reply, values=reply.values[:-1]),
@@ -384,13 +413,13 @@ def test_refused_replies_bring_no_examples_and_leave_no_trace(acceptance):
 # --- the queue ---
 
 
-def play_queue(**changes):
+def play_queue(**changes: Any) -> tuple[Federation, RunState, Records, Records]:
     federation = build(FUNCTION_QUEUE, **changes)
     final, records, folder = run(federation)
     return federation, final, records, folder.records.get("private/updates.jsonl", [])
 
 
-def test_backlog_follows_the_dynamics_of_the_problem():
+def test_backlog_follows_the_dynamics_of_the_problem() -> None:
     federation, final, records, updates = play_queue(rounds=400)
     capacity, backlog, lost = 6, 0, 0
     for record in records:
@@ -407,7 +436,7 @@ def test_backlog_follows_the_dynamics_of_the_problem():
     assert summary["updates_missing"] == backlog
 
 
-def test_costs_are_those_of_the_records():
+def test_costs_are_those_of_the_records() -> None:
     for charged, full in (("always", 0.0), ("when-obfuscating", 2.5)):
         cost = {"learning": {"shape": "linear", "scale": 0.6, "charged": charged}}
         federation, final, records, _ = play_queue(rounds=300, cost=cost, queue={"full_cost": full})
@@ -427,7 +456,7 @@ def test_costs_are_those_of_the_records():
         assert summary["learning_limit"] == 3.0
 
 
-def test_waits_and_littles_law():
+def test_waits_and_littles_law() -> None:
     """sum of backlogs = waits of those done + waits so far of those still owed, exactly."""
     federation, final, records, updates = play_queue(rounds=500)
     waits = sum(update["done"] - update["came"] for update in updates)
@@ -439,14 +468,14 @@ def test_waits_and_littles_law():
     assert summary["little_wait"] == pytest.approx(backlogs / len(updates))
 
 
-def test_the_two_means_of_waits_come_together():
+def test_the_two_means_of_waits_come_together() -> None:
     federation, final, _, _ = play_queue(rounds=2000, seed=5)
     summary = summarise(federation, final)
     assert summary["little_wait"] == pytest.approx(summary["mean_wait"], rel=0.05)
     assert summary["mean_wait"] > 3.0
 
 
-def test_updates_are_done_in_the_order_they_came():
+def test_updates_are_done_in_the_order_they_came() -> None:
     _, _, records, updates = play_queue(rounds=500)
     assert [update["came"] for update in updates] == sorted(update["came"] for update in updates)
     assert [update["done"] for update in updates] == [r["round"] for r in records if r["updated"]]
@@ -454,7 +483,7 @@ def test_updates_are_done_in_the_order_they_came():
     assert {update["came"] for update in updates} <= arrivals
 
 
-def test_tasks_that_were_lost_are_not_finished():
+def test_tasks_that_were_lost_are_not_finished() -> None:
     federation, final, records, updates = play_queue(
         rounds=300, policy={"kind": "always-obfuscate"}
     )
@@ -471,7 +500,7 @@ def test_tasks_that_were_lost_are_not_finished():
 
 
 @pytest.mark.slow
-def test_a_long_run_has_the_averages_of_the_exact_solution():
+def test_a_long_run_has_the_averages_of_the_exact_solution() -> None:
     federation = build(FUNCTION_QUEUE, rounds=1500)
     problem = federation.problem
     assert isinstance(problem, QueueProblem)
@@ -498,7 +527,7 @@ def test_a_long_run_has_the_averages_of_the_exact_solution():
         (FUNCTION_QUEUE, {}),
     ],
 )
-def test_a_run_goes_on_from_any_checkpoint(base, changes):
+def test_a_run_goes_on_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
     federation = build(base, **changes)
     final, records, folder = run(federation)
     for checkpoint in folder.checkpoints[:: max(len(records) // 4, 1)]:

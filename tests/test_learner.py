@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from covertfl.learner import (
     REASONS,
+    Algorithm,
     LearnerState,
     Reply,
     apply_gradient,
@@ -20,17 +23,21 @@ from covertfl.learner import (
     start_learner,
 )
 from covertfl.local_training import LocalOptimizer
+from covertfl.weights import Vector
+
+if TYPE_CHECKING:
+    import torch
 
 GOOD = np.array([1.0, -2.0, 0.5], dtype=np.float32)
 
 
-def floats(*values: float) -> np.ndarray:
+def floats(*values: float) -> Vector:
     return np.array(values, dtype=np.float32)
 
 
 # --- replies ---
 
-BAD_VALUES = [
+BAD_VALUES: list[tuple[Any, str]] = [
     (floats(1, np.nan, 0), "not finite"),
     (floats(1, np.inf, 0), "not finite"),
     (floats(1, -np.inf, 0), "not finite"),
@@ -52,7 +59,7 @@ BAD_VALUES = [
     (1.0, "wrong type"),
     ({"weights": GOOD}, "wrong type"),
 ]
-BAD_COUNTS = [
+BAD_COUNTS: list[Any] = [
     0,
     -1,
     101,
@@ -74,23 +81,23 @@ BAD_COUNTS = [
 
 
 @pytest.mark.parametrize(("values", "reason"), BAD_VALUES)
-def test_bad_values_are_named(values, reason):
+def test_bad_values_are_named(values: Any, reason: str) -> None:
     assert find_fault(Reply(0, values, 10), 3, 100) == reason
     assert reason in REASONS
 
 
 @pytest.mark.parametrize("examples", BAD_COUNTS)
-def test_bad_example_counts_are_named(examples):
+def test_bad_example_counts_are_named(examples: Any) -> None:
     assert find_fault(Reply(0, GOOD, examples), 3, 100) == "bad example count"
     assert "bad example count" in REASONS
 
 
 @pytest.mark.parametrize("examples", [1, 100, np.int32(7), np.uint8(9), np.int64(100)])
-def test_whole_numbers_in_range_are_taken(examples):
+def test_whole_numbers_in_range_are_taken(examples: Any) -> None:
     assert find_fault(Reply(0, GOOD, examples), 3, 100) is None
 
 
-def test_a_fortran_or_strided_or_frozen_reply_is_as_good_as_any():
+def test_a_fortran_or_strided_or_frozen_reply_is_as_good_as_any() -> None:
     wide = np.zeros(6, dtype=np.float32)
     wide[::2] = GOOD
     frozen = GOOD.copy()
@@ -100,7 +107,7 @@ def test_a_fortran_or_strided_or_frozen_reply_is_as_good_as_any():
         np.testing.assert_array_equal(average_replies(sifted), GOOD)
 
 
-def test_every_refusal_is_counted_beside_its_client():
+def test_every_refusal_is_counted_beside_its_client() -> None:
     replies = [Reply(number, values, 10) for number, (values, _) in enumerate(BAD_VALUES)]
     replies += [Reply(50 + number, GOOD, examples) for number, examples in enumerate(BAD_COUNTS)]
     replies += [Reply(99, GOOD, 5)]
@@ -113,7 +120,7 @@ def test_every_refusal_is_counted_beside_its_client():
     )
 
 
-def test_nothing_valid_leaves_nothing():
+def test_nothing_valid_leaves_nothing() -> None:
     sifted = sift_replies([Reply(1, floats(np.nan, 0, 0), 3)], 3, 100)
     assert sifted.clients == ()
     assert sifted.values.shape == (0, 3)
@@ -125,7 +132,7 @@ def test_nothing_valid_leaves_nothing():
 # --- FedAvg ---
 
 
-def test_weighted_average_worked_by_hand():
+def test_weighted_average_worked_by_hand() -> None:
     replies = [Reply(2, floats(1, 0, -3), 30), Reply(0, floats(5, 4, 1), 10)]
     average = average_replies(sift_replies(replies, 3, 100))
     np.testing.assert_array_equal(average, floats(2, 1, -2))  # (30 (1 0 -3) + 10 (5 4 1)) / 40
@@ -136,7 +143,7 @@ def test_weighted_average_worked_by_hand():
     counts=st.lists(st.integers(1, 1000), min_size=1, max_size=8),
     seed=st.integers(0, 1000),
 )
-def test_the_average_does_not_depend_on_the_order_of_arrival(counts, seed):
+def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], seed: int) -> None:
     generator = np.random.default_rng(seed)
     replies = [
         Reply(client, generator.normal(size=17).astype(np.float32), count)
@@ -149,7 +156,7 @@ def test_the_average_does_not_depend_on_the_order_of_arrival(counts, seed):
     np.testing.assert_allclose(average, np.average(stacked, axis=0, weights=counts), atol=1e-6)
 
 
-def test_the_largest_floats_do_not_overflow_on_the_way():
+def test_the_largest_floats_do_not_overflow_on_the_way() -> None:
     largest = np.full(3, np.finfo(np.float32).max)
     replies = [Reply(0, largest, 100), Reply(1, largest, 100)]
     np.testing.assert_array_equal(average_replies(sift_replies(replies, 3, 100)), largest)
@@ -169,10 +176,12 @@ OPTIMIZERS = [
 ]
 
 
-def make_torch_optimizer(parameter, optimizer: LocalOptimizer):
+def make_torch_optimizer(
+    parameter: torch.nn.Parameter, optimizer: LocalOptimizer
+) -> torch.optim.Optimizer:
     import torch
 
-    settings = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
+    settings: dict[str, Any] = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
     if optimizer.name == "sgd":
         return torch.optim.SGD([parameter], momentum=optimizer.momentum, **settings)
     kind = torch.optim.Adam if optimizer.name == "adam" else torch.optim.AdamW
@@ -180,7 +189,7 @@ def make_torch_optimizer(parameter, optimizer: LocalOptimizer):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
-def test_one_client_and_gradients_is_the_optimiser_of_that_name(optimizer):
+def test_one_client_and_gradients_is_the_optimiser_of_that_name(optimizer: LocalOptimizer) -> None:
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(4)
     start = generator.normal(size=50).astype(np.float32)
@@ -196,7 +205,7 @@ def test_one_client_and_gradients_is_the_optimiser_of_that_name(optimizer):
     assert state.updates == 12
 
 
-def test_plain_sgd_by_hand():
+def test_plain_sgd_by_hand() -> None:
     state = start_learner(floats(1, 2), [floats(0, 0)], "fedsgd")
     replies = sift_replies([Reply(0, floats(1, 0), 1), Reply(1, floats(0, 4), 3)], 2, 10)
     moved = move_true(state, replies, LocalOptimizer("sgd", lr=0.5))
@@ -214,7 +223,9 @@ def freeze(state: LearnerState) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS[:5:2], ids=repr)
-def test_steps_leave_states_and_replies_alone(algorithm, optimizer):
+def test_steps_leave_states_and_replies_alone(
+    algorithm: Algorithm, optimizer: LocalOptimizer
+) -> None:
     generator = np.random.default_rng(0)
     draws = generator.normal(size=(4, 9)).astype(np.float32)
     state = start_learner(draws[0].copy(), [draws[1].copy(), draws[2].copy()], algorithm)
@@ -229,12 +240,12 @@ def test_steps_leave_states_and_replies_alone(algorithm, optimizer):
     assert (state.updates, state.moves) == (3, (0, 3))
 
 
-def test_a_query_names_its_trajectory():
+def test_a_query_names_its_trajectory() -> None:
     state = start_learner(floats(0), [floats(1), floats(2)], "fedavg")
     assert [float(state.query(number)[0]) for number in range(3)] == [0.0, 1.0, 2.0]
 
 
-def test_only_the_decoy_that_was_queried_moves():
+def test_only_the_decoy_that_was_queried_moves() -> None:
     state = start_learner(floats(0), [floats(1), floats(2)], "fedavg")
     moved = move_decoy(state, 1, floats(7))
     assert [float(decoy[0]) for decoy in moved.decoys] == [7.0, 2.0]
@@ -242,7 +253,7 @@ def test_only_the_decoy_that_was_queried_moves():
     assert moved.moves == (1, 0)
 
 
-def test_the_first_momentum_is_the_gradient_itself():
+def test_the_first_momentum_is_the_gradient_itself() -> None:
     state = start_learner(floats(0), [floats(0)], "fedsgd")
     assert state.memory is not None
     optimizer = LocalOptimizer("sgd", lr=1.0, momentum=0.9)

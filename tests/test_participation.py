@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from covertfl.participation import (
 from covertfl.participation_log import read_log
 
 
-def enumerate_success(sizes, count, batch_size, min_share):
+def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: float) -> float:
     """g by counting: every choice of clients, every number of batches."""
     total, chance = sum(sizes), 0.0
     chosen = list(combinations(range(len(sizes)), count))
@@ -50,7 +51,9 @@ def enumerate_success(sizes, count, batch_size, min_share):
         ([20, 20, 20], 10, 1.0),
     ],
 )
-def test_measured_success_against_counting(sizes, batch_size, min_share):
+def test_measured_success_against_counting(
+    sizes: list[int], batch_size: int, min_share: float
+) -> None:
     participation = list(range(1, len(sizes) + 1))
     rounds = 40_000
     measured = measure_success(
@@ -68,7 +71,7 @@ def test_measured_success_against_counting(sizes, batch_size, min_share):
     assert np.all(np.abs(measured - expected) <= 4.5 * error + 1e-12)
 
 
-def test_the_papers_federation_has_success_of_about_0_one_half_1():
+def test_the_papers_federation_has_success_of_about_0_one_half_1() -> None:
     sizes = np.full(20, 1420)
     measured = measure_success(sizes, [5, 10, 20], 40, 0.25, generator=np.random.default_rng(0))
     assert measured[0] < 0.005
@@ -76,7 +79,7 @@ def test_the_papers_federation_has_success_of_about_0_one_half_1():
     assert measured[2] > 0.999
 
 
-def test_measuring_in_pieces_counts_every_round(monkeypatch):
+def test_measuring_in_pieces_counts_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covertfl.participation.DRAWS_AT_A_TIME", 7)
     measured = measure_success(
         np.array([20, 20]), [2], 10, 0.0, generator=np.random.default_rng(0), rounds=1000
@@ -89,7 +92,9 @@ def test_measuring_in_pieces_counts_every_round(monkeypatch):
     batch_size=st.integers(1, 30),
     data=st.data(),
 )
-def test_attendance_is_a_set_of_clients_with_batches_they_have(sizes, batch_size, data):
+def test_attendance_is_a_set_of_clients_with_batches_they_have(
+    sizes: list[int], batch_size: int, data: st.DataObject
+) -> None:
     count = data.draw(st.integers(0, len(sizes)))
     generator = np.random.default_rng(data.draw(st.integers(0, 100)))
     array = np.array(sizes)
@@ -103,7 +108,7 @@ def test_attendance_is_a_set_of_clients_with_batches_they_have(sizes, batch_size
     assert np.all(examples <= array[drawn.clients])
 
 
-def test_clients_and_batches_are_uniform():
+def test_clients_and_batches_are_uniform() -> None:
     generator = np.random.default_rng(1)
     sizes, draws = np.array([40, 40, 40, 40, 40]), 20_000
     seen, batches = np.zeros(5), np.zeros(5)
@@ -115,7 +120,7 @@ def test_clients_and_batches_are_uniform():
     np.testing.assert_allclose(batches / (2 * draws), 1 / 5, atol=0.012)
 
 
-def test_a_client_with_less_than_a_batch_has_one_short_batch():
+def test_a_client_with_less_than_a_batch_has_one_short_batch() -> None:
     np.testing.assert_array_equal(
         count_batches(np.array([0, 1, 9, 10, 19, 20]), 10), [0, 1, 1, 1, 1, 2]
     )
@@ -124,24 +129,24 @@ def test_a_client_with_less_than_a_batch_has_one_short_batch():
     )
 
 
-def test_more_clients_than_there_are_are_refused():
+def test_more_clients_than_there_are_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 2 clients, got 3"):
         draw_attendance(np.array([5, 5]), 3, 5, generator=np.random.default_rng(0))
 
 
 @given(part=st.integers(1, 1000), total=st.integers(1, 1000))
-def test_exactly_the_share_is_enough_and_one_less_is_not(part, total):
+def test_exactly_the_share_is_enough_and_one_less_is_not(part: int, total: int) -> None:
     part = min(part, total)
     assert accepts_data(part, total, part / total)
     assert not accepts_data(part - 1, total, part / total)
 
 
-def test_shares_written_as_decimals_are_not_missed_by_rounding():
+def test_shares_written_as_decimals_are_not_missed_by_rounding() -> None:
     assert all(accepts_data(percent, 100, percent / 100) for percent in range(1, 101))
     assert not accepts_data(0, 100, 0.0)  # nothing arrived
 
 
-def test_recorded_rounds_belong_to_the_nearest_state():
+def test_recorded_rounds_belong_to_the_nearest_state() -> None:
     states = classify_clients(
         np.array([0.0, 5.0, 7.0, 7.5, 8.0, 14.0, 15.0, 16.0, 99.0]), [5, 10, 20]
     )
@@ -152,7 +157,7 @@ def test_recorded_rounds_belong_to_the_nearest_state():
         assert distances[state] == distances.min()
 
 
-def test_a_log_is_replayed_column_by_column(tmp_path):
+def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(
         "round,clients,examples,success,arrival\n1,5,9,0,0\n2,20,9,1,4\n3,11,9,true,0\n"
@@ -165,7 +170,7 @@ def test_a_log_is_replayed_column_by_column(tmp_path):
     np.testing.assert_array_equal(recorded.arrivals, [0, 4, 0])
 
 
-def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path):
+def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("round,clients,examples\n1,5,9\n")
     recorded = replay_log(read_log(path), [5, 10, 20])

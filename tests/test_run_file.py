@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_defaults_are_the_main_experiment(tmp_path):
+def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
     settings = read_run(write(tmp_path, 'task = "toxicity"\n'))
     problem, sections = settings.problem, settings.sections
     assert isinstance(problem, FiniteHorizon)
@@ -118,7 +119,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("text", "said"), BAD_FILES, ids=[text for text, _ in BAD_FILES])
-def test_bad_files_are_refused_in_one_sentence(tmp_path, text, said):
+def test_bad_files_are_refused_in_one_sentence(tmp_path: Path, text: str, said: list[str]) -> None:
     if text and "task" not in text:
         text = f'task = "digits"\n{text}'
     path = write(tmp_path, text)
@@ -132,12 +133,12 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path, text, said):
     assert "run.toml" in message or "absent.toml" in message
 
 
-def test_embeddings_need_a_path(tmp_path):
+def test_embeddings_need_a_path(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"\[data\] path is needed"):
         read_run(write(tmp_path, 'task = "embeddings"'))
 
 
-def test_a_missing_or_unreadable_file_is_refused(tmp_path):
+def test_a_missing_or_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.toml: no such file, a run file is needed"):
         read_run(tmp_path / "none.toml")
     with pytest.raises(InvalidInput, match="cannot be read"):
@@ -173,8 +174,10 @@ KEYS = [
 
 
 @given(location=st.sampled_from(KEYS), value=VALUES)
-def test_whatever_is_written_is_taken_or_refused_in_one_sentence(location, value):
-    content = {"task": "digits"}
+def test_whatever_is_written_is_taken_or_refused_in_one_sentence(
+    location: tuple[str, ...], value: Any
+) -> None:
+    content: dict[str, Any] = {"task": "digits"}
     at = content
     for key in location[:-1]:
         at = at.setdefault(key, {})
@@ -186,8 +189,8 @@ def test_whatever_is_written_is_taken_or_refused_in_one_sentence(location, value
         assert len(str(error)) < 400
 
 
-def test_paths_are_relative_to_the_file(tmp_path):
-    content = {"task": "embeddings", "data": {"path": "mine.npz"}}
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"task": "embeddings", "data": {"path": "mine.npz"}}
     settings = build_run(content, "run.toml", folder=tmp_path)
     assert settings.sections.data.path == str(tmp_path / "mine.npz")
     content["data"]["path"] = "/elsewhere/mine.npz"
@@ -197,7 +200,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
 # --- the problem ---
 
 
-def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path):
+def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path: Path) -> None:
     own = make_run()
     (tmp_path / "problem.toml").write_text(
         "".join(
@@ -216,7 +219,7 @@ def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path):
     assert queue.rounds == QUEUE_ROUNDS
 
 
-def test_rounds_and_updates_of_the_run_override_the_problem():
+def test_rounds_and_updates_of_the_run_override_the_problem() -> None:
     settings = make_run({"task": "digits"}, rounds=9, updates=2)
     assert isinstance(settings.problem, FiniteHorizon)
     assert (settings.problem.rounds, settings.problem.updates, settings.rounds) == (9, 2, 9)
@@ -225,7 +228,7 @@ def test_rounds_and_updates_of_the_run_override_the_problem():
 
 # --- and back ---
 
-RUNS = [
+RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"task": "toxicity"}, {}),
     (HORIZON, {}),
     (HORIZON, {"rounds": 9, "updates": 2, "decoy": {"count": 3, "gated": False}}),
@@ -243,14 +246,16 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("base", "changes"), RUNS)
-def test_a_written_run_is_the_same_run(tmp_path, base, changes):
+def test_a_written_run_is_the_same_run(
+    tmp_path: Path, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
     settings = make_run(base, **changes)
     text = format_run(settings, {"covertfl": "1.0"})
     again = read_run(write(tmp_path, text))
     assert format_run(again, {"covertfl": "1.0"}) == text
     assert again.rounds == settings.rounds
     assert again.content == settings.content
-    skipped = {"policy": {"preset", "problem"}, "rounds": True}
+    skipped: dict[str, Any] = {"policy": {"preset", "problem"}, "rounds": True}
     skipped |= dict.fromkeys(("oracle", "cost", "queue", "horizon"), True)
     assert again.sections.model_dump(exclude=skipped) == settings.sections.model_dump(
         exclude=skipped
@@ -258,13 +263,13 @@ def test_a_written_run_is_the_same_run(tmp_path, base, changes):
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False))
-def test_numbers_are_written_in_full(number):
+def test_numbers_are_written_in_full(number: float) -> None:
     settings = make_run(federation={"optimizer": {"lr": number}})
     content = parse_toml(format_run(settings, {}), "run.toml")
     assert content["federation"]["optimizer"]["lr"] == number
 
 
-def test_another_seed_changes_the_seed_alone():
+def test_another_seed_changes_the_seed_alone() -> None:
     settings = make_run()
     other = settings.with_seed(11)
     assert other.seed == 11
@@ -275,7 +280,7 @@ def test_another_seed_changes_the_seed_alone():
 @pytest.mark.parametrize(
     "changes", [{"rounds": 50}, {"horizon": {"rounds": 50}}, {"engine": {"device": "cuda"}}, {}]
 )
-def test_a_run_goes_on_with_more_rounds_or_another_device(changes):
+def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any]) -> None:
     before, after = format_run(make_run(), {"a": "1"}), format_run(make_run(**changes), {"a": "2"})
     assert find_change(before, after, "x") is None
 
@@ -290,11 +295,11 @@ def test_a_run_goes_on_with_more_rounds_or_another_device(changes):
         ({"cost": {"privacy": [9, 9, 9]}}, "[cost] privacy = [1.8, 0.8, 0.3], got [9, 9, 9]"),
     ],
 )
-def test_another_run_is_told_apart_by_its_first_key(changes, said):
+def test_another_run_is_told_apart_by_its_first_key(changes: dict[str, Any], said: str) -> None:
     assert find_change(format_run(make_run(), {}), format_run(make_run(**changes), {}), "x") == said
 
 
-def test_merging_leaves_the_base_alone():
+def test_merging_leaves_the_base_alone() -> None:
     merged = merge(HORIZON, {"federation": {"clients": 9}})
     assert merged["federation"]["clients"] == 9
     assert HORIZON["federation"]["clients"] == 6

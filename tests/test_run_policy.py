@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.policy import HorizonTable, Observation, QueueTable
 from covertfl.policy_file import write_policy
-from covertfl.run_file import PolicySection
-from covertfl.run_policy import make_run_policy, refresh_policy, with_success
+from covertfl.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.run_file import PolicyKind, PolicySection
+from covertfl.run_policy import RunPolicy, make_run_policy, refresh_policy, with_success
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority
 from small_runs import HORIZON, QUEUE, make_run
 
-HORIZON_PROBLEM = make_run(HORIZON).problem
-QUEUE_PROBLEM = make_run(QUEUE).problem
+HORIZON_PROBLEM = cast(FiniteHorizon, make_run(HORIZON).problem)
+QUEUE_PROBLEM = cast(QueueProblem, make_run(QUEUE).problem)
 
 
-def make(kind, problem=HORIZON_PROBLEM, **keys):
+def make(kind: PolicyKind, problem: Problem = HORIZON_PROBLEM, **keys: Any) -> RunPolicy:
     return make_run_policy(PolicySection(kind=kind, **keys), problem, seed=1)
 
 
-def ask(run_policy, **known):
+def ask(run_policy: RunPolicy, **known: int) -> float:
     observation = Observation(**{"oracle_state": 0, "backlog": 1, "rounds_left": 5} | known)
     return float(run_policy.policy.learn_prob(observation))
 
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-def test_greedy_learns_until_nothing_is_owed(problem):
+def test_greedy_learns_until_nothing_is_owed(problem: Problem) -> None:
     policy = make("greedy", problem)
     assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [0.0, 1.0, 1.0]
     assert not policy.updates_unowed
@@ -37,7 +41,7 @@ def test_greedy_learns_until_nothing_is_owed(problem):
 
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-def test_always_learn_learns_and_updates_whatever_is_owed(problem):
+def test_always_learn_learns_and_updates_whatever_is_owed(problem: Problem) -> None:
     policy = make("always-learn", problem)
     assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [1.0, 1.0, 1.0]
     assert policy.updates_unowed
@@ -45,12 +49,12 @@ def test_always_learn_learns_and_updates_whatever_is_owed(problem):
 
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-def test_always_obfuscate_never_learns(problem):
+def test_always_obfuscate_never_learns(problem: Problem) -> None:
     policy = make("always-obfuscate", problem)
     assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [0.0, 0.0, 0.0]
 
 
-def test_random_places_as_many_queries_as_updates_and_takes_every_reply():
+def test_random_places_as_many_queries_as_updates_and_takes_every_reply() -> None:
     policy = make("random")
     assert policy.takes_every_reply
     assert policy.updates_unowed
@@ -61,7 +65,7 @@ def test_random_places_as_many_queries_as_updates_and_takes_every_reply():
     assert ask(crowded, rounds_left=2) == 1.0
 
 
-def test_optimal_is_the_exact_solution():
+def test_optimal_is_the_exact_solution() -> None:
     horizon, queue = make("optimal").policy, make("optimal", QUEUE_PROBLEM).policy
     assert isinstance(horizon, HorizonTable)
     assert isinstance(queue, QueueTable)
@@ -69,7 +73,7 @@ def test_optimal_is_the_exact_solution():
     np.testing.assert_array_equal(queue.table, solve_queue(QUEUE_PROBLEM).policy.table)
 
 
-def test_minority_is_that_of_the_formula():
+def test_minority_is_that_of_the_formula() -> None:
     policy, expected = make("minority").policy, solve_minority(HORIZON_PROBLEM).policy
     for rounds_left in range(1, 13):
         for backlog in range(5):
@@ -79,32 +83,35 @@ def test_minority_is_that_of_the_formula():
 
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-def test_spga_finds_the_same_for_a_seed_and_never_learns_when_idle(problem):
+def test_spga_finds_the_same_for_a_seed_and_never_learns_when_idle(problem: Problem) -> None:
     first, second = make("spga", problem), make("spga", problem)
     assert type(first.policy) is (HorizonTable if problem is HORIZON_PROBLEM else QueueTable)
+    assert isinstance(first.policy, HorizonTable | QueueTable)
+    assert isinstance(second.policy, HorizonTable | QueueTable)
     np.testing.assert_array_equal(first.policy.table, second.policy.table)
     assert ask(first, backlog=0) == 0.0
     assert first.policy.table.max() > 0.0
 
 
 @pytest.mark.parametrize("kind", ["random", "minority"])
-def test_some_kinds_need_a_horizon(kind):
+def test_some_kinds_need_a_horizon(kind: PolicyKind) -> None:
     with pytest.raises(InvalidInput, match=rf"\[policy\] kind = {kind} needs"):
         make(kind, QUEUE_PROBLEM)
 
 
-def test_with_other_success_chances_the_rest_stays():
+def test_with_other_success_chances_the_rest_stays() -> None:
     changed = with_success(HORIZON_PROBLEM, np.array([0.0, 0.5, 1.0]))
     assert changed.oracle.success.tolist() == [0.0, 0.5, 1.0]
     assert HORIZON_PROBLEM.oracle.success.tolist() == [0.2, 0.5, 0.9]
     np.testing.assert_array_equal(changed.oracle.transition, HORIZON_PROBLEM.oracle.transition)
+    assert isinstance(changed, FiniteHorizon)
     assert changed.rounds == HORIZON_PROBLEM.rounds
 
 
 # --- files ---
 
 
-def test_a_policy_file_is_used_as_it_is(tmp_path):
+def test_a_policy_file_is_used_as_it_is(tmp_path: Path) -> None:
     table = np.random.default_rng(0).random((12, 3, 5))
     table[:, :, 0] = 0.0
     write_policy(tmp_path / "p.json", HorizonTable(table))
@@ -130,7 +137,9 @@ def test_a_policy_file_is_used_as_it_is(tmp_path):
         (HorizonTable(np.zeros((12, 3, 4))), HORIZON_PROBLEM, "backlog of 4, got 3"),
     ],
 )
-def test_a_policy_for_another_problem_is_refused(tmp_path, policy, problem, said):
+def test_a_policy_for_another_problem_is_refused(
+    tmp_path: Path, policy: HorizonTable | QueueTable, problem: Problem, said: str
+) -> None:
     path = tmp_path / "p.json"
     write_policy(path, policy)
     with pytest.raises(InvalidInput, match=said) as caught:
@@ -138,7 +147,7 @@ def test_a_policy_for_another_problem_is_refused(tmp_path, policy, problem, said
     assert "p.json" in str(caught.value)
 
 
-def test_a_policy_file_that_is_not_there_is_refused(tmp_path):
+def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.json"):
         make("file", path=str(tmp_path / "none.json"))
 
@@ -146,7 +155,9 @@ def test_a_policy_file_that_is_not_there_is_refused(tmp_path):
 # --- live ---
 
 
-def draw_seen(count, arrivals, generator):
+def draw_seen(
+    count: int, arrivals: float, generator: np.random.Generator
+) -> tuple[tuple[int, int, bool], ...]:
     states = generator.integers(0, 3, size=count)
     sizes = np.where(generator.random(count) < arrivals, 2, 0)
     success = generator.random(count) < np.array([0.2, 0.5, 0.9])[states]
@@ -155,20 +166,24 @@ def draw_seen(count, arrivals, generator):
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
 @pytest.mark.parametrize("arrivals", [0.0, 0.1, 1.0])
-def test_the_live_search_takes_whatever_was_seen(problem, arrivals):
+def test_the_live_search_takes_whatever_was_seen(problem: Problem, arrivals: float) -> None:
     generator = np.random.default_rng(3)
     if problem is HORIZON_PROBLEM:
         arrivals = 0.0
     seen = draw_seen(20, arrivals, generator)
     policy = refresh_policy(problem, seen, seed=4)
     again = refresh_policy(problem, seen, seed=4)
+    assert isinstance(policy, HorizonTable | QueueTable)
+    assert isinstance(again, HorizonTable | QueueTable)
     np.testing.assert_array_equal(policy.table, again.table)
     assert np.all((policy.table >= 0.0) & (policy.table <= 1.0))
 
 
-def test_the_live_search_learns_from_what_it_saw():
+def test_the_live_search_learns_from_what_it_saw() -> None:
     """A state that never succeeds is not worth a query; one that always does is."""
     generator = np.random.default_rng(0)
     seen = tuple((int(state), 0, state == 2) for state in generator.integers(0, 3, size=400))
-    table = refresh_policy(HORIZON_PROBLEM, seen, seed=0).table
+    policy = refresh_policy(HORIZON_PROBLEM, seen, seed=0)
+    assert isinstance(policy, HorizonTable)
+    table = policy.table
     assert table[:, 2, 1:].mean() > table[:, 0, 1:].mean() + 0.2

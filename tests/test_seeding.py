@@ -8,14 +8,14 @@ from scipy import stats
 from covertfl.seeding import Stream, draw_seed, make_generator
 
 
-def test_a_place_always_draws_the_same():
+def test_a_place_always_draws_the_same() -> None:
     for stream in Stream:
         first = make_generator(7, stream, 3, 1).random(5)
         np.testing.assert_array_equal(first, make_generator(7, stream, 3, 1).random(5))
         assert draw_seed(7, stream, 3, 1) == draw_seed(7, stream, 3, 1)
 
 
-def test_no_two_places_draw_the_same():
+def test_no_two_places_draw_the_same() -> None:
     places = [(), (0,), (1,), (2,), (0, 0), (0, 1), (1, 0)]
     draws = [
         (float(make_generator(seed, stream, *place).random()), draw_seed(seed, stream, *place))
@@ -27,7 +27,7 @@ def test_no_two_places_draw_the_same():
     assert len({seed for _, seed in draws}) == len(draws)
 
 
-def test_streams_have_numbers_that_never_change():
+def test_streams_have_numbers_that_never_change() -> None:
     # Another number would change every run that was ever made with a seed.
     assert {stream.name: int(stream) for stream in Stream} == {
         "ORACLE": 1,
@@ -44,13 +44,13 @@ def test_streams_have_numbers_that_never_change():
     }
 
 
-def test_seeds_fit_into_63_bits_and_fill_them():
+def test_seeds_fit_into_63_bits_and_fill_them() -> None:
     seeds = np.array([draw_seed(0, Stream.CLIENT, number) for number in range(2000)])
     assert seeds.min() >= 0
     assert stats.kstest(seeds / 2.0**63, "uniform").pvalue > 1e-3
 
 
-def test_first_draws_of_neighbouring_places_are_independent():
+def test_first_draws_of_neighbouring_places_are_independent() -> None:
     rounds, seeds = 200, 30
     draws = np.array(
         [

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from covertfl.client_answers import ClientAnswers
 from covertfl.engines.simulated import run_jobs
 from covertfl.federation import ClientWork
 from covertfl.local_training import Examples, LocalJob
 from covertfl.participation import Attendance
 from covertfl.training import KernelShelf, build_federation, train_all
+from covertfl.weights import Layout, Vector
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, read_folder
 
 EXAMPLES = Examples(np.zeros((9, 2), dtype=np.float32), np.zeros(9, dtype=np.float32))
+LAYOUT = Layout(("w",), ((3,),))
 
 
 @dataclass
@@ -22,18 +29,26 @@ class CountingKernel:
     """Adds the rows to the weights, and keeps count."""
 
     batches: list[int] = field(default_factory=list)
+    layout: Layout = LAYOUT
 
-    def run(self, jobs):
+    def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         self.batches.append(len(jobs))
         return [job.weights + np.float32(job.rows.sum() + job.seed) for job in jobs]
 
+    def predict(
+        self, weights: Vector, features: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        raise NotImplementedError
 
-def make_job(value=0.0, rows=(1, 2), seed=0, **changes):
+
+def make_job(
+    value: float = 0.0, rows: Sequence[int] = (1, 2), seed: int = 0, **changes: Any
+) -> LocalJob:
     weights = np.full(3, value, dtype=np.float32)
     return replace(LocalJob(weights, EXAMPLES, np.array(rows), 2, seed), **changes)
 
 
-def test_each_kernel_gets_one_batch_and_results_come_in_order():
+def test_each_kernel_gets_one_batch_and_results_come_in_order() -> None:
     first, second = CountingKernel(), CountingKernel()
     asked = [
         (kernel, make_job(float(number)))
@@ -44,7 +59,7 @@ def test_each_kernel_gets_one_batch_and_results_come_in_order():
     assert (first.batches, second.batches) == ([3], [2])
 
 
-def test_equal_jobs_are_done_once():
+def test_equal_jobs_are_done_once() -> None:
     kernel = CountingKernel()
     results = run_jobs([(kernel, make_job()), (kernel, make_job(1.0)), (kernel, make_job())])
     assert kernel.batches == [2]
@@ -65,24 +80,25 @@ def test_equal_jobs_are_done_once():
         make_job(examples=replace(EXAMPLES, labels=EXAMPLES.labels.copy())),
     ],
 )
-def test_jobs_that_differ_in_anything_are_both_done(other):
+def test_jobs_that_differ_in_anything_are_both_done(other: LocalJob) -> None:
     kernel = CountingKernel()
     run_jobs([(kernel, make_job()), (kernel, other)])
     assert kernel.batches == [2]
 
 
-def test_the_same_job_on_two_kernels_is_done_by_both():
+def test_the_same_job_on_two_kernels_is_done_by_both() -> None:
     first, second = CountingKernel(), CountingKernel()
     run_jobs([(first, make_job()), (second, make_job())])
     assert (first.batches, second.batches) == ([1], [1])
 
 
-def test_nothing_asked_is_nothing_done():
+def test_nothing_asked_is_nothing_done() -> None:
     assert run_jobs([]) == []
 
 
-def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter():
+def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter() -> None:
     answers = build_federation(make_run(), KernelShelf()).answerers
+    assert isinstance(answers, ClientAnswers)
     weights = answers.first_weights(1)
     attendance = Attendance(np.array([0, 2, 5]), np.array([3, 0, 1]))
     jobs = answers.make_jobs(ClientWork(7, weights, attendance))
@@ -97,7 +113,7 @@ def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter()
     assert [job.seed for job in later] != [job.seed for job in jobs]
 
 
-RUNS = [
+RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (HORIZON, {"policy": {"kind": "greedy"}}),
     (HORIZON, {"policy": {"kind": "greedy"}, "decoy": {"kind": "random"}}),
     (HORIZON, {"policy": {"kind": "always-learn"}, "rounds": 5}),
@@ -110,7 +126,7 @@ RUNS = [
 ]
 
 
-def test_runs_do_not_depend_on_what_runs_beside_them(tmp_path):
+def test_runs_do_not_depend_on_what_runs_beside_them(tmp_path: Path) -> None:
     settings = [make_run(base, **changes) for base, changes in RUNS]
     together = [tmp_path / "together" / str(number) for number in range(len(RUNS))]
     train_all(list(zip(settings, together, strict=True)))

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from covertfl.client_answers import ClientAnswers
 from covertfl.errors import InvalidInput
 from covertfl.local_training import LocalOptimizer
+from covertfl.oracle import IntArray
 from covertfl.run_file import format_run, read_run
+from covertfl.tasks.task import TrainingTask
 from covertfl.training import (
     KernelShelf,
+    Progress,
+    Tell,
     build_federation,
     is_finished,
     read_summary,
@@ -22,6 +30,7 @@ from covertfl.training import (
     train_all,
 )
 from covertfl.transcript import PublicTranscript, read_checkpoint
+from covertfl.weights import Layout, Vector
 from small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
@@ -33,33 +42,42 @@ from small_runs import (
     run_small,
 )
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
 
 
 class Stopped(Exception):
     """Stands for a run that is cut short."""
 
 
-def stop_after(rounds: int):
-    def tell(progress):
+def stop_after(rounds: int) -> Tell:
+    def tell(progress: Progress) -> None:
         if progress.round == rounds:
             raise Stopped
 
     return tell
 
 
+def read_arrays(out: Path) -> Mapping[str, Vector]:
+    checkpoint = read_checkpoint(out)
+    assert checkpoint is not None
+    return checkpoint.arrays
+
+
 # --- against a plain PyTorch loop ---
 
 
-def make_torch_optimizer(parameters, optimizer: LocalOptimizer):
-    settings = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
+def make_torch_optimizer(parameters: Iterator[Parameter], optimizer: LocalOptimizer) -> Optimizer:
+    settings: dict[str, Any] = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
     if optimizer.name == "sgd":
         return torch.optim.SGD(parameters, momentum=optimizer.momentum, **settings)
     kind = torch.optim.Adam if optimizer.name == "adam" else torch.optim.AdamW
     return kind(parameters, **settings)
 
 
-def load_model(task, layout, weights):
+def load_model(task: TrainingTask, layout: Layout, weights: Vector) -> Module:
     model = task.make_model()
     parts = layout.split(np.array(weights))
     with torch.no_grad():
@@ -68,11 +86,11 @@ def load_model(task, layout, weights):
     return model
 
 
-def flatten(model) -> np.ndarray:
+def flatten(model: Module) -> npt.NDArray[np.float32]:
     return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
 
 
-def measure_loss(model, task, rows):
+def measure_loss(model: Module, task: TrainingTask, rows: IntArray) -> torch.Tensor:
     outputs = model(torch.from_numpy(task.train.features[rows]))
     return torch.nn.functional.cross_entropy(outputs, torch.from_numpy(task.train.labels[rows]))
 
@@ -86,8 +104,10 @@ def measure_loss(model, task, rows):
         {"name": "adamw", "weight_decay": 0.1},
     ],
 )
-def test_fedavg_is_the_plain_loop_over_clients(tmp_path, model, optimizer):
-    changes = {
+def test_fedavg_is_the_plain_loop_over_clients(
+    tmp_path: Path, model: str, optimizer: dict[str, Any]
+) -> None:
+    changes: dict[str, Any] = {
         "rounds": 1,
         "policy": {"kind": "always-learn"},
         "data": {"model": model},
@@ -96,7 +116,9 @@ def test_fedavg_is_the_plain_loop_over_clients(tmp_path, model, optimizer):
     summary = run_small(tmp_path / "run", **changes)
     assert summary["updates_done"] == 1
     federation = build_federation(make_run(**changes), KernelShelf())
-    task, layout = federation.answerers.task, federation.answerers.layout
+    answerers = federation.answerers
+    assert isinstance(answerers, ClientAnswers)
+    task, layout = answerers.task, answerers.layout
     [record] = read_rounds(tmp_path / "run")
     public = PublicTranscript(tmp_path / "run" / "public")
     sent = layout.join(public.read_weights(public.records[0].weights))
@@ -106,17 +128,17 @@ def test_fedavg_is_the_plain_loop_over_clients(tmp_path, model, optimizer):
         if batches == 0:
             continue
         # Only the order of a client's examples is taken from the run.
-        rows = federation.answerers.make_client_job(client, batches, sent, 1).rows
+        rows = answerers.make_client_job(client, batches, sent, 1).rows
         module = load_model(task, layout, sent)
-        local = make_torch_optimizer(module.parameters(), federation.answerers.optimizer)
+        local = make_torch_optimizer(module.parameters(), answerers.optimizer)
         for start in range(0, len(rows), 20):
             local.zero_grad()
-            measure_loss(module, task, rows[start : start + 20]).backward()
+            torch.autograd.backward(measure_loss(module, task, rows[start : start + 20]))
             local.step()
         total += flatten(module) * len(rows)
         examples += len(rows)
     assert examples == record["examples"] > 500
-    trained = read_checkpoint(tmp_path / "run").arrays["true"]
+    trained = read_arrays(tmp_path / "run")["true"]
     np.testing.assert_allclose(trained, total / examples, rtol=0, atol=1e-5)
     assert np.abs(trained - sent).max() > 1e-3
 
@@ -129,8 +151,8 @@ def test_fedavg_is_the_plain_loop_over_clients(tmp_path, model, optimizer):
         {"name": "sgd", "lr": 0.05, "momentum": 0.9},
     ],
 )
-def test_fedsgd_with_one_client_is_the_optimiser(tmp_path, optimizer):
-    changes = {
+def test_fedsgd_with_one_client_is_the_optimiser(tmp_path: Path, optimizer: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {
         "rounds": 6,
         "policy": {"kind": "always-learn"},
         "federation": {
@@ -143,38 +165,38 @@ def test_fedsgd_with_one_client_is_the_optimiser(tmp_path, optimizer):
     }
     summary = run_small(tmp_path / "run", **changes)
     federation = build_federation(make_run(**changes), KernelShelf())
-    task, layout = federation.answerers.task, federation.answerers.layout
+    answerers = federation.answerers
+    assert isinstance(answerers, ClientAnswers)
+    task, layout = answerers.task, answerers.layout
     public = PublicTranscript(tmp_path / "run" / "public")
     first = layout.join(public.read_weights(public.records[0].weights))
     module = load_model(task, layout, first)
-    server = make_torch_optimizer(module.parameters(), federation.answerers.optimizer)
+    server = make_torch_optimizer(module.parameters(), answerers.optimizer)
     steps = 0
     for record in read_rounds(tmp_path / "run"):
         if not record["updated"]:
             continue
-        rows = federation.answerers.make_client_job(
-            0, record["batches"][0], first, record["round"]
-        ).rows
+        rows = answerers.make_client_job(0, record["batches"][0], first, record["round"]).rows
         server.zero_grad()
-        measure_loss(module, task, rows).backward()
+        torch.autograd.backward(measure_loss(module, task, rows))
         server.step()
         steps += 1
     assert steps == summary["updates_done"] > 3
-    trained = read_checkpoint(tmp_path / "run").arrays["true"]
+    trained = read_arrays(tmp_path / "run")["true"]
     np.testing.assert_allclose(trained, flatten(module), rtol=0, atol=1e-5)
 
 
 # --- the same bytes ---
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path):
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         run_small(tmp_path / name, seed=seed)
     assert read_folder(tmp_path / "a") == read_folder(tmp_path / "b")
     assert read_folder(tmp_path / "a") != read_folder(tmp_path / "c")
 
 
-def test_a_seed_alone_is_the_same_seed_among_several(tmp_path):
+def test_a_seed_alone_is_the_same_seed_among_several(tmp_path: Path) -> None:
     settings = make_run(seed=5)
     summaries = train(settings, tmp_path / "many", seeds=3)
     assert len(summaries) == 3
@@ -185,8 +207,8 @@ def test_a_seed_alone_is_the_same_seed_among_several(tmp_path):
         assert alone["exposure"] == summaries[number]["exposure"]
 
 
-def test_the_learner_does_not_depend_on_the_decoys_or_on_the_public_set(tmp_path):
-    changes = [
+def test_the_learner_does_not_depend_on_the_decoys_or_on_the_public_set(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [
         {},
         {"decoy": {"kind": "random", "gated": False}},
         {"data": {"public_classes": 2, "public_class_share": 0.5}},
@@ -195,11 +217,11 @@ def test_the_learner_does_not_depend_on_the_decoys_or_on_the_public_set(tmp_path
     trained = []
     for number, change in enumerate(changes):
         run_small(tmp_path / str(number), policy={"kind": "greedy"}, **change)
-        trained.append(read_checkpoint(tmp_path / str(number)).arrays["true"].tobytes())
+        trained.append(read_arrays(tmp_path / str(number))["true"].tobytes())
     assert len(set(trained)) == 1
 
 
-def test_a_written_run_file_gives_the_run_again(tmp_path):
+def test_a_written_run_file_gives_the_run_again(tmp_path: Path) -> None:
     run_small(tmp_path / "a")
     train(read_run(tmp_path / "a" / "run.toml"), tmp_path / "b")
     assert read_folder(tmp_path / "a") == read_folder(tmp_path / "b")
@@ -209,7 +231,7 @@ def test_a_written_run_file_gives_the_run_again(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["optimal", "always-learn", "always-obfuscate"])
-def test_the_public_folder_has_what_was_sent_and_no_more(tmp_path, kind):
+def test_the_public_folder_has_what_was_sent_and_no_more(tmp_path: Path, kind: str) -> None:
     out = tmp_path / "run"
     run_small(out, policy={"kind": kind}, decoy={"count": 2})
     lines = (out / "public/rounds.jsonl").read_text().splitlines()
@@ -234,7 +256,7 @@ def test_the_public_folder_has_what_was_sent_and_no_more(tmp_path, kind):
     assert len({len(line) - len(str(json.loads(line)["round"])) for line in lines}) == 1
 
 
-def test_public_records_agree_with_private_ones(tmp_path):
+def test_public_records_agree_with_private_ones(tmp_path: Path) -> None:
     run_small(tmp_path / "run", rounds=30, policy={"kind": "greedy"})
     public = read_rounds(tmp_path / "run", "public/rounds.jsonl")
     private = read_rounds(tmp_path / "run")
@@ -247,15 +269,15 @@ def test_public_records_agree_with_private_ones(tmp_path):
             assert (before["weights"] != after["weights"]) == before["accepted"]
 
 
-def test_both_trajectories_begin_with_weights_of_one_scale(tmp_path):
+def test_both_trajectories_begin_with_weights_of_one_scale(tmp_path: Path) -> None:
     run_small(tmp_path / "run", rounds=1)
-    arrays = read_checkpoint(tmp_path / "run").arrays
+    arrays = read_arrays(tmp_path / "run")
     deviations = [float(np.std(arrays[name])) for name in ("true", "decoy-1")]
     assert deviations[0] == pytest.approx(deviations[1], rel=0.2)
     assert not np.array_equal(arrays["true"], arrays["decoy-1"])
 
 
-def test_what_was_done_is_for_the_owner_only(tmp_path):
+def test_what_was_done_is_for_the_owner_only(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     for path in (tmp_path / "run").rglob("*"):
         hidden = {"private", "checkpoint"} & set(path.relative_to(tmp_path / "run").parts)
@@ -264,7 +286,7 @@ def test_what_was_done_is_for_the_owner_only(tmp_path):
     assert stat.S_IMODE((tmp_path / "run/metrics.jsonl").stat().st_mode) == 0o600
 
 
-def test_the_summary_of_a_run(tmp_path):
+def test_the_summary_of_a_run(tmp_path: Path) -> None:
     summary = run_small(tmp_path / "run")
     assert json.loads((tmp_path / "run/summary.json").read_text()) == summary
     wanted = {"learner_accuracy", "updates_done", "rounds", "learning_queries", "exposure"}
@@ -284,7 +306,7 @@ def test_the_summary_of_a_run(tmp_path):
 # --- rounds that do not suffice ---
 
 
-def test_a_horizon_that_ends_with_updates_owed_says_so_and_goes_on(tmp_path):
+def test_a_horizon_that_ends_with_updates_owed_says_so_and_goes_on(tmp_path: Path) -> None:
     out, policy = tmp_path / "run", {"kind": "greedy"}
     summary = run_small(out, rounds=3, policy=policy)
     assert not summary["completed"]
@@ -298,12 +320,12 @@ def test_a_horizon_that_ends_with_updates_owed_says_so_and_goes_on(tmp_path):
         read_folder(out)["public/rounds.jsonl"]
         == read_folder(tmp_path / "at-once")["public/rounds.jsonl"]
     )
-    ended = [read_checkpoint(path).arrays for path in (out, tmp_path / "at-once")]
+    ended = [read_arrays(path) for path in (out, tmp_path / "at-once")]
     assert all(ended[0][name].tobytes() == ended[1][name].tobytes() for name in ended[0])
     assert read_run(out / "run.toml").rounds == 30
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path):
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = run_small(out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
@@ -313,7 +335,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert not is_finished(make_run(rounds=13), out)
 
 
-def test_more_seeds_are_added_to_finished_ones(tmp_path):
+def test_more_seeds_are_added_to_finished_ones(tmp_path: Path) -> None:
     train(make_run(), tmp_path, seeds=2)
     before = read_folder(tmp_path)
     train(make_run(), tmp_path, seeds=3, resume=True)
@@ -334,7 +356,9 @@ RESUMED = [
 
 
 @pytest.mark.parametrize(("base", "changes"), RESUMED)
-def test_a_run_that_was_cut_anywhere_ends_the_same(tmp_path, base, changes):
+def test_a_run_that_was_cut_anywhere_ends_the_same(
+    tmp_path: Path, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
     settings = make_run(base, **changes)
     train(settings, tmp_path / "whole")
     expected = read_folder(tmp_path / "whole")
@@ -349,8 +373,8 @@ def test_a_run_that_was_cut_anywhere_ends_the_same(tmp_path, base, changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [HORIZON, QUEUE])
-def test_a_live_search_goes_on_where_it_was(tmp_path, base):
-    changes = {"rounds": 40, "federation": {"acceptance": "model"}}
+def test_a_live_search_goes_on_where_it_was(tmp_path: Path, base: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {"rounds": 40, "federation": {"acceptance": "model"}}
     changes |= {"horizon": {"updates": 20}} if base is HORIZON else {"queue": {"arrival_prob": 0.3}}
     settings = make_run(base, policy={"kind": "spga", "refresh": 7}, **changes)
     train(settings, tmp_path / "whole")
@@ -367,7 +391,7 @@ def test_a_live_search_goes_on_where_it_was(tmp_path, base):
     assert live[21:] != still[21:]
 
 
-def test_resuming_what_is_not_there_begins_it(tmp_path):
+def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
     train(make_run(), tmp_path / "run", resume=True)
     run_small(tmp_path / "whole")
     assert read_folder(tmp_path / "run") == read_folder(tmp_path / "whole")
@@ -383,7 +407,9 @@ def test_resuming_what_is_not_there_begins_it(tmp_path):
     ],
 )
 @pytest.mark.parametrize("ended", [True, False])
-def test_another_run_is_not_resumed(tmp_path, changes, said, ended):
+def test_another_run_is_not_resumed(
+    tmp_path: Path, changes: dict[str, Any], said: str, ended: bool
+) -> None:
     out = tmp_path / "run"
     if ended:
         run_small(out)
@@ -396,7 +422,7 @@ def test_another_run_is_not_resumed(tmp_path, changes, said, ended):
     assert read_folder(out) == before
 
 
-def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path):
+def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     before = read_folder(tmp_path / "run")
     with pytest.raises(InvalidInput, match="exists: --resume goes on with it, --force replaces it"):
@@ -407,14 +433,14 @@ def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path):
     assert read_folder(tmp_path / "run") == read_folder(tmp_path / "other")
 
 
-def test_one_folder_in_the_way_stops_all_before_anything_is_made(tmp_path):
+def test_one_folder_in_the_way_stops_all_before_anything_is_made(tmp_path: Path) -> None:
     run_small(tmp_path / "seed-1")
     with pytest.raises(InvalidInput, match="seed-1 exists"):
         train(make_run(), tmp_path, seeds=3)
     assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path):
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     settings = make_run()
     with pytest.raises(InvalidInput, match="exists"):
         train_all([(settings, tmp_path / "run"), (settings, tmp_path / "run")])
@@ -435,7 +461,7 @@ def write_log(path: Path, rounds: int = 12, *, most: int = 6) -> Path:
 
 
 @pytest.mark.parametrize("acceptance", ["model", "data"])
-def test_a_log_is_replayed(tmp_path, acceptance):
+def test_a_log_is_replayed(tmp_path: Path, acceptance: str) -> None:
     log = write_log(tmp_path / "log.csv", 40)
     federation = {"log": str(log), "acceptance": acceptance}
     run_small(tmp_path / "run", QUEUE, rounds=30, federation=federation)
@@ -454,7 +480,9 @@ def test_a_log_is_replayed(tmp_path, acceptance):
     ("rounds", "most", "said"),
     [(8, 6, "at least 12 rounds for this run, got 8"), (12, 9, "clients must be at most 6")],
 )
-def test_a_log_that_does_not_fit_is_refused(tmp_path, rounds, most, said):
+def test_a_log_that_does_not_fit_is_refused(
+    tmp_path: Path, rounds: int, most: int, said: str
+) -> None:
     log = write_log(tmp_path / "log.csv", rounds, most=most)
     with pytest.raises(InvalidInput, match=said) as caught:
         run_small(tmp_path / "run", federation={"log": str(log)})
@@ -462,7 +490,7 @@ def test_a_log_that_does_not_fit_is_refused(tmp_path, rounds, most, said):
     assert not (tmp_path / "run").exists()
 
 
-def test_arrivals_come_from_a_file(tmp_path):
+def test_arrivals_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "arrivals.csv"
     path.write_text("round,updates\n2,3\n5,0\n9,1\n500,7\n")
     summary = run_small(tmp_path / "run", FUNCTION_QUEUE, rounds=20, arrivals=str(path))
@@ -484,7 +512,7 @@ def test_arrivals_come_from_a_file(tmp_path):
         ("round,updates\n1,2\n3,1\n1,1\n", "line 4: round must occur once, got 1 again"),
     ],
 )
-def test_bad_files_of_arrivals_are_refused(tmp_path, text, said):
+def test_bad_files_of_arrivals_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "arrivals.csv"
     path.write_text(text)
     with pytest.raises(InvalidInput, match=said) as caught:
@@ -514,7 +542,9 @@ def test_bad_files_of_arrivals_are_refused(tmp_path, text, said):
         (QUEUE, {"arrivals": "/none.csv"}, "none.csv"),
     ],
 )
-def test_runs_that_cannot_be_are_refused_before_a_folder_is_made(tmp_path, base, changes, said):
+def test_runs_that_cannot_be_are_refused_before_a_folder_is_made(
+    tmp_path: Path, base: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
         run_small(tmp_path / "run", base, **changes)
     assert "\n" not in str(caught.value)
@@ -522,24 +552,24 @@ def test_runs_that_cannot_be_are_refused_before_a_folder_is_made(tmp_path, base,
 
 
 @pytest.mark.parametrize("seeds", [0, -3])
-def test_there_must_be_a_seed(tmp_path, seeds):
+def test_there_must_be_a_seed(tmp_path: Path, seeds: int) -> None:
     with pytest.raises(InvalidInput, match="seeds must be at least 1"):
         train(make_run(), tmp_path, seeds=seeds)
 
 
-def test_seeds_must_not_run_out(tmp_path):
+def test_seeds_must_not_run_out(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="or before, got 2"):
         train(make_run(seed=2**63 - 1), tmp_path, seeds=2)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rounds": "x"}', "nonsense"])
-def test_a_summary_that_is_none_is_refused(tmp_path, text):
+def test_a_summary_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "summary.json").write_text(text)
     with pytest.raises(InvalidInput, match=r"summary\.json is not"):
         read_summary(tmp_path)
 
 
-def test_a_checkpoint_that_was_changed_stops_a_resume(tmp_path):
+def test_a_checkpoint_that_was_changed_stops_a_resume(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(Stopped):
         run_small(out, tell=stop_after(5))
@@ -554,7 +584,7 @@ def test_a_checkpoint_that_was_changed_stops_a_resume(tmp_path):
 # --- the rest ---
 
 
-def test_measured_chances_are_reported_beside_the_printed_ones(tmp_path):
+def test_measured_chances_are_reported_beside_the_printed_ones(tmp_path: Path) -> None:
     data = run_small(tmp_path / "data")
     model = run_small(tmp_path / "model", federation={"acceptance": "model"})
     assert data["success_measured"] == pytest.approx(model["success_measured"], abs=0.02)
@@ -563,20 +593,20 @@ def test_measured_chances_are_reported_beside_the_printed_ones(tmp_path):
 
 @pytest.mark.parametrize("kind", ["random", "mirrored", "public", "adversarial", "following"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-def test_every_decoy_runs_to_the_end(tmp_path, kind, algorithm):
+def test_every_decoy_runs_to_the_end(tmp_path: Path, kind: str, algorithm: str) -> None:
     out = tmp_path / "run"
     run_small(
         out, decoy={"kind": kind, "gated": False}, federation={"algorithm": algorithm}, rounds=6
     )
-    arrays = read_checkpoint(out).arrays
+    arrays = read_arrays(out)
     assert np.isfinite(arrays["decoy-1"]).all()
     sent = read_rounds(out)
     decoys = [record["weights"] for record in sent if record["trajectory"] == 1]
     assert len(set(decoys)) > 1
 
 
-def test_a_function_is_minimised_by_the_learner(tmp_path):
-    changes = {"rounds": 100, "policy": {"kind": "always-learn"}}
+def test_a_function_is_minimised_by_the_learner(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"rounds": 100, "policy": {"kind": "always-learn"}}
     summary = run_small(tmp_path / "run", FUNCTION_QUEUE, **changes)
     metrics = read_rounds(tmp_path / "run", "metrics.jsonl")
     assert summary["learner_accuracy"] is None
@@ -584,8 +614,8 @@ def test_a_function_is_minimised_by_the_learner(tmp_path):
     assert summary["learner_value"] == metrics[-1]["learner_score"]
 
 
-def test_progress_is_told_after_every_round(tmp_path):
-    told = []
+def test_progress_is_told_after_every_round(tmp_path: Path) -> None:
+    told: list[Progress] = []
     run_small(tmp_path / "run", tell=told.append)
     assert [progress.round for progress in told] == list(range(1, 13))
     metrics = read_rounds(tmp_path / "run", "metrics.jsonl")
@@ -593,7 +623,7 @@ def test_progress_is_told_after_every_round(tmp_path):
     assert [progress.backlog for progress in told] == [line["backlog"] for line in metrics]
 
 
-def test_versions_are_written_down(tmp_path):
+def test_versions_are_written_down(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     text = (tmp_path / "run/run.toml").read_text()
     assert f'torch = "{torch.__version__}"' in text

@@ -8,6 +8,9 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,17 +25,17 @@ from covertfl.transcript import (
     read_checkpoint,
     read_lines,
 )
-from covertfl.weights import Layout, name_content
+from covertfl.weights import Layout, Vector, name_content
 
 LAYOUT = Layout(("w", "b"), ((2, 2), (2,)))
 
 
-def vector(value: float) -> np.ndarray:
+def vector(value: float) -> Vector:
     return np.full(6, value, dtype=np.float32)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
     made = RunFolder(tmp_path / "run")
     made.create("seed = 1\n", force=False)
     yield made
@@ -60,7 +63,7 @@ def reopen(folder: RunFolder) -> tuple[RunFolder, Checkpoint | None]:
 # --- sealing and resuming ---
 
 
-def test_a_sealed_round_is_found_again(folder):
+def test_a_sealed_round_is_found_again(folder: RunFolder) -> None:
     seal_round(folder, 1)
     seal_round(folder, 2)
     again, checkpoint = reopen(folder)
@@ -73,7 +76,7 @@ def test_a_sealed_round_is_found_again(folder):
     again.close()
 
 
-def test_what_was_not_sealed_is_cut_off(folder):
+def test_what_was_not_sealed_is_cut_off(folder: RunFolder) -> None:
     seal_round(folder, 1)
     sealed = {name: (folder.path / name).read_bytes() for name in LINE_FILES}
     record_round(folder, 2)
@@ -90,7 +93,7 @@ def test_what_was_not_sealed_is_cut_off(folder):
     again.close()
 
 
-def test_weights_of_a_round_that_was_cut_off_are_removed(folder):
+def test_weights_of_a_round_that_was_cut_off_are_removed(folder: RunFolder) -> None:
     seal_round(folder, 1)
     record_round(folder, 2)
     again, _ = reopen(folder)
@@ -99,7 +102,7 @@ def test_weights_of_a_round_that_was_cut_off_are_removed(folder):
     again.close()
 
 
-def test_without_a_sealed_round_a_run_begins_anew(folder):
+def test_without_a_sealed_round_a_run_begins_anew(folder: RunFolder) -> None:
     record_round(folder, 1)
     again, checkpoint = reopen(folder)
     assert checkpoint is None
@@ -107,7 +110,7 @@ def test_without_a_sealed_round_a_run_begins_anew(folder):
     again.close()
 
 
-def test_a_folder_that_was_hardly_begun_can_be_resumed(tmp_path):
+def test_a_folder_that_was_hardly_begun_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
     folder = RunFolder(tmp_path / "run")
     assert folder.resume("seed = 1\n") is None
@@ -115,7 +118,7 @@ def test_a_folder_that_was_hardly_begun_can_be_resumed(tmp_path):
     folder.close()
 
 
-def test_leftovers_of_a_crash_are_removed_and_nothing_else(folder):
+def test_leftovers_of_a_crash_are_removed_and_nothing_else(folder: RunFolder) -> None:
     seal_round(folder, 1)
     (folder.path / "public/weights/.abc.safetensors.x1").write_bytes(b"x")
     (folder.path / "checkpoint/.state.safetensors.x2").write_bytes(b"x")
@@ -127,7 +130,7 @@ def test_leftovers_of_a_crash_are_removed_and_nothing_else(folder):
     again.close()
 
 
-def test_a_summary_that_no_longer_holds_is_removed(folder):
+def test_a_summary_that_no_longer_holds_is_removed(folder: RunFolder) -> None:
     seal_round(folder, 1)
     folder.finish({"rounds": 1})
     again, _ = reopen(folder)
@@ -135,7 +138,7 @@ def test_a_summary_that_no_longer_holds_is_removed(folder):
     again.close()
 
 
-def test_a_folder_without_a_run_is_not_resumed(tmp_path):
+def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no run to resume"):
         RunFolder(tmp_path).resume("")
 
@@ -143,7 +146,7 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path):
 # --- damage ---
 
 
-def test_a_checkpoint_cut_anywhere_is_refused(folder):
+def test_a_checkpoint_cut_anywhere_is_refused(folder: RunFolder) -> None:
     seal_round(folder, 1)
     file = folder.path / CHECKPOINT
     content = file.read_bytes()
@@ -154,7 +157,7 @@ def test_a_checkpoint_cut_anywhere_is_refused(folder):
         assert "\n" not in str(caught.value)
 
 
-def test_a_checkpoint_with_one_bit_turned_is_refused(folder):
+def test_a_checkpoint_with_one_bit_turned_is_refused(folder: RunFolder) -> None:
     seal_round(folder, 1)
     file = folder.path / CHECKPOINT
     content = file.read_bytes()
@@ -166,7 +169,7 @@ def test_a_checkpoint_with_one_bit_turned_is_refused(folder):
             read_checkpoint(folder.path)
 
 
-def test_a_file_of_something_else_is_no_checkpoint(folder):
+def test_a_file_of_something_else_is_no_checkpoint(folder: RunFolder) -> None:
     from safetensors.numpy import save
 
     for metadata in (None, {"facts": "[]"}, {"facts": "{}"}, {"facts": "nonsense"}, {"a": "b"}):
@@ -175,7 +178,7 @@ def test_a_file_of_something_else_is_no_checkpoint(folder):
             read_checkpoint(folder.path)
 
 
-def test_lines_that_went_missing_are_noticed(folder):
+def test_lines_that_went_missing_are_noticed(folder: RunFolder) -> None:
     seal_round(folder, 1)
     folder.close()
     path = folder.path / "private/rounds.jsonl"
@@ -187,14 +190,14 @@ def test_lines_that_went_missing_are_noticed(folder):
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]\n", b"3\n", b"\xff\n", b"\n"])
-def test_lines_that_are_no_records_are_named(tmp_path, line):
+def test_lines_that_are_no_records_are_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "rounds.jsonl"
     path.write_bytes(b'{"round": 1}\n' + line)
     with pytest.raises(InvalidInput, match=r"rounds\.jsonl line 2"):
         list(read_lines(path))
 
 
-def test_lines_that_are_not_there_are_named(tmp_path):
+def test_lines_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
         list(read_lines(tmp_path / "rounds.jsonl"))
 
@@ -202,7 +205,7 @@ def test_lines_that_are_not_there_are_named(tmp_path):
 # --- whose folder it is ---
 
 
-def test_a_folder_that_exists_is_not_replaced(folder):
+def test_a_folder_that_exists_is_not_replaced(folder: RunFolder) -> None:
     seal_round(folder, 1)
     folder.close()
     before = (folder.path / CHECKPOINT).read_bytes()
@@ -212,7 +215,7 @@ def test_a_folder_that_exists_is_not_replaced(folder):
     assert (folder.path / "run.toml").read_text() == "seed = 1\n"
 
 
-def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path):
+def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine")
     for force in (False, True):
         with pytest.raises(InvalidInput, match="run"):
@@ -220,7 +223,7 @@ def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path):
     assert (tmp_path / "run").read_text() == "mine"
 
 
-def test_force_replaces_a_run_and_leaves_other_files(folder):
+def test_force_replaces_a_run_and_leaves_other_files(folder: RunFolder) -> None:
     seal_round(folder, 1)
     folder.finish({"rounds": 1})
     folder.close()
@@ -235,14 +238,14 @@ def test_force_replaces_a_run_and_leaves_other_files(folder):
     assert (folder.path / "run.toml").read_text() == "seed = 2\n"
 
 
-def test_an_empty_folder_may_be_used(tmp_path):
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.create("", force=False)
     folder.close()
 
 
 @pytest.mark.parametrize("way", ["resume", "force"])
-def test_a_folder_in_use_is_refused(folder, way):
+def test_a_folder_in_use_is_refused(folder: RunFolder, way: str) -> None:
     seal_round(folder, 1)
     other = RunFolder(folder.path)
     with pytest.raises(InvalidInput, match="is in use by another process"):
@@ -252,7 +255,7 @@ def test_a_folder_in_use_is_refused(folder, way):
     seal_round(folder, 2)  # its owner goes on undisturbed
 
 
-def test_a_folder_in_use_by_another_process_is_refused(folder):
+def test_a_folder_in_use_by_another_process_is_refused(folder: RunFolder) -> None:
     script = (
         "import sys; from pathlib import Path; from covertfl.transcript import RunFolder\n"
         "RunFolder(Path(sys.argv[1])).resume('')"
@@ -264,13 +267,13 @@ def test_a_folder_in_use_by_another_process_is_refused(folder):
     assert "is in use by another process" in result.stderr
 
 
-def test_a_folder_is_free_again_once_it_is_closed(folder):
+def test_a_folder_is_free_again_once_it_is_closed(folder: RunFolder) -> None:
     seal_round(folder, 1)
     again, _ = reopen(folder)
     again.close()
 
 
-def test_what_was_done_is_for_the_owner_only(folder):
+def test_what_was_done_is_for_the_owner_only(folder: RunFolder) -> None:
     seal_round(folder, 1)
     for name in ("private", "checkpoint"):
         assert stat.S_IMODE((folder.path / name).stat().st_mode) == 0o700
@@ -282,7 +285,9 @@ def test_what_was_done_is_for_the_owner_only(folder):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_a_full_disk_is_named_and_the_last_checkpoint_stands(folder, monkeypatch, code):
+def test_a_full_disk_is_named_and_the_last_checkpoint_stands(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     seal_round(folder, 1)
 
     def fail(handle: int) -> None:
@@ -298,14 +303,16 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stands(folder, monkeypatch
     again.close()
 
 
-def test_closing_on_a_full_disk_does_not_hide_the_first_error(folder, monkeypatch):
+def test_closing_on_a_full_disk_does_not_hide_the_first_error(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record_round(folder, 1)
     for stream in folder._lines.values():
         os.close(stream.fileno())  # whatever is still to be written now fails
     folder.close()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"file/run cannot be written: Not a directory"):
         RunFolder(tmp_path / "file" / "run").create("", force=False)
@@ -314,7 +321,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 # --- the public side ---
 
 
-def test_weights_are_written_once_for_each_content(folder):
+def test_weights_are_written_once_for_each_content(folder: RunFolder) -> None:
     names = [folder.write_weights(LAYOUT, vector(value)) for value in (1, 2, 1, 1, 2)]
     assert names[0] == names[2] == names[3]
     files = sorted((folder.path / "public/weights").iterdir())
@@ -322,7 +329,7 @@ def test_weights_are_written_once_for_each_content(folder):
     assert all(name_content(path.read_bytes()) == path.stem for path in files)
 
 
-def test_the_public_side_reads_back_what_was_sent(folder):
+def test_the_public_side_reads_back_what_was_sent(folder: RunFolder) -> None:
     seal_round(folder, 1)
     seal_round(folder, 2)
     public = PublicTranscript(folder.path / "public")
@@ -344,13 +351,13 @@ def test_the_public_side_reads_back_what_was_sent(folder):
         {},
     ],
 )
-def test_other_public_lines_are_refused(tmp_path, line):
+def test_other_public_lines_are_refused(tmp_path: Path, line: dict[str, Any]) -> None:
     (tmp_path / "rounds.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(InvalidInput, match=r"rounds\.jsonl line 1 must have"):
         PublicTranscript(tmp_path)
 
 
-def test_weights_that_were_changed_or_are_gone_are_refused(folder):
+def test_weights_that_were_changed_or_are_gone_are_refused(folder: RunFolder) -> None:
     seal_round(folder, 1)
     public = PublicTranscript(folder.path / "public")
     name = public.records[0].weights

@@ -108,7 +108,7 @@ def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
     queries = []
     for record in transcript.records:
         if record.weights not in read:
-            parts = transcript.read_weights(record.weights)
+            parts = _read_parts(transcript, record.weights, folder)
             layout = layout or _infer_layout(parts)
             read[record.weights] = _join(layout, parts, folder, record.weights)
         weights = read[record.weights]
@@ -118,8 +118,19 @@ def overhear(folder: Path, layout: Layout | None = None) -> Overheard:
     return Overheard(tuple(queries), layout)
 
 
+def _read_parts(transcript: PublicTranscript, name: str, folder: Path) -> dict[str, Vector]:
+    try:
+        return transcript.read_weights(name)
+    except KeyError as error:  # a kind of number that numpy does not have
+        raise InvalidInput(
+            f"{folder / 'weights' / name}.safetensors must hold numbers of 16, 32 or 64 bits that "
+            f"numpy knows, got {error.args[0]}"
+        ) from error
+
+
 def _infer_layout(parts: Mapping[str, Vector]) -> Layout:
-    return Layout(tuple(parts), tuple(part.shape for part in parts.values()))
+    names = tuple(sorted(parts))  # a file gives them in any order
+    return Layout(names, tuple(parts[name].shape for name in names))
 
 
 def _join(

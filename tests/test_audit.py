@@ -135,7 +135,10 @@ def test_an_ungated_decoy_never_repeats(tmp_path: Path) -> None:
         decoy={"gated": False},
         horizon={"rounds": 24, "updates": 12},
     )
-    settings = {"policy": {"kind": "greedy"}, "federation": {"acceptance": "model"}}
+    settings: dict[str, Any] = {
+        "policy": {"kind": "greedy"},
+        "federation": {"acceptance": "model"},
+    }
     run_small(tmp_path / "fails", decoy={"gated": False}, **settings)
     calm = audit_run(tmp_path / "run", KernelShelf(), names=["repeat"])
     assert calm.findings["repeat"].belief == (0.5, 0.5)  # every reply was used: nothing failed
@@ -246,7 +249,10 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
     for number, model in enumerate([0, 1, 1, 0, 1]):
         point = models[model] + 0.01 * number
         bias = np.arange(3, dtype=np.float64)
-        tensors = {"dense.kernel": point.astype(np.float16), "dense.bias": bias}
+        tensors: dict[str, npt.NDArray[Any]] = {
+            "dense.kernel": point.astype(np.float16),
+            "dense.bias": bias,
+        }
         sent.append(tensors if number % 2 else dict(reversed(tensors.items())))
     folder = write_public(tmp_path / "mine", sent, rounds=[2, 3, 7, 8, 20])
     found = audit_run(folder, KernelShelf())

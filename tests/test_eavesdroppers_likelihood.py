@@ -139,7 +139,7 @@ def literal_chance(
     oracle, rounds = problem.oracle, len(actions)
     horizon = isinstance(problem, FiniteHorizon)
     start = problem.updates if isinstance(problem, FiniteHorizon) else 0
-    most = math.inf
+    most = 10**9
     if isinstance(problem, QueueProblem) and problem.capacity is not None:
         most = problem.capacity
     for states in itertools.product((0, 1), repeat=rounds):

@@ -56,7 +56,8 @@ def test_a_query_tells_only_what_was_sent() -> None:
 
 def find_reach(module: str) -> set[str]:
     """All modules that a module imports, directly or not."""
-    files, reached, waiting = source_files(), set(), [module]
+    files, waiting = source_files(), [module]
+    reached: set[str] = set()
     while waiting:
         for found in find_imports(files[waiting.pop()]) - reached:
             reached.add(found)

@@ -49,7 +49,8 @@ def test_runs_are_not_joined() -> None:
     record = [{"oracle_state": 0, "accepted": True}, {"oracle_state": 0, "accepted": False}]
     other = [{"oracle_state": 1, "accepted": True}, {"oracle_state": 1, "accepted": False}]
     found = check_model(oracle, [record, other])
-    assert (found.statistic, found.degrees, found.p_value) == (pytest.approx(0.0), 2, 1.0)
+    assert found.statistic == pytest.approx(0.0)
+    assert (found.degrees, found.p_value) == (2, 1.0)
     assert check_model(oracle, [record + other]).p_value == 0.0
 
 

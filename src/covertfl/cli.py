@@ -591,12 +591,13 @@ def audit(
         raise InvalidInput("folders of runs are needed, got none")
     with _working("audit") as tell:
         report = audit_folders(runs, progress=tell)
-    if len(runs) == 1:
-        write_audit(runs[0], report)
     if as_json:
         _print_json(describe_audit(report))
     else:
         print_result(render_audit(report))
+    # Last, so that a folder that cannot be written to does not cost the result.
+    if len(runs) == 1:
+        write_audit(runs[0], report)
 
 
 def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:

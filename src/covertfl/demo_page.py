@@ -75,7 +75,7 @@ def draw_curves(panels: Sequence[Panel]) -> str:
         figure.legend(handles, labels, loc="lower right", frameon=False)
         figure.tight_layout()
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]

@@ -50,7 +50,11 @@ def make_own_task(seed: int = 0) -> TrainingTask:
 def train_own_task(folder: Path) -> dict[str, Any]:
     content = {
         "task": "own",
-        "federation": {"clients": 4, "participation": [1, 2, 4]},
+        "federation": {
+            "clients": 4,
+            "participation": [1, 2, 4],
+            "optimizer": {"name": "adam", "lr": 0.01},
+        },
         "policy": {"kind": "minority"},
     }
     settings = build_run(content, "own_task.py", folder=Path()).with_task(make_own_task())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,8 @@ def test_runs_are_the_same_together_and_one_by_one(seeds: Path, report: AuditRep
 def test_an_audit_is_kept_in_its_folder(report: AuditReport, tmp_path: Path) -> None:
     write_audit(tmp_path, report)
     assert json.loads((tmp_path / "audit.json").read_text()) == describe_audit(report)
+    # Exposure by round says which queries were true.
+    assert stat.S_IMODE((tmp_path / "audit.json").stat().st_mode) == 0o600
 
 
 def test_runs_must_differ_in_their_seeds_only(seeds: Path, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ BAD_FILES = [
     ("oracle = 3", ["oracle must be a table of keys", "3"]),
     ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
     ("[decoy]\ncount = 0", ["[decoy] count must be at least 1", "0"]),
+    ("[decoy]\ncount = 1001", ["[decoy] count must be at most 1000", "1001"]),
     ("[decoy]\ngated = 1", ["[decoy] gated must be true or false", "1"]),
     ("[decoy]\nkind = 4", ["[decoy] kind must be text", "4"]),
     ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),

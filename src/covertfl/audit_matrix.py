@@ -16,11 +16,13 @@ from covertfl.atomic_file import write_atomically
 from covertfl.audit_report import describe_audit
 from covertfl.audit_runs import audit_folders
 from covertfl.decoys.registry import DECOYS
-from covertfl.errors import Missing
+from covertfl.errors import InvalidInput, Missing
+from covertfl.problem import FiniteHorizon
 from covertfl.run_file import PolicyKind, RunSettings
 from covertfl.training import Progress, train_all
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
+QUEUE_POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal")  # the others need a horizon
 PRINTED = ("majority", "minority", "likelihood", "repeat", "alignment", "validation")
 
 
@@ -29,7 +31,7 @@ def run_matrix(
     out: Path,
     *,
     seeds: int,
-    policies: Sequence[PolicyKind] = POLICIES,
+    policies: Sequence[PolicyKind] | None = None,
     decoys: Sequence[str] = tuple(DECOYS),
     progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]:
@@ -39,7 +41,23 @@ def run_matrix(
     ----------
     settings : of the runs, but for policy, decoy and seed
     seeds : of each pair
+    policies : all that the problem admits where None
+
+    Raises
+    ------
+    InvalidInput
+        for a function, which has one decoy of its own and no accuracy
+    Missing
+        where matplotlib is not installed
     """
+    if settings.sections.task == "function":
+        raise InvalidInput(
+            f"{settings.name}: task must be one with clients for --matrix, got function, which "
+            "has one decoy of its own"
+        )
+    _require_matplotlib()
+    if policies is None:
+        policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     tell = progress or (lambda _detail, _share: None)
     cells = [(policy, decoy) for policy in policies for decoy in decoys]
     places = [
@@ -59,11 +77,14 @@ def run_matrix(
     rows = []
     for number, (policy, decoy) in enumerate(cells):
         tell(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
-        audited = describe_audit(audit_folders([out / f"{policy}-{decoy}"]))
+        # Not the folder as a whole: an earlier matrix of more seeds may have left others in it.
+        runs = [path for _, path in places[number * seeds : (number + 1) * seeds]]
+        audited = describe_audit(audit_folders(runs))
         rows.append({"policy": policy, "decoy": decoy, **audited})
     picture = out / "matrix.png"
     content = {"seeds": seeds, "rows": rows, "picture": str(picture)}
-    write_atomically(out / "matrix.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round tells of actions
     write_atomically(picture, draw_matrix(rows))
     return content
 
@@ -77,15 +98,21 @@ def _collect(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[str], An
     return names, np.array(table, dtype=np.float64)
 
 
-def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Heat maps of the chance to name the true model and of the final accuracy, as PNG."""
+def _require_matplotlib() -> None:
+    """Before the training, which takes minutes."""
     try:
         import matplotlib as mpl
     except ImportError as error:
         raise Missing("the heat map needs matplotlib: pip install 'covertfl[report]'") from error
     mpl.use("Agg")
+
+
+def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Heat maps of the chance to name the true model and of the final accuracy, as PNG."""
+    _require_matplotlib()
     import io
 
+    import matplotlib as mpl
     from matplotlib import pyplot as plt
 
     panels = (

@@ -104,6 +104,6 @@ def audit_pooled(audited: RunAudit) -> tuple[CoalitionFinding, ...]:
 
 
 def write_audit(folder: Path, report: AuditReport) -> None:
-    """Keep an audit in the folder it is of."""
+    """Keep an audit in the folder it is of, for its owner only: exposure tells of actions."""
     text = json.dumps(describe_audit(report), indent=2, allow_nan=False) + "\n"
-    write_atomically(folder / AUDIT, text)
+    write_atomically(folder / AUDIT, text, mode=0o600)

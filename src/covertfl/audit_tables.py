@@ -70,7 +70,7 @@ def _learner_lines(report: AuditReport) -> list[str]:
     if report.bound is not None:
         value, low, high = report.bound
         lines.append(
-            f"No eavesdropper by schedule alone names the true model in over {value:.1%} of runs "
+            f"By schedule alone nobody can expect to name the true model in over {value:.1%} of runs "
             f"({low:.1%} to {high:.1%}; F4)."
         )
     return lines

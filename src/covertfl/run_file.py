@@ -27,6 +27,8 @@ PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon")
 LARGEST_SEED = 2**63 - 1
 # Rounds of a queue's run where the file does not say.
 QUEUE_ROUNDS = 200
+# Each decoy holds a model: a slip of the pen must not fill the memory.
+MOST_DECOYS = 1000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -101,7 +103,7 @@ class DecoySection(_Section):
     """What is sent instead."""
 
     kind: str = "public"
-    count: Count = 1
+    count: Annotated[int, Field(ge=1, le=MOST_DECOYS)] = 1
     gated: bool = True
 
 

@@ -7,36 +7,27 @@ not moved by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
-from covertfl.eavesdroppers.eavesdropper import (
-    Means,
-    SeenQuery,
-    Trajectories,
-    pick_latest,
-    weigh,
-)
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
 from covertfl.errors import InvalidInput
 from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
 
 # How much a cosine of 1 is worth, as a log-odds; one of 0.3 against none is near certainty.
 SHARPNESS = 20.0
 
 
-class AlignmentEavesdropper:
+class AlignmentEavesdropper(Listener):
     """Believes in the trajectory that moves with its own replies."""
 
-    threat: ClassVar[str] = "is a client: sees every query and knows its own replies"
+    threat = "is a client: sees every query and knows its own replies"
 
     def __init__(self, means: Means) -> None:
         if means.reply is None or means.kernel is None:
             raise InvalidInput("the alignment eavesdropper needs to be a client, got no replies")
         self._reply, self._kernel = means.reply, means.kernel
-        self._seen = Trajectories()
+        super().__init__(means)
         self._pulls: dict[int, FloatArray] = {}
         self._cosines: dict[int, list[float]] = {}
 
@@ -44,7 +35,7 @@ class AlignmentEavesdropper:
         """Compare the move with the reply to the last query, then reply to this one."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
-        self._seen.add(query)
+        super().observe(query)
         if earlier is not None and query.moved and number in self._pulls:
             move, pull = query.weights.astype(np.float64) - earlier, self._pulls[number]
             size = math.sqrt(float(np.sum(pull * pull)))
@@ -65,7 +56,3 @@ class AlignmentEavesdropper:
     def belief(self) -> FloatArray:
         """By alignment."""
         return weigh([SHARPNESS * self.alignment(number) for number in range(len(self._seen))])
-
-    def estimate(self) -> Sequence[Vector]:
-        """Last query of the trajectory that moves with its replies."""
-        return pick_latest(self.belief(), self._seen.latest)

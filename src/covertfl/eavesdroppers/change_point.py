@@ -7,33 +7,16 @@ and the eavesdropper asks how likely it is that a trajectory's chance is smaller
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 import numpy as np
 
-from covertfl.eavesdroppers.eavesdropper import (
-    Means,
-    SeenQuery,
-    Trajectories,
-    normalise,
-    pick_latest,
-)
+from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
 
 
-class ChangePointEavesdropper:
+class ChangePointEavesdropper(Listener):
     """Believes in the trajectory that is queried less after a change."""
 
-    threat: ClassVar[str] = "sees every query, guesses that learning comes first, owns no data"
-
-    def __init__(self, means: Means) -> None:
-        self._seen = Trajectories()
-
-    def observe(self, query: SeenQuery) -> None:
-        """Note which trajectory was queried."""
-        self._seen.add(query)
+    threat = "sees every query, guesses that learning comes first, owns no data"
 
     def belief(self) -> FloatArray:
         """In proportion to the evidence that a trajectory's share has fallen."""
@@ -41,10 +24,6 @@ class ChangePointEavesdropper:
         if len(order) < 2:
             return normalise(np.ones(len(self._seen)))
         return normalise([weigh_fall(order == number) for number in range(len(self._seen))])
-
-    def estimate(self) -> Sequence[Vector]:
-        """Last query of the trajectory whose share fell."""
-        return pick_latest(self.belief(), self._seen.latest)
 
 
 def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:

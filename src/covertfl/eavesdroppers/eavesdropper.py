@@ -7,7 +7,8 @@ says in one line which of these it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -154,4 +155,22 @@ def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, .
     )
 
 
-Makers = Mapping[str, Callable[[Means], Eavesdropper]]
+class Listener(ABC):
+    """Remembers the queries and holds the last one of the trajectory it believes in most."""
+
+    threat: ClassVar[str]
+
+    def __init__(self, means: Means) -> None:
+        self._seen = Trajectories()
+
+    def observe(self, query: SeenQuery) -> None:
+        """See a query."""
+        self._seen.add(query)
+
+    @abstractmethod
+    def belief(self) -> FloatArray:
+        """Chance of each trajectory seen so far to be the true one; sums to 1."""
+
+    def estimate(self) -> Sequence[Vector]:
+        """The last query of the trajectory believed in most; several where they tie."""
+        return pick_latest(self.belief(), self._seen.latest)

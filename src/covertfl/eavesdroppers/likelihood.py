@@ -8,25 +8,14 @@ true one with a greater chance (F4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 import numpy as np
 
-from covertfl.eavesdroppers.eavesdropper import (
-    Means,
-    Scheme,
-    SeenQuery,
-    Trajectories,
-    pick_latest,
-    weigh,
-)
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, weigh
 from covertfl.errors import InvalidInput
 from covertfl.horizon_evaluation import resolve_first_law
 from covertfl.oracle import FloatArray
 from covertfl.policy import Observation
 from covertfl.problem import FiniteHorizon, QueueProblem
-from covertfl.weights import Vector
 
 # Of a queue without a capacity, the largest backlogs are forgotten where they are this unlikely.
 LEAST_CHANCE = 1e-14
@@ -112,22 +101,22 @@ def _trim(law: FloatArray) -> FloatArray:
     return law[:, : max(int(np.sum(beyond > LEAST_CHANCE * beyond[0])), 1)]
 
 
-class LikelihoodEavesdropper:
+class LikelihoodEavesdropper(Listener):
     """Compares how likely the schedule is under each supposition."""
 
-    threat: ClassVar[str] = "sees every query, knows problem and policy, owns no data"
+    threat = "sees every query, knows problem and policy, owns no data"
 
     def __init__(self, means: Means) -> None:
         if means.scheme is None:
             raise InvalidInput("the likelihood eavesdropper needs the scheme, got none")
         self._scheme = means.scheme
-        self._seen = Trajectories()
+        super().__init__(means)
         self._suppositions: list[HiddenLaw] = []
 
     def observe(self, query: SeenQuery) -> None:
         """Carry every supposition forward."""
         earlier = len(self._seen.order)
-        self._seen.add(query)
+        super().observe(query)
         while len(self._suppositions) < max(len(self._seen), 2):
             law = HiddenLaw(self._scheme)
             for _ in range(earlier):  # a trajectory not seen before was not learned from
@@ -143,7 +132,3 @@ class LikelihoodEavesdropper:
         choice = np.log(max(self._scheme.num_decoys, len(known) - 1))
         others = len(self._seen.order) - np.array(self._seen.counts)
         return weigh([law.log_likelihood for law in known] - choice * others)
-
-    def estimate(self) -> Sequence[Vector]:
-        """Last query of the likeliest trajectory."""
-        return pick_latest(self.belief(), self._seen.latest)

@@ -7,32 +7,22 @@ less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 import numpy as np
 
-from covertfl.eavesdroppers.eavesdropper import (
-    Means,
-    SeenQuery,
-    Trajectories,
-    pick_latest,
-    weigh,
-)
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
 from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
 
 # How much a unit of difference in shape is worth, as a log-odds.
 SHARPNESS = 10.0
 
 
-class StepShapeEavesdropper:
+class StepShapeEavesdropper(Listener):
     """Believes in the trajectory with the smoother steps."""
 
-    threat: ClassVar[str] = "sees every query, knows how federated averages move, owns no data"
+    threat = "sees every query, knows how federated averages move, owns no data"
 
     def __init__(self, means: Means) -> None:
-        self._seen = Trajectories()
+        super().__init__(means)
         self._steps: dict[int, FloatArray] = {}
         self._cosines: dict[int, list[float]] = {}
         self._lengths: dict[int, list[float]] = {}
@@ -41,7 +31,7 @@ class StepShapeEavesdropper:
         """Compare the trajectory's latest step with the one before."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
-        self._seen.add(query)
+        super().observe(query)
         if earlier is None or not query.moved:
             return
         step = query.weights.astype(np.float64) - earlier
@@ -63,7 +53,3 @@ class StepShapeEavesdropper:
             return 0.0
         changes = np.diff(np.log(lengths))
         return float(np.mean(cosines) - 0.5 * np.mean(np.abs(changes)))
-
-    def estimate(self) -> Sequence[Vector]:
-        """Last query of the smoothest trajectory."""
-        return pick_latest(self.belief(), self._seen.latest)

@@ -74,6 +74,7 @@ def test_train_export_and_train_again(
     status, out, err = call(capsys, monkeypatch, "export", folder, "-o", model)
     assert (status, err) == (0, "")
     assert "Keep it off the channel" in out
+    assert model.stat().st_mode & 0o077 == 0
     from safetensors import safe_open
 
     with safe_open(folder / "checkpoint" / "state.safetensors", framework="numpy") as state:

@@ -70,8 +70,8 @@ def _learner_lines(report: AuditReport) -> list[str]:
     if report.bound is not None:
         value, low, high = report.bound
         lines.append(
-            f"By schedule alone nobody can expect to name the true model in over {value:.1%} of runs "
-            f"({low:.1%} to {high:.1%}; F4)."
+            "By schedule alone nobody can expect to name the true model in over "
+            f"{value:.1%} of runs ({low:.1%} to {high:.1%}; F4)."
         )
     return lines
 

@@ -509,7 +509,7 @@ def export_model(path: Path, output: Path) -> dict[str, Any]:
     layout = Layout(
         tuple(name for name, _ in parameters), tuple(tuple(shape) for _, shape in parameters)
     )
-    write_atomically(output, serialise(layout, checkpoint.arrays["true"]))
+    write_atomically(output, serialise(layout, checkpoint.arrays["true"]), mode=0o600)
     return {
         "output": str(output),
         "rounds": checkpoint.round,

@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save
 
 pytest.importorskip("torch", reason="torch is not installed")
+from torch import nn
 
 from covertfl.audit import (
     Overheard,
@@ -23,14 +24,19 @@ from covertfl.audit import (
     find_truth,
     keep_recorded,
     listen,
+    open_run,
     overhear,
 )
-from covertfl.audit_runs import audit_pooled, find_runs
+from covertfl.audit_report import list_warnings
+from covertfl.audit_runs import audit_folders, audit_pooled, find_runs
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
-from covertfl.training import KernelShelf
+from covertfl.local_training import Examples
+from covertfl.run_file import build_run
+from covertfl.tasks.task import TrainingTask
+from covertfl.training import KernelShelf, train
 from covertfl.weights import Layout, name_content
 from seen_queries import feed, follow_schedule
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, read_column, read_rounds, run_small
@@ -268,7 +274,36 @@ def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:
     assert set(found.findings) == {*BARE, "likelihood"}
     assert all(finding.accuracy is None for finding in found.findings.values())
     assert found.learner == ()
-    assert audit_pooled(found) == ()
+    assert audit_pooled(open_run(tmp_path / "run", KernelShelf())) == ()
+
+
+def test_a_task_made_in_python(tmp_path: Path) -> None:
+    """Who is right is known, what weights are worth is not; one command says so."""
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(90, 4)).astype(np.float32)
+    examples = Examples(features, (features[:, 0] > 0).astype(np.float32))
+    task = TrainingTask(
+        name="own",
+        make_model=lambda: nn.Sequential(nn.Linear(4, 1)),
+        loss="binary",
+        train=examples,
+        clients=tuple(np.split(np.arange(90), 3)),
+        public=examples,
+        validation=examples,
+    )
+    content = {
+        "task": "own",
+        "rounds": 12,
+        "updates": 3,
+        "federation": {"clients": 3, "participation": [1, 2, 3], "batch_size": 10},
+    }
+    settings = build_run(content, "test", folder=Path()).with_task(task)
+    train(settings, tmp_path / "run")
+    report = audit_folders([tmp_path / "run"])
+    assert [threat.name for threat in report.threats] == BARE
+    assert all(threat.names_true is not None for threat in report.threats)
+    assert all(threat.final_accuracy is None for threat in report.threats)
+    assert any("made in Python" in warning for warning in list_warnings(report))
 
 
 class Stop(Exception):
@@ -300,7 +335,7 @@ def test_where_one_side_is_ahead(copied: Path, side: str) -> None:
     (copied / "summary.json").unlink()
     found = audit_run(copied, KernelShelf())
     assert found.num_queries == len(found.private) == len(found.learner) == 11
-    assert all(pooled.seen_share <= 1.0 for pooled in audit_pooled(found))
+    assert all(pooled.seen_share <= 1.0 for pooled in audit_pooled(open_run(copied, KernelShelf())))
 
 
 def test_rounds_that_both_sides_have() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -226,63 +227,99 @@ class ScoreBook:
         return self._known[key]
 
 
-def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = None) -> RunAudit:
-    """Let every eavesdropper that can listen to a run's folder, or to a public folder.
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """A run's folder, read and told apart; what all of its eavesdroppers share.
 
     Parameters
     ----------
-    names : of eavesdroppers; all that are possible where None
+    path : the folder
+    overheard : what clients were sent
+    private : records of the rounds, empty where there are none
+    federation : that was run; None for a public folder, and for a task made in Python
     """
-    _check_names(names)
+
+    path: Path
+    overheard: Overheard
+    private: tuple[Mapping[str, Any], ...]
+    federation: Federation | None
+
+    @property
+    def clients(self) -> ClientAnswers | None:
+        """The clients, where the run had some and they can be made again."""
+        answerers = None if self.federation is None else self.federation.answerers
+        return answerers if isinstance(answerers, ClientAnswers) else None
+
+    @cached_property
+    def scores(self) -> ScoreBook | None:
+        """Accuracies on the validation set, where there is one."""
+        return None if self.clients is None else ScoreBook(self.clients)
+
+    @cached_property
+    def means(self) -> Means:
+        """What an eavesdropper may have."""
+        return Means() if self.federation is None else find_means(self.federation)
+
+
+def open_run(path: Path, shelf: KernelShelf) -> OpenedRun:
+    """Read a run's folder, or a public folder such as a client recorded it."""
     if not (path / SETTINGS).exists():
-        return _audit_public(path / "public" if (path / "public").is_dir() else path, names)
-    federation = build_federation(read_run(path / SETTINGS), shelf)
-    overheard = overhear(path / "public", federation.answerers.layout)
+        public = path / "public" if (path / "public").is_dir() else path
+        if not (public / "rounds.jsonl").exists():
+            raise InvalidInput(
+                f"{public} is neither the folder of a run nor a public folder: "
+                "run.toml or rounds.jsonl is needed"
+            )
+        return OpenedRun(path, overhear(public), (), None)
+    settings = read_run(path / SETTINGS)
+    # A task made in Python is not in its folder: weights cannot be scored, beliefs can.
+    federation = None if settings.sections.task == "own" else build_federation(settings, shelf)
+    overheard = overhear(
+        path / "public", None if federation is None else federation.answerers.layout
+    )
     private_file = path / "private" / "rounds.jsonl"
     private: tuple[Mapping[str, Any], ...] = ()
     if private_file.exists():
         private = tuple(read_lines(private_file))
     if private:
         overheard, private = keep_recorded(overheard, private, path)
+    return OpenedRun(path, overheard, private, federation)
+
+
+def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = None) -> RunAudit:
+    """Let every eavesdropper that can listen to a run's folder, or to a public folder."""
+    return audit_opened(open_run(path, shelf), names=names)
+
+
+def audit_opened(run: OpenedRun, *, names: Sequence[str] | None = None) -> RunAudit:
+    """Let eavesdroppers listen to a run.
+
+    Parameters
+    ----------
+    names : of eavesdroppers; all that are possible where None
+    """
+    _check_names(names)
+    overheard, private = run.overheard, run.private
     truth, misplaced = find_truth(overheard, private) if private else (None, None)
-    clients = federation.answerers if isinstance(federation.answerers, ClientAnswers) else None
-    means = find_means(federation)
-    scores = None if clients is None else ScoreBook(clients)
     findings = {
-        name: listen(EAVESDROPPERS[name](means), overheard.queries, truth, scores)
-        for name in _choose_names(means, names)
+        name: listen(EAVESDROPPERS[name](run.means), overheard.queries, truth, run.scores)
+        for name in _choose_names(run.means, names)
     }
     learner: tuple[float, ...] = ()
-    if private and clients is not None:  # the score of a function is no accuracy
-        metrics = read_lines(path / "metrics.jsonl")
+    if private and run.clients is not None:  # the score of a function is no accuracy
+        metrics = read_lines(run.path / "metrics.jsonl")
         learner = tuple(line["learner_score"] for line in metrics)[: len(private)]
     return RunAudit(
-        path,
+        run.path,
         len(overheard.queries),
         overheard.num_trajectories,
         misplaced,
         findings,
-        _read_summary(path),
-        federation,
+        _read_summary(run.path) if (run.path / SETTINGS).exists() else None,
+        run.federation,
         private,
         learner,
     )
-
-
-def _audit_public(path: Path, names: Sequence[str] | None) -> RunAudit:
-    """A public folder by itself, such as a client recorded it."""
-    if not (path / "rounds.jsonl").exists():
-        raise InvalidInput(
-            f"{path} is neither the folder of a run nor a public folder: "
-            "run.toml or rounds.jsonl is needed"
-        )
-    overheard, means = overhear(path), Means()
-    findings = {
-        name: listen(EAVESDROPPERS[name](means), overheard.queries, None, None)
-        for name in _choose_names(means, names)
-    }
-    number = overheard.num_trajectories
-    return RunAudit(path, len(overheard.queries), number, None, findings, None, None, (), ())
 
 
 def _check_names(names: Sequence[str] | None) -> None:

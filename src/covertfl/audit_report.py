@@ -276,6 +276,11 @@ def list_warnings(report: AuditReport) -> list[str]:
         if any(run.federation is None for run in report.runs):
             unknown += ", and how good weights are,"
         warnings.append(f"Only public records{of_all} were there: {unknown} is not known.")
+    if any(run.federation is None and run.private for run in report.runs):
+        warnings.append(
+            "The task was made in Python and is not in the folder: how good weights are, and what "
+            "eavesdroppers with data or the scheme get, is not known."
+        )
     if share is not None and share < LEAST_SEPARATED:
         warnings.append(
             f"Trajectories were told apart for {share:.1%} of queries only; an eavesdropper that "

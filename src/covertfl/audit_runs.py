@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from covertfl.atomic_file import write_atomically
-from covertfl.audit import RunAudit, ScoreBook, audit_run, find_means, keep_recorded, overhear
+from covertfl.audit import OpenedRun, RunAudit, audit_opened, open_run
 from covertfl.audit_report import AuditReport, describe_audit, put_together
-from covertfl.client_answers import ClientAnswers
 from covertfl.coalitions import CoalitionFinding, audit_coalitions
 from covertfl.errors import InvalidInput
 from covertfl.run_file import find_change, format_run, read_run
@@ -58,8 +57,9 @@ def audit_folders(
 
     def audit_one(run: Path) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
         nonlocal done
-        audited = audit_run(run, shelf, names=names)
-        pooled = audit_pooled(audited) if names is None else ()
+        opened = open_run(run, shelf)
+        audited = audit_opened(opened, names=names)
+        pooled = audit_pooled(opened) if names is None else ()
         done += 1
         if progress is not None:
             progress(f"{done} of {len(runs)} runs", done / len(runs))
@@ -83,23 +83,17 @@ def _require_alike(runs: Sequence[Path]) -> None:
             )
 
 
-def audit_pooled(audited: RunAudit) -> tuple[CoalitionFinding, ...]:
+def audit_pooled(run: OpenedRun) -> tuple[CoalitionFinding, ...]:
     """What coalitions of clients make of a run whose attendance is known."""
-    federation = audited.federation
-    if federation is None or not audited.private:
+    if run.clients is None or run.scores is None or not run.private:
         return ()
-    clients = federation.answerers
-    if not isinstance(clients, ClientAnswers):
-        return ()
-    overheard = overhear(audited.path / "public", clients.layout)
-    overheard, private = keep_recorded(overheard, audited.private, audited.path)
     return audit_coalitions(
-        overheard,
-        private,
-        find_means(federation),
-        ScoreBook(clients),
-        len(clients.task.clients),
-        seed=federation.settings.seed,
+        run.overheard,
+        run.private,
+        run.means,
+        run.scores,
+        len(run.clients.task.clients),
+        seed=run.clients.settings.seed,
     )
 
 

@@ -85,6 +85,7 @@ LAYERS = (
         "transcript",
         "run_file",
         "run_policy",
+        "run_state",
         "federation",
         "client_answers",
         "function_answers",

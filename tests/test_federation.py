@@ -19,21 +19,19 @@ from covertfl.engines.simulated import drive
 from covertfl.federation import (
     ClientWork,
     Federation,
-    RunState,
     decide,
     draw_arrival,
     draw_oracle_state,
-    pack_state,
     run_rounds,
     start_run,
     summarise,
-    unpack_state,
 )
 from covertfl.function_answers import FunctionAnswers
 from covertfl.learner import Reply
 from covertfl.oracle import compute_stationary_law
 from covertfl.policy import HorizonTable
 from covertfl.problem import QueueProblem
+from covertfl.run_state import RunState, pack_state, unpack_state
 from covertfl.seeding import Stream, make_generator
 from covertfl.solvers.constrained import solve_queue
 from covertfl.training import KernelShelf, build_federation

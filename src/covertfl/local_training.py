@@ -100,6 +100,16 @@ class LocalJob:
     work: Work = "train"
 
 
+def check_job_form(job: LocalJob) -> None:
+    """Refuse a job that no kernel can carry out, whatever the model."""
+    if job.work not in ("train", "gradient"):
+        raise InvalidInput(f"work must be train or gradient, got {job.work!r}")
+    if job.batch_size < 1:
+        raise InvalidInput(f"batch_size must be at least 1, got {job.batch_size}")
+    if job.rows.ndim != 1 or not np.issubdtype(job.rows.dtype, np.integer):
+        raise InvalidInput(f"rows must be a vector of integers, got shape {job.rows.shape}")
+
+
 class LocalKernel(Protocol):
     """Carries out jobs for one model, loss and optimiser."""
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from covertfl import _mlp_kernel
 from covertfl.errors import InvalidInput
-from covertfl.local_training import LocalJob, LocalOptimizer, Loss
+from covertfl.local_training import LocalJob, LocalOptimizer, Loss, check_job_form
 from covertfl.weights import Layout, Vector
 
 _WORD = 0xFFFFFFFF
@@ -246,12 +246,7 @@ class MlpKernel:
                 f"labels of a {self.loss} loss must be a vector of {np.dtype(wanted)}, "
                 f"got shape {labels.shape} of {labels.dtype}"
             )
-        if job.work not in ("train", "gradient"):
-            raise InvalidInput(f"work must be train or gradient, got {job.work!r}")
-        if job.batch_size < 1:
-            raise InvalidInput(f"batch_size must be at least 1, got {job.batch_size}")
-        if job.rows.ndim != 1 or not np.issubdtype(job.rows.dtype, np.integer):
-            raise InvalidInput(f"rows must be a vector of integers, got shape {job.rows.shape}")
+        check_job_form(job)
         return (
             np.ascontiguousarray(job.weights),
             np.ascontiguousarray(features),

@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn import functional
 
 from covertfl.errors import InvalidInput
-from covertfl.local_training import Examples, LocalJob, LocalOptimizer, Loss
+from covertfl.local_training import Examples, LocalJob, LocalOptimizer, Loss, check_job_form
 from covertfl.mlp_kernel import (
     LAYER_STRIDE,
     count_cores,
@@ -84,12 +84,7 @@ def check_weights(weights: Vector, layout: Layout) -> None:
 def check_job(job: LocalJob, layout: Layout, loss: Loss) -> None:
     """Refuse a job that does not fit the model."""
     check_weights(job.weights, layout)
-    if job.work not in ("train", "gradient"):
-        raise InvalidInput(f"work must be train or gradient, got {job.work!r}")
-    if job.batch_size < 1:
-        raise InvalidInput(f"batch_size must be at least 1, got {job.batch_size}")
-    if job.rows.ndim != 1 or not np.issubdtype(job.rows.dtype, np.integer):
-        raise InvalidInput(f"rows must be a vector of integers, got shape {job.rows.shape}")
+    check_job_form(job)
     if len(job.rows) and not 0 <= job.rows.min() <= job.rows.max() < len(job.examples):
         raise InvalidInput(
             f"rows must lie between 0 and {len(job.examples) - 1}, "

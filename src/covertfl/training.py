@@ -26,11 +26,9 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.federation import (
     Answerers,
     Federation,
-    RunState,
     run_rounds,
     start_run,
     summarise,
-    unpack_state,
 )
 from covertfl.function_answers import FunctionAnswers
 from covertfl.local_training import LocalKernel, LocalOptimizer
@@ -52,6 +50,7 @@ from covertfl.run_file import (
     format_run,
 )
 from covertfl.run_policy import make_run_policy, with_success
+from covertfl.run_state import RunState, unpack_state
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import DataSettings, make_task
 from covertfl.tasks.task import TrainingTask

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from covertfl.client_answers import ClientAnswers
-from covertfl.federation import ClientWork, Federation, Rounds, RunState, Work
+from covertfl.federation import ClientWork, Federation, Rounds, Work
 from covertfl.learner import Reply
 from covertfl.local_training import LocalJob, LocalKernel
+from covertfl.run_state import RunState
 from covertfl.weights import Vector
 
 

@@ -90,10 +90,7 @@ def average_costs(
         learns = y > 0 and draws[t] < chance
         if learns:
             privacy += rules.privacy_cost[o]
-        elif y == rules.capacity:
-            learning += rules.full_cost
-        if rules.charged_always or not learns:
-            learning += rules.held_cost[y]
+        learning += rules.learning_cost[int(learns), y]
         y += arrived
         if learns and rounds.success[t]:
             y -= 1

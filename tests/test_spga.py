@@ -18,7 +18,7 @@ from covertfl.policy import HorizonTable, build_mixture_table, build_sigmoid_tab
 from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.queue_evaluation import evaluate_queue_policy
 from covertfl.solvers import spga
-from covertfl.solvers.spga_kernel import _move, _perturb, make_trial, roll_out, sigmoid
+from covertfl.solvers.spga_kernel import _move, _perturb, make_trial, roll_out, tabulate_odds
 from covertfl.solvers.spga_state import Memory, Rules
 from covertfl.spga_score import measure_gap
 from paper_queues import FALLING_COST, TEXT_ORACLE, constant_cost_queue, reference_queue
@@ -146,7 +146,14 @@ def roll(
     for number in range(3):
         backlog[:] = y
         roll_out(
-            rules, np.roll(policies, number, axis=0), temperature, parts, 0, len(draws), 0, trial
+            rules,
+            np.roll(policies, number, axis=0),
+            temperature,
+            tabulate_odds(temperature),
+            parts,
+            0,
+            len(draws),
+            trial,
         )
         at = (2 + number) % 3
         found.append((float(costs[at, 0]), float(costs[at, 1]), int(backlog[at])))
@@ -154,11 +161,13 @@ def roll(
     return found[0]
 
 
-def test_sigmoid_of_the_table() -> None:
-    x = np.concatenate([np.linspace(-45.0, 45.0, 90_001), [-1e300, 1e300]])
-    with np.errstate(over="ignore"):
-        expected = 1.0 / (1.0 + np.exp(-x))
-    assert np.abs([sigmoid(value) for value in x] - expected).max() < 1e-9
+@pytest.mark.parametrize("temperature", [0.01, 0.3, 1.0, 30.0])
+def test_odds_of_the_table(temperature: float) -> None:
+    table = tabulate_odds(temperature)
+    reach = len(table) // 2
+    assert reach >= 37.0 * temperature
+    expected = np.exp(-np.arange(-reach, reach + 1) / temperature)
+    assert table == pytest.approx(expected, rel=1e-11)
 
 
 def roll_literally(
@@ -386,8 +395,8 @@ def test_search_goes_on_in_pieces() -> None:
 def test_horizon_of_rules_and_unlimited_queue() -> None:
     endless = QueueProblem(TEXT_ORACLE, FALLING_COST, LearningCost("linear", 0.6), 0.1, 4, 25.0)
     rules = spga.extract_rules(endless)
-    assert rules.rounds == 0 and len(rules.held_cost) == rules.capacity + 1
-    assert rules.held_cost[-1] > 50 * endless.limit
+    assert rules.rounds == 0 and rules.learning_cost.shape == (2, rules.capacity + 1)
+    assert rules.learning_cost[0, -1] > 50 * endless.limit
     horizon = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 12, 5)
     rules = spga.extract_horizon_rules(horizon)
     assert (rules.rounds, rules.capacity) == (12, 5)
@@ -521,9 +530,7 @@ class Opaque:
 # Costs and limit of the reference queue, as one would write them down: no chance is among them.
 BY_HAND = Rules(
     privacy_cost=np.array([1.8, 0.8, 0.3]),
-    held_cost=0.6 * np.arange(41.0),
-    charged_always=False,
-    full_cost=0.0,
+    learning_cost=np.stack([0.6 * np.arange(41.0), np.zeros(41)]),
     overflow_cost=0.0,
     capacity=40,
     limit=1.0,

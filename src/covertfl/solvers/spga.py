@@ -48,6 +48,8 @@ LIMITS_TO_LOOK = 4.0
 # A cost that is charged in part of the rounds allows larger backlogs.
 PARTIAL_CHARGE = 10.0
 LARGEST_LOOK = 200.0
+# Colder sigmoids are steps, and their odds would not fit into a number.
+LEAST_TEMPERATURE = 0.01
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,9 @@ class Settings:
             )
         if self.rollout < 1:
             raise InvalidInput(f"rollout must be at least 1, got {self.rollout}")
+        coldest = min(self.first_temperature, self.last_temperature)
+        if not coldest >= LEAST_TEMPERATURE:
+            raise InvalidInput(f"temperatures must be at least {LEAST_TEMPERATURE}, got {coldest}")
 
     @property
     def rounds_per_iteration(self) -> int:
@@ -129,9 +134,7 @@ def extract_rules(problem: QueueProblem) -> Rules:
         capacity = int(HEADROOM * _typical_threshold(problem))
     return Rules(
         privacy_cost=np.array(problem.privacy_cost),
-        held_cost=problem.learning_cost.at(np.arange(capacity + 1)),
-        charged_always=problem.learning_cost.charged == "always",
-        full_cost=float(problem.full_cost),
+        learning_cost=_charge_rounds(problem, capacity),
         overflow_cost=float(problem.overflow_cost or 0.0),
         capacity=capacity,
         limit=float(problem.limit),
@@ -141,13 +144,20 @@ def extract_rules(problem: QueueProblem) -> Rules:
     )
 
 
+def _charge_rounds(problem: QueueProblem, capacity: int) -> FloatArray:
+    """Learning cost of a round by action, obfuscating first, and backlog."""
+    held = problem.learning_cost.at(np.arange(capacity + 1))
+    obfuscating = held.copy()
+    obfuscating[capacity] += problem.full_cost
+    learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
+    return np.stack([obfuscating, learning])
+
+
 def extract_horizon_rules(problem: FiniteHorizon) -> Rules:
     """The same for a finite horizon: episodes that begin at full backlog and end with l(y)."""
     return Rules(
         privacy_cost=np.array(problem.privacy_cost),
-        held_cost=np.zeros(problem.updates + 1),
-        charged_always=True,
-        full_cost=0.0,
+        learning_cost=np.zeros((2, problem.updates + 1)),
         overflow_cost=0.0,
         capacity=problem.updates,
         limit=0.0,

@@ -17,91 +17,133 @@ compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 # Policies tried in an iteration: as it is, and both ways along the direction.
 TRIED = 3
 
-# The sigmoid at multiples of 1/RESOLUTION up to +-REACH; beyond, it is taken to be 0 or 1.
-RESOLUTION, REACH = 32.0, 40.0
-_TABLE = 1.0 / (1.0 + np.exp(-np.arange(-REACH * RESOLUTION, REACH * RESOLUTION + 1) / RESOLUTION))
-
-
-@compiled
-def sigmoid(x):  # type: ignore[no-untyped-def]
-    """1/(1 + exp(-x)) to 1e-9, by its Taylor series at the nearest point of the table."""
-    x = min(max(x, -REACH), REACH) + REACH
-    place = np.int64(x * RESOLUTION + 0.5)
-    d = x - place / RESOLUTION
-    value = _TABLE[place]
-    slope = value * (1.0 - value)
-    return value + d * slope * (1.0 + d * (0.5 - value + d * (1.0 / 6.0 - slope)))
-
-
-@compiled
-def _compute_chance(policies, i, k, y, warmth):  # type: ignore[no-untyped-def]
-    """Chance of learning (14) under policy i in oracle and arrival state k; 0 at backlog 0."""
-    third = policies.shape[1] // 3
-    theta1, theta2, h = policies[i, k], policies[i, third + k], policies[i, 2 * third + k]
-    x1, x2 = (y - theta1) * warmth, (y - theta2) * warmth
-    # Never below 0, which stands for unknown.
-    return max(h * sigmoid(x1) + (1.0 - h) * sigmoid(x2), 0.0) * (y > 0)
+# Beyond this many temperatures from a threshold its sigmoid is 0 or 1 to all digits.
+REACH = 37.0
 
 
 @compiled
 def make_trial(rules):  # type: ignore[no-untyped-def]
-    """Room to try some policies in: backlogs, costs, chances (-1: unknown) and which are known."""
-    room = 2 * len(rules.privacy_cost) * (rules.capacity + 1)
+    """Room to try some policies in: backlogs, costs, and the policies as `_prepare` has them."""
+    columns = 2 * len(rules.privacy_cost)
     return (
         np.zeros(TRIED, dtype=np.int64),
         np.zeros((TRIED, 2)),
-        np.full((TRIED, room), -1.0),
-        np.empty((TRIED * room, 2), dtype=np.int64),
+        np.zeros((TRIED, columns, 2), dtype=np.int64),
+        np.zeros((TRIED, columns, 3)),
     )
 
 
 @compiled
-def roll_out(rules, policies, temperature, rounds, first, count, apart, trial):  # type: ignore[no-untyped-def]
-    """Try policies (14), one a row, from the backlogs of `trial` on.
+def tabulate_odds(temperature):  # type: ignore[no-untyped-def]
+    """exp(-d/tau) at whole distances d = -R ... R, as far as a sigmoid is neither 0 nor 1."""
+    reach = np.int64(np.ceil(REACH * temperature)) + 1
+    odds = np.ones(2 * reach + 1)
+    fall = np.exp(-1.0 / temperature)
+    for d in range(1, reach + 1):
+        odds[reach + d] = odds[reach + d - 1] * fall
+        odds[reach - d] = odds[reach - d + 1] / fall
+    return odds
 
-    Policy i is tried on `count` rounds from first + i * apart on.  Its average privacy and
-    learning cost and its last backlog are left in `trial`.  All go forward together, so that the
-    processor works on one while another waits, and a chance is worked out when first asked for.
+
+@compiled
+def _prepare(policies, temperature, nearest, odds):  # type: ignore[no-untyped-def]
+    """Split each threshold into the nearest backlog and the odds at it; h stands beside them."""
+    third = policies.shape[1] // 3
+    for i in range(TRIED):
+        for k in range(third):
+            for j in range(2):
+                theta = policies[i, j * third + k]
+                whole = np.floor(theta + 0.5)
+                nearest[i, k, j] = np.int64(whole)
+                odds[i, k, j] = np.exp((theta - whole) / temperature)
+            odds[i, k, 2] = policies[i, 2 * third + k]
+
+
+@compiled
+def _is_below(draw, y, i, k, nearest, odds, table):  # type: ignore[no-untyped-def]
+    """Whether a draw falls below the chance of learning (14) of policy i; never at backlog 0.
+
+    With the odds a = exp((theta_1 - y)/tau) and b alike, the chance is h/(1 + a) + (1 - h)/(1 + b).
+    An a is the product of the threshold's own odds and those of a whole distance, so no
+    exponential is worked out in a round, and nothing is divided.
+    """
+    reach = len(table) // 2
+    near = min(max(y - nearest[i, k, 0], -reach), reach) + reach
+    far = min(max(y - nearest[i, k, 1], -reach), reach) + reach
+    a = 1.0 + odds[i, k, 0] * table[np.uintp(near)]
+    b = 1.0 + odds[i, k, 1] * table[np.uintp(far)]
+    h = odds[i, k, 2]
+    return (draw * a * b < h * b + (1.0 - h) * a) & (y > 0)
+
+
+@compiled
+def roll_out(rules, policies, temperature, table, rounds, first, count, trial):  # type: ignore[no-untyped-def]
+    """Try three policies (14), one a row, on the same rounds from the backlogs of `trial` on.
+
+    Their average privacy and learning costs and their last backlogs are left in `trial`.  They go
+    forward together, so that the processor works on one while another waits, and written out, so
+    that it does so without going to memory.  Indices are unsigned because a signed one is first
+    asked whether it counts from the end.
     """
     states, arrivals, successes, draws = rounds
-    backlog, costs, chances, known = trial
+    backlog, costs, nearest, odds = trial
+    _prepare(policies, temperature, nearest, odds)
     # Arrays taken out of a tuple within the loop would be counted in and out in every round.
-    privacy_cost, held_cost, end_cost = rules.privacy_cost, rules.held_cost, rules.end_cost
-    capacity, charged_always = rules.capacity, rules.charged_always
-    full_cost, overflow_cost, episode = rules.full_cost, rules.overflow_cost, rules.rounds
-    warmth, number_known = 1.0 / temperature, 0
-    costs[:] = 0.0
+    privacy_cost, end_cost = rules.privacy_cost, rules.end_cost
+    # Actions times backlogs in one row: the action is no branch, as it cannot be guessed.
+    learning_cost, width = rules.learning_cost.reshape(-1), rules.capacity + 1
+    capacity, overflow_cost, episode = rules.capacity, rules.overflow_cost, rules.rounds
+    y0, y1, y2 = backlog[0], backlog[1], backlog[2]
+    privacy0 = privacy1 = privacy2 = learning0 = learning1 = learning2 = 0.0
     for t in range(count):
         if episode > 0 and t % episode == 0:
-            backlog[:] = capacity
-        for i in range(TRIED):
-            at, y = first + t + i * apart, backlog[i]
-            o, arrived = states[at], arrivals[at]
-            k = 2 * o + (arrived > 0)
-            place = k * (capacity + 1) + y
-            chance = chances[i, place]
-            if chance < 0.0:
-                chance = _compute_chance(policies, i, k, y, warmth)
-                chances[i, place] = chance
-                known[number_known, 0], known[number_known, 1] = i, place
-                number_known += 1
-            learns = draws[at] < chance
-            # Products instead of branches: which way a draw falls cannot be guessed.
-            costs[i, 0] += privacy_cost[o] * learns
-            costs[i, 1] += held_cost[y] * (charged_always | (not learns))
-            if y == capacity and not learns:
-                costs[i, 1] += full_cost
-            y += arrived - (learns & successes[at])
-            if y > capacity:
-                costs[i, 1] += overflow_cost * (y - capacity)
-                y = capacity
-            backlog[i] = y
+            y0 = y1 = y2 = capacity
+        at = np.uintp(first + t)
+        o, arrived, draw = states[at], arrivals[at], draws[at]
+        k = np.uintp(2 * o + (arrived > 0))
+        u0 = _is_below(draw, y0, 0, k, nearest, odds, table)
+        u1 = _is_below(draw, y1, 1, k, nearest, odds, table)
+        u2 = _is_below(draw, y2, 2, k, nearest, odds, table)
+        cost = privacy_cost[np.uintp(o)]
+        privacy0 += cost * u0
+        privacy1 += cost * u1
+        privacy2 += cost * u2
+        learning0 += learning_cost[np.uintp(u0 * width + y0)]
+        learning1 += learning_cost[np.uintp(u1 * width + y1)]
+        learning2 += learning_cost[np.uintp(u2 * width + y2)]
+        succeeds = successes[at]
+        y0 += arrived - (u0 & succeeds)
+        y1 += arrived - (u1 & succeeds)
+        y2 += arrived - (u2 & succeeds)
+        if max(y0, y1, y2) > capacity:
+            learning0 += overflow_cost * max(y0 - capacity, 0)
+            learning1 += overflow_cost * max(y1 - capacity, 0)
+            learning2 += overflow_cost * max(y2 - capacity, 0)
+            y0, y1, y2 = min(y0, capacity), min(y1, capacity), min(y2, capacity)
         if episode > 0 and (t + 1) % episode == 0:
-            for i in range(TRIED):
-                costs[i, 0] += end_cost[backlog[i]]
-    for n in range(number_known):
-        chances[known[n, 0], known[n, 1]] = -1.0
+            privacy0 += end_cost[y0]
+            privacy1 += end_cost[y1]
+            privacy2 += end_cost[y2]
+    backlog[0], backlog[1], backlog[2] = y0, y1, y2
+    costs[0, 0], costs[1, 0], costs[2, 0] = privacy0, privacy1, privacy2
+    costs[0, 1], costs[1, 1], costs[2, 1] = learning0, learning1, learning2
     costs /= count
+
+
+@compiled
+def _roll_out_apart(rules, policies, temperature, table, rounds, first, count, trial):  # type: ignore[no-untyped-def]
+    """The same with rounds of its own for each policy, as the printed algorithm has it.
+
+    All are tried on every stretch and one is looked at, since no one is in a hurry here.
+    """
+    backlog, costs = trial[:2]
+    y, found = backlog.copy(), np.empty((TRIED, 2))
+    last = y.copy()
+    for i in range(TRIED):
+        backlog[:] = y
+        roll_out(rules, policies, temperature, table, rounds, first + i * count, count, trial)
+        found[i], last[i] = costs[i], backlog[i]
+    costs[:], backlog[:] = found, last
 
 
 # Parameters are flat arrays of 6 W numbers, [theta_1, theta_2, h][oracle][arrival]: plain loops
@@ -191,14 +233,13 @@ def advance(generator, rules, schedule, memory, trial, experience, history):  # 
     """
     states, arrivals, successes = experience
     count = schedule.rollout
-    # The printed algorithm tries each policy on rounds of its own.
-    apart = 0 if schedule.common_numbers else count
-    stride = count + 2 * apart
+    stride = count if schedule.common_numbers else TRIED * count
     numbers, size = memory.numbers, len(memory.parameters)
     direction, policies = np.empty(size), np.empty((TRIED, size))
     draws = np.empty(len(states))
     rounds = (states, arrivals, successes, draws)
     backlog, costs = trial[:2]
+    tau, table = 0.0, np.empty(0)
     for begin in range(0, len(states) - stride + 1, stride):
         n = memory.counters[0]
         done = n / schedule.iterations
@@ -206,13 +247,18 @@ def advance(generator, rules, schedule, memory, trial, experience, history):  # 
             draws[t] = generator.random()
         cooling = min(done / schedule.cooled_by, 1.0)
         ratio = schedule.last_temperature / schedule.first_temperature
-        tau = schedule.first_temperature * ratio**cooling
+        before, tau = tau, schedule.first_temperature * ratio**cooling
+        if tau != before:
+            table = tabulate_odds(tau)
         omega = schedule.perturbation / (1.0 + n) ** schedule.perturbation_decay
         policies[0] = memory.parameters
         _perturb(generator, schedule, omega, direction, policies)
         y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
         backlog[:] = min(y, rules.capacity)
-        roll_out(rules, policies, tau, rounds, begin, count, apart, trial)
+        if schedule.common_numbers:
+            roll_out(rules, policies, tau, table, rounds, begin, count, trial)
+        else:
+            _roll_out_apart(rules, policies, tau, table, rounds, begin, count, trial)
         memory.counters[1] = backlog[0]
         privacy, learning = costs[0, 0], costs[0, 1]
         p1, l1, p2, l2 = costs[1, 0], costs[1, 1], costs[2, 0], costs[2, 1]

@@ -13,9 +13,8 @@ class Rules(NamedTuple):
     Parameters
     ----------
     privacy_cost : (W,) cost of a learning query
-    held_cost : (capacity + 1,) learning cost of a round by backlog
-    charged_always : whether a learning query pays it too
-    full_cost, overflow_cost : of obfuscating at capacity, of each lost update
+    learning_cost : (2, capacity + 1) learning cost of a round by action and backlog
+    overflow_cost : of each lost update
     capacity : largest backlog
     limit : of the constrained average
     minimises_privacy : whether privacy is minimised and learning constrained, or the reverse
@@ -24,9 +23,7 @@ class Rules(NamedTuple):
     """
 
     privacy_cost: FloatArray
-    held_cost: FloatArray
-    charged_always: bool
-    full_cost: float
+    learning_cost: FloatArray
     overflow_cost: float
     capacity: int
     limit: float

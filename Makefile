@@ -7,16 +7,16 @@ READY  := $(VENV)/.ready
 SOURCES := $(wildcard src/covertfl/_*.c src/covertfl/_*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-deploy check format bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The environment is made anew when its definition changes.
 $(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,flower,report,dev]"
 	touch $@
 
 demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes to out/demo
@@ -24,6 +24,9 @@ demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
+
+test-deploy: $(READY)  ## run the tests that start a Flower federation on this machine
+	$(BIN)/python -m pytest -m deployment
 
 check: $(READY)  ## lint, format and type checks
 	$(BIN)/ruff check .

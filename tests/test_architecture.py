@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,10 @@ LAYERS = (
         "local_training",
         "mlp_kernel",
         "torch_kernel",
+        "cnn_blocks",
+        "cnn_passes",
+        "cnn_triton",
+        "cnn_kernel",
         "local_kernels",
         "splits",
         "embedding",
@@ -84,6 +90,7 @@ LAYERS = (
         "learner",
         "transcript",
         "run_file",
+        "world",
         "run_policy",
         "run_state",
         "federation",
@@ -91,6 +98,27 @@ LAYERS = (
         "function_answers",
         "engines",
         "engines.simulated",
+        "preparation",
+        "engines.flower.messages",
+        "engines.flower.roll",
+        "engines.flower.inner_strategies",
+        "engines.flower.answers",
+        "engines.flower.carrier",
+        "engines.flower.strategy",
+        "engines.flower.grid",
+        "engines.flower.client_app",
+        "engines.flower.eavesdropper_app",
+        "engines.flower.server_app",
+        "engines.flower.simulation",
+        "engines.flower",
+        "engines.flower.certificates",
+        "engines.flower.deployment_roles",
+        "engines.flower.deployment_keeper",
+        "engines.flower.deployment_processes",
+        "engines.flower.deployment_federation",
+        "engines.flower.deployment_bundle",
+        "engines.flower.deployment_server",
+        "engines.flower.deployment",
         "training",
     ),
     (
@@ -127,7 +155,39 @@ LAYERS = (
         "audit_tables",
         "audit_matrix",
     ),
+    (
+        "experiments",
+        "experiments.cells",
+        "experiments.experiment",
+        "experiments.averages",
+        "experiments.schedule",
+        "experiments.scorer",
+        "experiments.walks",
+        "experiments.setups",
+        "experiments.covert_runs",
+        "experiments.table_main",
+        "experiments.table_mnist",
+        "experiments.table_fedsgd",
+        "experiments.table_states",
+        "experiments.random_policy",
+        "experiments.figure_spga",
+        "experiments.figure_tracking",
+        "experiments.figure_cost",
+        "experiments.theory_updates",
+        "experiments.theory_structure",
+        "experiments.theory_queue",
+        "experiments.theory",
+        "experiments.registry",
+    ),
     ("report_records", "report_plots", "report_page", "report"),
+    (
+        "reproduction_figures",
+        "reproduction_markdown",
+        "reproduction_tables",
+        "reproduction_theory",
+        "reproduction_page",
+        "reproduction",
+    ),
     ("demo_page", "demo"),
     ("cli",),
 )
@@ -177,6 +237,22 @@ def test_the_check_sees_imports(tmp_path: Path) -> None:
     assert find_imports(file) == {"solvers.constrained"}
     file.write_text("from covertfl import oracle, cli\nimport covertfl.problem\n")
     assert find_imports(file) == {"oracle", "cli", "problem"}
+
+
+def test_flwr_is_imported_by_the_flower_engine_alone() -> None:
+    for module, path in source_files().items():
+        found = {
+            (name.name if isinstance(node, ast.Import) else node.module or "").split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in node.names
+        }
+        assert not found & {"flwr", "ray"} or module.startswith("engines.flower"), module
+
+
+def test_importing_the_package_does_not_import_flwr() -> None:
+    code = "import sys, covertfl, covertfl.training; sys.exit('flwr' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_no_catch_all_modules() -> None:

@@ -125,12 +125,17 @@ def test_without_arguments_the_commands_are_listed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nonsense",), ("solve", "--nonsense"), ("solve", "--method", "x"), ("fit",)]
+    ("arguments", "said"),
+    [
+        (("nonsense",), "No such command 'nonsense' (see covertfl --help)"),
+        (("solve", "--nonsense"), "No such option '--nonsense'"),
+        (("solve", "--method", "x"), "Invalid value for '--method': 'x'"),
+        (("solve", "--runs", "abc"), "Invalid value for '--runs': 'abc'"),
+        (("fit",), "Missing argument"),
+    ],
 )
-def test_mistyped_commands_end_with_status_2(run: Run, arguments: tuple[str, ...]) -> None:
-    outcome = run(*arguments)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert "Error: " in outcome.err
+def test_mistyped_commands_are_refused(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    assert refuse(run(*arguments), 2).startswith(said)
 
 
 # --- solve --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl import client_answers, function_answers
+from covertfl import client_answers, function_answers, world
 from covertfl import federation as federation_module
 from covertfl.client_answers import ClientAnswers
 from covertfl.engines.simulated import drive
@@ -219,7 +219,7 @@ def test_no_stream_is_drawn_from_twice(
         opened[(stream, *place)] += 1
         return make_generator(seed, stream, *place)
 
-    for module in (client_answers, federation_module, function_answers):
+    for module in (client_answers, federation_module, function_answers, world):
         monkeypatch.setattr(module, "make_generator", open_stream)
     run(federation)
     assert max(opened.values()) == 1

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 import typer.core
 
 from covertfl import __version__
-from covertfl.errors import CovertflError, InvalidInput, NoSolution
+from covertfl.errors import CovertflError, InvalidInput, Missing, NoSolution
 
 if TYPE_CHECKING:
     from covertfl.problem_file import LoadedProblem
@@ -59,7 +60,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 def main() -> None:
     """Run the command line; every refusal is one sentence and an exit status."""
     try:
-        app()
+        status = app(prog_name="covertfl", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.ClickException as error:
+        print(_explain(error), file=sys.stderr)
+        sys.exit(InvalidInput.exit_status)
     except CovertflError as error:
         print(f"covertfl: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
@@ -70,9 +75,18 @@ def main() -> None:
     except MemoryError:
         print("covertfl: the problem does not fit into memory", file=sys.stderr)
         sys.exit(NoSolution.exit_status)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         print("covertfl: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _explain(error: click.ClickException) -> str:
+    """What is wrong with the arguments, in one sentence, and where to look them up."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if message.startswith("Usage:"):  # without a command it is the help itself
+        return message
+    command = context.command_path if context is not None else "covertfl"
+    return f"covertfl: {' '.join(message.split()).rstrip('.')} (see {command} --help)"
 
 
 def _print_version(wanted: bool) -> None:
@@ -503,6 +517,91 @@ def _watching(what: str) -> Iterator[Callable[[TrainingProgress], None] | None]:
 
 
 @app.command()
+def deploy_local(
+    run: Annotated[Path, typer.Argument(metavar="RUN.TOML", help="Run file.")],
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="SuperNodes; as many as the run has clients.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run.")] = Path(
+        "out/deployment"
+    ),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds that a round waits for replies.")
+    ] = 120.0,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--app", metavar="FOLDER", help="Your own Flower app, instead of the task's; to nodes."
+        ),
+    ] = None,
+    server: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Modules of your server app; never to nodes."),
+    ] = None,
+    eavesdropper: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.PY:APP", help="Client app of the last node, which listens."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train on a Flower federation on this machine: SuperLink, SuperNodes, TLS and node keys.
+
+    All is made on the spot, on loopback, and taken down at the end.  The last node is a normal
+    participant that also records what it is sent, into DIR/eavesdropper; `covertfl audit` reads it.
+
+    Example: covertfl deploy-local run.toml --nodes 4 --out runs/deployed
+    """
+    from covertfl.render import print_result
+    from covertfl.run_file import read_run
+    from covertfl.run_tables import render_training
+    from covertfl.training import read_summary
+
+    if resume and force:
+        raise InvalidInput("--resume goes on with a run and --force replaces it: give one of them")
+    if project is None and (server is not None or eavesdropper is not None):
+        raise InvalidInput("--server and --eavesdropper go with --app, got no --app")
+    settings = read_run(run)
+    _require_flower()
+    from covertfl.engines.flower.deployment import EAVESDROPPER, deploy, find_own_app
+
+    with _watching("deployment") as tell:
+        deploy(
+            settings,
+            out,
+            num_nodes=nodes,
+            resume=resume,
+            force=force,
+            timeout=timeout,
+            app=None if project is None else find_own_app(project, server, eavesdropper),
+            tell=tell,
+            announce=_announce if sys.stderr.isatty() else None,
+        )
+    summary, records = read_summary(out), out / EAVESDROPPER
+    if as_json:
+        _print_json({"out": str(out), "eavesdropper": str(records), "runs": [summary]})
+    else:
+        print_result(render_training([summary]))
+        print(f"What the eavesdropping node was sent: {records}; next: covertfl audit {records}")
+
+
+def _announce(sentence: str) -> None:
+    print(f"covertfl: {sentence}", file=sys.stderr)
+
+
+def _require_flower() -> None:
+    """Say how to get what a deployment needs where it is missing."""
+    from importlib.util import find_spec
+
+    from covertfl.preparation import require_torch
+
+    require_torch()
+    if find_spec("flwr") is None:
+        raise Missing("a federation needs Flower: pip install 'covertfl[flower]'")
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")],
     output: Annotated[
@@ -660,3 +759,58 @@ def demo(
     else:
         print_result(render_demo(content["rows"]))
         print(f"Curves and runs: {content['page']}")
+
+
+# --- reproduce --------------------------------------------------------------------------------
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure, all, or page.")],
+    preset: Annotated[
+        str, typer.Option(metavar="READING", help="sound, paper-text or paper-code.")
+    ] = "sound",
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each condition; the experiment's own by default.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A short form.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path(
+        "out/reproduce"
+    ),
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE.MD", help="Also write the page on all of DIR.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute tables and figures of the paper, with intervals and the paper's values beside ours.
+
+    Names: table-main, figure-accuracy, figure-spga, figure-tracking, figure-cost, theory,
+    table-mnist-20, table-mnist-50, table-fedsgd, table-states, random-policy.  Each gives
+    DIR/NAME.json and, where it has one, a picture.  Finished parts are kept in DIR/cells and not
+    computed again.  The name page computes nothing and writes the page on what DIR holds.
+
+    Example: covertfl reproduce table-main
+    """
+    from covertfl.experiments.experiment import Request
+    from covertfl.reproduction import PAGE, choose_names, rebuild_page
+    from covertfl.reproduction import reproduce as run_experiments
+    from covertfl.reproduction_page import render_section
+
+    target = page if page is not None or name != PAGE else out / "reproduction.md"
+    results: list[dict[str, Any]] = []
+    if name != PAGE:
+        request = Request(preset, seeds, quick, device)  # type: ignore[arg-type]
+
+        def show(result: dict[str, Any]) -> None:
+            if not as_json:
+                print(render_section(result))
+
+        with _working("reproduce") as tell:
+            results = run_experiments(choose_names(name), request, out, tell=tell, told=show)
+    if target is not None:
+        rebuild_page(out, target)
+    if as_json:
+        _print_json({"results": results, "page": None if target is None else str(target)})
+    elif target is not None:
+        print(f"Page: {target}")

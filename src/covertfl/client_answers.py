@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from covertfl.decoys.decoy import Decoy, DecoyView
-from covertfl.federation import ClientWork, Outcome, Query, ServerWork, Work
+from covertfl.federation import ClientWork, Outcome, Query, Remembered, ServerWork, Work
 from covertfl.learner import LearnerState, Reply, move_decoy, move_true, sift_replies
 from covertfl.local_training import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.oracle import FloatArray, IntArray
@@ -18,12 +18,43 @@ from covertfl.participation import (
     RecordedRounds,
     accepts_data,
     count_examples,
-    draw_attendance,
 )
 from covertfl.run_file import RunSettings
 from covertfl.seeding import Stream, draw_seed, make_generator
 from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.weights import Layout, Vector
+from covertfl.world import World
+
+
+def count_sizes(task: TrainingTask) -> IntArray:
+    """(n,) examples of each client."""
+    return np.array([len(rows) for rows in task.clients], dtype=np.int64)
+
+
+def make_client_job(
+    settings: RunSettings,
+    task: TrainingTask,
+    client: int,
+    batches: int,
+    weights: Vector,
+    round_number: int,
+) -> LocalJob:
+    """A client's work: its examples in an order of its own, as many batches as it has time for.
+
+    Only the client, the round and the weights it was sent matter, never why they were sent.
+    """
+    section, seed = settings.sections.federation, settings.seed
+    rows = task.clients[client]
+    generator = make_generator(seed, Stream.CLIENT, round_number, client)
+    count = int(count_examples(np.array(batches), np.array(len(rows)), section.batch_size))
+    return LocalJob(
+        weights=weights,
+        examples=task.train,
+        rows=generator.permutation(rows)[:count],
+        batch_size=section.batch_size,
+        seed=draw_seed(seed, Stream.CLIENT, round_number, client),
+        work="train" if section.algorithm == "fedavg" else "gradient",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +78,10 @@ class ClientAnswers:
     success: FloatArray
     recorded: RecordedRounds | None = None
     sizes: IntArray = field(init=False)
+    is_steady: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        sizes = np.array([len(rows) for rows in self.task.clients], dtype=np.int64)
-        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "sizes", count_sizes(self.task))
 
     @property
     def layout(self) -> Layout:
@@ -81,6 +112,10 @@ class ClientAnswers:
 
     # --- a query ---
 
+    def observe(self, round_number: int) -> int | None:
+        """Nothing shows: the oracle state is drawn."""
+        return None
+
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to those who take part; replies that nobody needs are not worked out."""
         section = self.settings.sections.federation
@@ -89,9 +124,9 @@ class ClientAnswers:
             attendance.batches, self.sizes[attendance.clients], section.batch_size
         )
         is_needed = query.trajectory == 0 or self.decoys[query.trajectory - 1].needs_replies
-        replies: Sequence[Reply] = ()
-        if is_needed:
-            replies = yield ClientWork(query.round, query.weights, attendance)
+        replies: Sequence[Reply]
+        replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
+        replies = replies if is_needed else ()
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
         examples = sifted.total if is_needed else int(present.sum())
         accepted = self.is_accepted(query.oracle_state, query.round, examples)
@@ -99,12 +134,8 @@ class ClientAnswers:
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
         """Who answers in a round, and with how many batches."""
-        section = self.settings.sections.federation
-        count = section.participation[oracle_state]
-        if self.recorded is not None:
-            count = int(self.recorded.clients[round_number - 1])
-        generator = make_generator(self.settings.seed, Stream.PARTICIPATION, round_number)
-        return draw_attendance(self.sizes, count, section.batch_size, generator=generator)
+        world = World(self.settings, self.sizes, self.recorded)
+        return world.draw_clients(oracle_state, round_number)
 
     def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
         """Whether a round with some examples is, or would be, a success."""
@@ -115,7 +146,8 @@ class ClientAnswers:
             return accepts_data(examples, int(self.sizes.sum()), section.min_share)
         if self.recorded is not None and self.recorded.success is not None:
             return bool(self.recorded.success[round_number - 1])
-        draw = make_generator(self.settings.seed, Stream.ACCEPTANCE, round_number).random()
+        seed = self.settings.hidden_seed
+        draw = make_generator(seed, Stream.ACCEPTANCE, round_number).random()
         return bool(draw < self.success[oracle_state])
 
     def make_jobs(self, work: ClientWork) -> list[LocalJob]:
@@ -130,33 +162,28 @@ class ClientAnswers:
     def make_client_job(
         self, client: int, batches: int, weights: Vector, round_number: int
     ) -> LocalJob:
-        """A client's work: its examples in an order of its own, as many batches as it has time for.
-
-        Only the client, the round and the weights it was sent matter, never why they were sent.
-        """
-        section, seed = self.settings.sections.federation, self.settings.seed
-        rows = self.task.clients[client]
-        generator = make_generator(seed, Stream.CLIENT, round_number, client)
-        count = int(count_examples(np.array(batches), np.array(len(rows)), section.batch_size))
-        return LocalJob(
-            weights=weights,
-            examples=self.task.train,
-            rows=generator.permutation(rows)[:count],
-            batch_size=section.batch_size,
-            seed=draw_seed(seed, Stream.CLIENT, round_number, client),
-            work="train" if section.algorithm == "fedavg" else "gradient",
-        )
+        """A client's work, see `make_client_job`."""
+        return make_client_job(self.settings, self.task, client, batches, weights, round_number)
 
     # --- moves ---
 
-    def learn(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+    def learn(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> LearnerState:
         """FedAvg or FedSGD on the replies."""
         return move_true(learner, outcome.replies, self.optimizer)
 
     def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> Generator[Work, Any, LearnerState]:
         """Move the decoy that was queried; its training is work like any other."""
+        proposed = yield from self.propose(learner, query, outcome)
+        return learner if proposed is None else move_decoy(learner, query.trajectory, proposed)
+
+    def propose(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> Generator[Work, Any, Vector | None]:
+        """Where the decoy that was queried would go; None where it has no replies to go by."""
         decoy = self.decoys[query.trajectory - 1]
         view = DecoyView(
             weights=query.weights,
@@ -167,15 +194,19 @@ class ClientAnswers:
             predict=self.kernel.predict,
         )
         if decoy.needs_replies and not len(view.examples):
-            return learner
-        seed = self.settings.seed
+            return None
+        seed = self.settings.hidden_seed
         planning = make_generator(seed, Stream.DECOY, query.round, 0)
         jobs = tuple(decoy.plan(view, generator=planning))
         results: Sequence[Vector] = ()
         if jobs:
             results = yield ServerWork(jobs)
         moving = make_generator(seed, Stream.DECOY, query.round, 1)
-        return move_decoy(learner, query.trajectory, decoy.move(view, results, generator=moving))
+        return decoy.move(view, results, generator=moving)
+
+    def remember(self) -> Remembered:
+        """Nothing."""
+        return Remembered()
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Accuracies of the final weights."""

@@ -11,15 +11,16 @@ is all that the next one needs, so a run can be cut anywhere and resumed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.learner import LearnerState, SiftedReplies, start_learner
 from covertfl.local_training import LocalJob
-from covertfl.oracle import FloatArray, compute_stationary_law
+from covertfl.oracle import FloatArray
 from covertfl.participation import Attendance, RecordedRounds
 from covertfl.policy import Observation
 from covertfl.problem import FiniteHorizon, Problem, QueueProblem
@@ -30,6 +31,7 @@ from covertfl.seeding import Stream, draw_seed, make_generator
 from covertfl.transcript import RunFolder
 from covertfl.update_queue import DoneUpdate, UpdateQueue
 from covertfl.weights import Layout, Vector
+from covertfl.world import draw_state
 
 # Rounds that must have been seen before the policy is searched for on them.
 FEWEST_SEEN = 20
@@ -40,11 +42,20 @@ FEWEST_SEEN = 20
 
 @dataclass(frozen=True, eq=False)
 class ClientWork:
-    """A query to the clients; what they are sent depends on the action through `weights` alone."""
+    """A query to the clients; what they are sent depends on the action through `weights` alone.
+
+    Parameters
+    ----------
+    round, weights : of the query
+    attendance : who is asked
+    needed : whether anybody uses the replies; an engine that only simulates clients may then leave
+        the work out, one that has clients asks them all the same
+    """
 
     round: int
     weights: Vector
     attendance: Attendance
+    needed: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +104,20 @@ class Outcome:
     accepted: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What a checkpoint keeps for those who answer.
+
+    Parameters
+    ----------
+    arrays : by name
+    facts : everything else, as JSON holds it
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Answerers(Protocol):
     """Those who answer queries, and how the trajectories move on their answers."""
 
@@ -106,6 +131,14 @@ class Answerers(Protocol):
         """Decoy trajectories."""
         ...
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether every round does all work, learning's and a decoy's, whatever is then used.
+
+        Where clients wait for the next query, the time until it comes must not tell what was done.
+        """
+        ...
+
     def first_weights(self, seed: int) -> Vector:
         """Where a trajectory begins."""
         ...
@@ -114,18 +147,28 @@ class Answerers(Protocol):
         """How good weights are: accuracy on the validation set, or the function's value."""
         ...
 
+    def observe(self, round_number: int) -> int | None:
+        """The oracle state of a round as it shows; None where it must be drawn."""
+        ...
+
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send a query and judge what comes back."""
         ...
 
-    def learn(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """Move the true trajectory on the replies to its query."""
+    def learn(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> LearnerState:
+        """Move the true trajectory on the replies to its query; not `kept`: only for the time."""
         ...
 
     def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> Generator[Work, Any, LearnerState]:
-        """Move the decoy that was queried."""
+        """Move the decoy that was queried; not `kept`: only for the time it takes."""
+        ...
+
+    def remember(self) -> Remembered:
+        """What those who answer must find again after a resume, beside the state of the run."""
         ...
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
@@ -160,10 +203,15 @@ class Federation:
 Rounds = Generator[Work, Any, RunState]
 
 
-def start_run(federation: Federation) -> RunState:
-    """The state before the first round."""
-    seed, answerers = federation.settings.seed, federation.answerers
-    true, *decoys = (
+def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> RunState:
+    """The state before the first round.
+
+    Parameters
+    ----------
+    first : weights that the true trajectory and each decoy begin with, None to draw them
+    """
+    seed, answerers = federation.settings.hidden_seed, federation.answerers
+    true, *decoys = first or (
         answerers.first_weights(draw_seed(seed, Stream.INITIAL, number))
         for number in range(1 + answerers.num_decoys)
     )
@@ -196,13 +244,8 @@ def start_run(federation: Federation) -> RunState:
 
 def draw_oracle_state(federation: Federation, before: int, round_number: int) -> int:
     """The oracle state of a round; the first is drawn from the stationary law."""
-    if federation.recorded is not None:
-        return int(federation.recorded.states[round_number - 1])
-    oracle = federation.problem.oracle
-    law = compute_stationary_law(oracle) if before < 0 else oracle.transition[before]
-    draw = make_generator(federation.settings.seed, Stream.ORACLE, round_number).random()
-    place = int(np.searchsorted(np.cumsum(law), draw, side="right"))
-    return min(place, oracle.num_states - 1)
+    oracle, seed = federation.problem.oracle, federation.settings.seed
+    return draw_state(oracle, federation.recorded, before, round_number, seed=seed)
 
 
 def draw_arrival(federation: Federation, round_number: int) -> int:
@@ -214,7 +257,7 @@ def draw_arrival(federation: Federation, round_number: int) -> int:
         return federation.arrivals.get(round_number, 0)
     if federation.recorded is not None and federation.recorded.arrivals is not None:
         return int(federation.recorded.arrivals[round_number - 1])
-    draw = make_generator(federation.settings.seed, Stream.ARRIVAL, round_number).random()
+    draw = make_generator(federation.settings.hidden_seed, Stream.ARRIVAL, round_number).random()
     return problem.arrival_size if draw < problem.arrival_prob else 0
 
 
@@ -231,12 +274,14 @@ class Decision:
     arrival : updates that arrive in this round
     learn_prob : its chance of learning
     trajectory : 0 for the true one, 1, 2, ... for a decoy
+    decoy : the decoy that is queried, or would be
     """
 
     observation: Observation
     arrival: int
     learn_prob: float
     trajectory: int
+    decoy: int
 
     @property
     def learns(self) -> bool:
@@ -247,7 +292,9 @@ class Decision:
 def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decision:
     """Observe the federation and choose the trajectory that is queried."""
     number = state.round + 1
-    oracle_state = draw_oracle_state(federation, state.oracle_state, number)
+    oracle_state = federation.answerers.observe(number)
+    if oracle_state is None:
+        oracle_state = draw_oracle_state(federation, state.oracle_state, number)
     arrival = draw_arrival(federation, number)
     horizon = isinstance(federation.problem, FiniteHorizon)
     observation = Observation(
@@ -258,11 +305,11 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
         learning_queries=state.learning_queries,
     )
     learn_prob = float(policy.policy.learn_prob(observation))
-    generator = make_generator(federation.settings.seed, Stream.ACTION, number)
+    generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
     learns = generator.random() < learn_prob
     # Drawn in either case, so that the choice among decoys never moves other draws.
     decoy = 1 + int(generator.integers(federation.answerers.num_decoys))
-    return Decision(observation, arrival, learn_prob, 0 if learns else decoy)
+    return Decision(observation, arrival, learn_prob, 0 if learns else decoy, decoy)
 
 
 def run_rounds(
@@ -289,7 +336,8 @@ def run_rounds(
             state.learner.query(decision.trajectory),
         )
         outcome = yield from federation.answerers.ask(query)
-        learner, queue, done = yield from _update(federation, state, policy, query, outcome)
+        moved = yield from _update(federation, state, policy, decision, query, outcome)
+        learner, queue, done = moved
         before, state = state, _close_round(federation, state, decision, outcome, learner, queue)
         state = _count_waits(state, done)
         _record(federation, folder, before, state, decision, outcome, done)
@@ -307,26 +355,47 @@ def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunP
     is_due = state.round == last or policy is federation.policy
     if not is_due or last < FEWEST_SEEN:
         return policy
-    found = refresh_policy(federation.problem, state.seen[:last], seed=federation.settings.seed)
+    seed = federation.settings.hidden_seed
+    found = refresh_policy(federation.problem, state.seen[:last], seed=seed)
     return replace(policy, policy=found)
 
 
 def _update(
-    federation: Federation, state: RunState, policy: RunPolicy, query: Query, outcome: Outcome
+    federation: Federation,
+    state: RunState,
+    policy: RunPolicy,
+    decision: Decision,
+    query: Query,
+    outcome: Outcome,
 ) -> Generator[Work, Any, tuple[LearnerState, UpdateQueue, DoneUpdate | None]]:
-    """Move the trajectory that was queried, if the round was a success."""
-    learner, queue, answerers = state.learner, state.queue, federation.answerers
-    if query.trajectory > 0:
-        if outcome.accepted or not federation.settings.sections.decoy.gated:
-            learner = yield from answerers.deceive(learner, query, outcome)
-        return learner, queue, None
+    """Move the trajectory that was queried, if the round was a success.
+
+    Where the rounds are to be steady both kinds of work are done in the same order in every round,
+    and what is not needed is thrown away.
+    """
+    learner, answerers = state.learner, federation.answerers
+    learns = _learns(state, policy, query, outcome)
+    gated = federation.settings.sections.decoy.gated
+    deceives = query.trajectory > 0 and (outcome.accepted or not gated)
+    moved = learner
+    if learns or answerers.is_steady:
+        learned = answerers.learn(learner, query, outcome, kept=learns)
+        moved = learned if learns else moved
+    if deceives or answerers.is_steady:
+        lie = replace(query, trajectory=decision.decoy, weights=learner.query(decision.decoy))
+        deceived = yield from answerers.deceive(learner, lie, outcome, kept=deceives)
+        moved = deceived if deceives else moved
+    if not (learns and state.queue.backlog > 0):
+        return moved, state.queue, None
+    queue, done = state.queue.serve(query.round)
+    return moved, queue, done
+
+
+def _learns(state: RunState, policy: RunPolicy, query: Query, outcome: Outcome) -> bool:
+    """Whether the round moves the true trajectory."""
     counts = outcome.accepted or (policy.takes_every_reply and len(outcome.replies.clients) > 0)
-    if not counts or not (queue.backlog > 0 or policy.updates_unowed):
-        return learner, queue, None
-    learner, done = answerers.learn(learner, query, outcome), None
-    if queue.backlog > 0:
-        queue, done = queue.serve(query.round)
-    return learner, queue, done
+    is_owed = state.queue.backlog > 0 or policy.updates_unowed
+    return query.trajectory == 0 and counts and is_owed
 
 
 def _close_round(
@@ -378,11 +447,12 @@ def charge_round(
 
 
 def _rescore(federation: Federation, state: RunState, learner: LearnerState) -> tuple[float, ...]:
-    """Scores, worked out anew only where weights have moved."""
+    """Scores, worked out anew only where weights have moved, or all where rounds are steady."""
     before = (state.learner.true, *state.learner.decoys)
     after = (learner.true, *learner.decoys)
+    steady = federation.answerers.is_steady
     return tuple(
-        known if old is new else federation.answerers.score(new)
+        known if old is new and not steady else federation.answerers.score(new)
         for known, old, new in zip(state.scores, before, after, strict=True)
     )
 
@@ -412,7 +482,10 @@ def _record(
     """Write a round down, public and private, and seal it."""
     sent = before.learner.query(decision.trajectory)
     weights = folder.write_weights(federation.answerers.layout, sent)
-    folder.append("public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights})
+    if weights:
+        folder.append(
+            "public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights}
+        )
     costs = charge_round(federation.problem, before, decision, after.queue.lost - before.queue.lost)
     folder.append(
         "private/rounds.jsonl", describe_round(before, after, decision, outcome, weights, costs)
@@ -432,7 +505,8 @@ def _record(
             "exposure": after.exposure,
         },
     )
-    folder.seal(pack_state(after, federation.answerers.layout))
+    kept = federation.answerers.remember()
+    folder.seal(pack_state(after, federation.answerers.layout, kept.arrays, kept.facts))
 
 
 def describe_round(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.federation import Outcome, Query, Work
+from covertfl.federation import Outcome, Query, Remembered, Work
 from covertfl.learner import LearnerState, SiftedReplies, move_decoy
 from covertfl.participation import Attendance
 from covertfl.run_file import RunSettings
@@ -32,6 +32,7 @@ class FunctionAnswers:
     settings: RunSettings
     task: FunctionTask
     num_decoys: int = 1
+    is_steady: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -46,6 +47,10 @@ class FunctionAnswers:
         """The function's value, 0 at its least."""
         return self.task.value(weights)
 
+    def observe(self, round_number: int) -> int | None:
+        """Nothing shows: the oracle state is drawn."""
+        return None
+
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """A noisy gradient, accepted where its bound sigma_k is small enough."""
         generator = make_generator(self.settings.seed, Stream.RESPONSE, query.round)
@@ -54,18 +59,20 @@ class FunctionAnswers:
         return Outcome(NOBODY, 1, replies, self.task.accepts(sigma))
         yield  # nobody else has work to do
 
-    def learn(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+    def learn(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> LearnerState:
         """(4) with step 1/m, and Theorem 1's randomised estimate."""
         m = learner.updates + 1
         generator = make_generator(self.settings.seed, Stream.FINAL, query.round)
-        kept = learner.estimate
-        if kept is None or self.task.keeps(m, generator=generator):
-            kept = query.weights
+        estimate = learner.estimate
+        if estimate is None or self.task.keeps(m, generator=generator):
+            estimate = query.weights
         moved = self.task.step(query.weights, outcome.replies.values[0], m)
-        return replace(learner, true=moved, updates=m, estimate=kept)
+        return replace(learner, true=moved, updates=m, estimate=estimate)
 
     def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> Generator[Work, Any, LearnerState]:
         """(5): the decoy follows a function with another minimum."""
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
@@ -76,6 +83,10 @@ class FunctionAnswers:
         moved = self.task.step(query.weights, response, moves)
         return move_decoy(learner, query.trajectory, moved)
         yield  # nobody else has work to do
+
+    def remember(self) -> Remembered:
+        """Nothing."""
+        return Remembered()
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Value and squared gradient norm of the last point and of the randomised estimate."""

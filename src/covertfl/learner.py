@@ -23,7 +23,17 @@ from covertfl.weights import Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
 
-REASONS = ("wrong type", "wrong dtype", "wrong shape", "not finite", "bad example count")
+REASONS = (
+    "wrong type",
+    "wrong dtype",
+    "wrong shape",
+    "not finite",
+    "bad example count",
+    "wrong metrics",
+    "client error",
+    "stale round",
+    "no reply",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +45,13 @@ class Reply:
     client : who sent it
     values : weights (FedAvg) or a gradient (FedSGD); should be a vector of 32-bit floats
     examples : how many examples it says stand behind them
+    fault : why those who carried it refuse it, None if they do not
     """
 
     client: int
     values: Any
     examples: Any
+    fault: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +85,8 @@ def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
     size : numbers in the model
     most_examples : largest number of examples that a client can have
     """
-    if not isinstance(reply.values, np.ndarray):
-        return "wrong type"
+    if reply.fault is not None or not isinstance(reply.values, np.ndarray):
+        return reply.fault or "wrong type"
     if reply.values.dtype != np.float32:
         return "wrong dtype"
     if reply.values.shape != (size,):
@@ -115,9 +127,8 @@ def average_replies(replies: SiftedReplies) -> Vector:
 
     Summed in double precision in the order of the clients, so that it depends on nothing else.
     """
-    total = np.zeros(replies.values.shape[1], dtype=np.float64)
-    for values, examples in zip(replies.values, replies.examples, strict=True):
-        total += values * np.float64(examples)
+    weights = replies.examples.astype(np.float64)
+    total = np.einsum("i,ij->j", weights, replies.values)
     return (total / replies.total).astype(np.float32)
 
 

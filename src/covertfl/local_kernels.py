@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import torch
 from torch import nn
 
+from covertfl.cnn_kernel import CnnKernel, fits_cnn_kernel
 from covertfl.errors import InvalidInput
 from covertfl.local_training import LocalKernel, LocalOptimizer, Loss
 from covertfl.mlp_kernel import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, Rectifier
@@ -20,6 +23,8 @@ def choose_kernel(
 ) -> LocalKernel:
     """The fastest kernel for a model on a device.
 
+    Convolutional networks on a GPU are trained with shortened products (TF32, see `cnn_kernel`).
+
     Parameters
     ----------
     make_model : makes the module
@@ -30,6 +35,8 @@ def choose_kernel(
     _check_device(device)
     with torch.random.fork_rng(devices=[]):
         module = make_model()
+    if device != "cpu" and fits_cnn_kernel(module) and find_spec("triton") is not None:
+        return CnnKernel(make_model, loss, optimizer, device)
     layers = _list_layers(module) if device == "cpu" else None
     if layers is not None and _fits_mlp_kernel(layers, optimizer):
         return MlpKernel(describe_layout(module), layers, loss, optimizer)

@@ -59,6 +59,21 @@ def derive_dropout_key(seed: int, step: int) -> tuple[int, int]:
     return key & _WORD, key >> 32
 
 
+def derive_dropout_keys(
+    seeds: npt.NDArray[np.uint64], steps: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint32]:
+    """(..., 2) words of `derive_dropout_key` for many seeds and steps of one shape."""
+    keys = _mix_longs(_mix_longs(seeds) + (steps + np.uint64(1)) * np.uint64(_GOLDEN))
+    return np.stack([keys & np.uint64(_WORD), keys >> np.uint64(32)], axis=-1).astype(np.uint32)
+
+
+def _mix_longs(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """As `_mix_long`."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
 def find_dropout_threshold(rate: float) -> int:
     """Elements whose hash lies below this are dropped; at most 2^32."""
     if not 0.0 <= rate <= 1.0:
@@ -79,7 +94,13 @@ def dropout_mask(
     shape : of the layer's inputs, batch first
     rate : chance that an element is dropped
     """
-    low, high = derive_dropout_key(seed, step)
+    return hash_dropout_mask(*derive_dropout_key(seed, step), layer, shape, rate)
+
+
+def hash_dropout_mask(
+    low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
+) -> npt.NDArray[np.float32]:
+    """The mask of a layer in the step whose key is (low, high); see `dropout_mask`."""
     elements = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(low)
     layer_word = np.uint32((high + layer * LAYER_STRIDE) & _WORD)
     kept = _mix_words(_mix_words(elements) ^ layer_word) >= find_dropout_threshold(rate)

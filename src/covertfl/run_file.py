@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -113,6 +114,7 @@ class EngineSection(_Section):
     kind: Literal["simulated", "flower"] = "simulated"
     device: str = "cpu"
     mode: Literal["in-process", "simulation", "deployment"] = "in-process"
+    round_seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
 
 
 class RunSections(_Section):
@@ -145,6 +147,8 @@ class RunSettings:
     problem : that the policy is solved for, before success chances are measured
     content : of the problem, as its file has it
     own_task : made in Python, with task = "own"
+    secret : seed of all that clients must not be able to work out, where they know `seed`; None
+        where nobody else does
     """
 
     name: str
@@ -152,11 +156,17 @@ class RunSettings:
     problem: Problem
     content: Mapping[str, Any]
     own_task: TrainingTask | None = None
+    secret: int | None = None
 
     @property
     def seed(self) -> int:
-        """Seed of all randomness."""
+        """Seed of the data and of what happens to the clients."""
         return self.sections.seed
+
+    @property
+    def hidden_seed(self) -> int:
+        """Seed of the learner's own draws: actions, decoys, first weights, the search."""
+        return self.sections.seed if self.secret is None else self.secret
 
     @property
     def rounds(self) -> int:
@@ -254,7 +264,16 @@ def _anchor_paths(sections: RunSections, folder: Path, name: str) -> RunSections
 
 def _check_together(sections: RunSections, name: str) -> None:
     """Keys that need or exclude each other."""
-    federation, policy = sections.federation, sections.policy
+    federation, policy, engine = sections.federation, sections.policy, sections.engine
+    if engine.kind == "flower" and sections.task == "function":
+        raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
+    rises = all(b > a for a, b in pairwise(federation.participation))
+    if engine.kind == "flower" and not rises:
+        raise InvalidInput(
+            f"{name}: [federation] participation must rise from one oracle state to the next with "
+            "[engine] kind = flower, where a state is known by the clients that are there, "
+            f"got {shorten(federation.participation)}"
+        )
     if federation.participation != sorted(federation.participation):
         raise InvalidInput(
             f"{name}: [federation] participation must not fall from one oracle state to the next, "
@@ -397,9 +416,13 @@ def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     sections["policy"] = {
         key: value for key, value in sections["policy"].items() if key not in ("preset", "problem")
     }
-    lines = [f"{key} = {_format(value)}" for key, value in _scalars(sections)]
-    tables = {**_tables(sections), **settings.content, "versions": dict(versions)}
-    for name, table in tables.items():
+    return format_toml({**sections, **settings.content, "versions": dict(versions)})
+
+
+def format_toml(content: Mapping[str, Any]) -> str:
+    """Keys and tables of keys as TOML."""
+    lines = [f"{key} = {_format(value)}" for key, value in _scalars(content)]
+    for name, table in _tables(content).items():
         lines += ["", f"[{name}]"]
         lines += [f"{key} = {_format(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
+
 from covertfl.learner import LearnerState, ServerMemory
 from covertfl.transcript import Checkpoint
 from covertfl.update_queue import UpdateQueue, unpack_queue
@@ -46,8 +48,18 @@ class RunState:
         return self.learning_queries / self.round if self.round else 0.0
 
 
-def pack_state(state: RunState, layout: Layout) -> Checkpoint:
-    """The state as a checkpoint holds it, with the names that make a model of its weights."""
+def pack_state(
+    state: RunState,
+    layout: Layout,
+    kept_arrays: Mapping[str, npt.NDArray[Any]] | None = None,
+    kept_facts: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """The state as a checkpoint holds it, with the names that make a model of its weights.
+
+    Parameters
+    ----------
+    kept_arrays, kept_facts : what those who answer must find again
+    """
     learner = state.learner
     arrays = {"true": learner.true}
     arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
@@ -70,6 +82,8 @@ def pack_state(state: RunState, layout: Layout) -> Checkpoint:
         "rejected": dict(state.rejected),
         "totals": dict(state.totals),
     }
+    arrays |= kept_arrays or {}
+    facts |= {"kept": kept_facts} if kept_facts else {}
     return Checkpoint(state.round, arrays, facts)
 
 

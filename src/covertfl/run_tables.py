@@ -59,9 +59,12 @@ def _describe_missing(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
         missing = summary["updates_missing"]
         if missing:
             updates = "update is" if missing == 1 else "updates are"
+            # A queue is never done: what is owed at its end came late.
+            is_queue = "tasks_arrived" in summary
+            advice = "raise `rounds` in the run file and use --resume to go on."
             lines.append(
-                f"Run {number}: {missing} {updates} still owed; raise `rounds` in the run file and "
-                "use --resume to go on."
+                f"Run {number}: {missing} {updates} still "
+                + ("waiting in the queue." if is_queue else f"owed; {advice}")
             )
     return lines
 

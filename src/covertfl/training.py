@@ -2,118 +2,50 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib import metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import covertfl
 from covertfl.atomic_file import write_atomically
-from covertfl.client_answers import ClientAnswers
-from covertfl.decoys.decoy import Decoy
-from covertfl.decoys.registry import make_decoy
 from covertfl.engines.simulated import drive
-from covertfl.errors import InvalidInput, Missing
-from covertfl.federation import (
-    Answerers,
-    Federation,
-    run_rounds,
-    start_run,
-    summarise,
+from covertfl.errors import InvalidInput
+from covertfl.preparation import (
+    KernelShelf,
+    PreparedRun,
+    Progress,
+    Tell,
+    build_federation,
+    check_place,
+    describe_data,
+    list_versions,
+    measure_federation,
+    prepare_run,
+    require_torch,
+    watch_run,
 )
-from covertfl.function_answers import FunctionAnswers
-from covertfl.local_training import LocalKernel, LocalOptimizer
-from covertfl.oracle import FloatArray
-from covertfl.participation import (
-    MEASURED_ROUNDS,
-    RecordedRounds,
-    measure_success,
-    replay_log,
-)
-from covertfl.participation_log import read_log
-from covertfl.problem import Problem
-from covertfl.run_file import (
-    LARGEST_SEED,
-    DirichletSplit,
-    RunSections,
-    RunSettings,
-    find_change,
-    format_run,
-)
-from covertfl.run_policy import make_run_policy, with_success
-from covertfl.run_state import RunState, unpack_state
-from covertfl.tasks.function import FunctionTask
-from covertfl.tasks.registry import DataSettings, make_task
-from covertfl.tasks.task import TrainingTask
-from covertfl.toml_file import read_text, shorten
-from covertfl.transcript import SETTINGS, SUMMARY, RunFolder, read_checkpoint, read_lines
+from covertfl.run_file import LARGEST_SEED, RunSettings
+from covertfl.toml_file import read_text
+from covertfl.transcript import SUMMARY, read_checkpoint
 from covertfl.weights import Layout, serialise
 
-# The seed of measured success chances: they belong to the federation, not to a run.
-MEASURING_SEED = 20
-# Draws behind chances that no policy is solved for: their standard error is at most 0.0036.
-REPORTED_ROUNDS = 20_000
-# Largest number in a file of arrivals.
-MOST_UPDATES = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, for people to look at.
-
-    Parameters
-    ----------
-    run, seed : which run
-    round, rounds : done, in all
-    oracle_state, backlog : latest
-    exposure : learning queries over rounds so far
-    score : of the true weights
-    """
-
-    run: Path
-    seed: int
-    round: int
-    rounds: int
-    oracle_state: int
-    backlog: int
-    exposure: float
-    score: float
-
-
-Tell = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedRun:
-    """A run that can be driven.
-
-    Parameters
-    ----------
-    federation : what does not change
-    state : where it begins
-    folder : where it is recorded
-    """
-
-    federation: Federation
-    state: RunState
-    folder: RunFolder
-
-
-def require_torch() -> None:
-    """Say how to get torch where it is missing."""
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise Missing("training needs PyTorch: pip install 'covertfl[train]'") from error
+__all__ = [
+    "KernelShelf",
+    "PreparedRun",
+    "Progress",
+    "Tell",
+    "build_federation",
+    "describe_data",
+    "export_model",
+    "is_finished",
+    "list_versions",
+    "measure_federation",
+    "prepare_run",
+    "read_summary",
+    "train",
+    "train_all",
+]
 
 
 def train(
@@ -133,11 +65,6 @@ def train(
     resume : go on with runs that are there; those that have ended are left as they are
     force : replace them
     """
-    if settings.sections.engine.kind != "simulated":
-        raise InvalidInput(
-            f"{settings.name}: [engine] kind must be simulated here, "
-            f"got {settings.sections.engine.kind}"
-        )
     require_torch()
     places = [(settings, out)]
     if seeds is not None:
@@ -161,317 +88,55 @@ def train_all(
     force: bool = False,
     tell: Tell | None = None,
 ) -> list[dict[str, Any]]:
-    """Train runs side by side, each into its own folder; gives their summaries in order."""
+    """Train runs side by side, each into its own folder; gives their summaries in order.
+
+    Runs on Flower are carried out one after the other.
+    """
     require_torch()
-    started = time.perf_counter()
-    prepared: dict[int, PreparedRun] = {}
-    shelf = KernelShelf()
-    try:
-        for settings, path in places:
-            _check_place(settings, path, resume=resume, force=force)
-        for number, (settings, path) in enumerate(places):
-            if not (resume and is_finished(settings, path)):
-                prepared[number] = prepare_run(settings, path, shelf, resume=resume, force=force)
-        _drive(list(prepared.values()), tell, started)
-    finally:
-        for run in prepared.values():
-            run.folder.close()
+    for settings, path in places:
+        check_place(settings, path, resume=resume, force=force)
+    todo = [place for place in places if not (resume and is_finished(*place))]
+    simulated = [place for place in todo if place[0].sections.engine.kind == "simulated"]
+    _train_simulated(simulated, resume=resume, force=force, tell=tell)
+    for place in todo:
+        if place not in simulated:
+            _train_on_flower(*place, resume=resume, force=force, tell=tell)
     return [read_summary(path) for _, path in places]
 
 
+def _train_simulated(
+    places: Sequence[tuple[RunSettings, Path]], *, resume: bool, force: bool, tell: Tell | None
+) -> None:
+    """Train runs of the simulated engine together."""
+    started = time.perf_counter()
+    prepared: list[PreparedRun] = []
+    shelf = KernelShelf()
+    try:
+        for settings, path in places:
+            prepared.append(prepare_run(settings, path, shelf, resume=resume, force=force))
+        _drive(prepared, tell, started)
+    finally:
+        for run in prepared:
+            run.folder.close()
+
+
+def _train_on_flower(
+    settings: RunSettings, path: Path, *, resume: bool, force: bool, tell: Tell | None
+) -> None:
+    """Train a run on Flower, in the way that its run file says."""
+    mode = settings.sections.engine.mode
+    if mode == "in-process":
+        from covertfl.engines.flower.server_app import run_in_process as run_it
+    elif mode == "simulation":
+        from covertfl.engines.flower.simulation import run_simulation as run_it
+    else:
+        from covertfl.engines.flower.deployment import deploy as run_it
+    run_it(settings, path, resume=resume, force=force, tell=tell)
+
+
 def _drive(runs: Sequence[PreparedRun], tell: Tell | None, started: float) -> None:
-    rounds = [(run.federation, _watched(run, tell, started)) for run in runs]
+    rounds = [(run.federation, watch_run(run, tell, started)) for run in runs]
     drive(rounds)
-
-
-def _watched(run: PreparedRun, tell: Tell | None, started: float) -> Any:
-    """The rounds of a run, told of as they end and summed up at the end."""
-    state = yield from run_rounds(run.federation, run.folder, run.state, told=_teller(run, tell))
-    summary = summarise(run.federation, state)
-    run.folder.finish({**summary, "seconds": time.perf_counter() - started})
-    return state
-
-
-def _teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], None] | None:
-    if tell is None:
-        return None
-
-    def told(state: RunState) -> None:
-        tell(
-            Progress(
-                run.folder.path,
-                run.federation.settings.seed,
-                state.round,
-                run.federation.settings.rounds,
-                state.oracle_state,
-                state.queue.backlog,
-                state.exposure,
-                state.scores[0],
-            )
-        )
-
-    return told
-
-
-# --- preparing --------------------------------------------------------------------------------
-
-
-def _check_place(settings: RunSettings, path: Path, *, resume: bool, force: bool) -> None:
-    """Refuse a folder that is in the way, or holds another run than the one to go on with."""
-    if not (resume or force):
-        RunFolder(path).require_absent()
-    written = path / SETTINGS
-    if resume and written.exists():
-        before = read_text(written, "the folder of a run")
-        change = find_change(before, format_run(settings, list_versions()), str(written))
-        if change is not None:
-            raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
-
-
-def prepare_run(
-    settings: RunSettings,
-    path: Path,
-    shelf: KernelShelf,
-    *,
-    resume: bool = False,
-    force: bool = False,
-) -> PreparedRun:
-    """Build a run and open its folder."""
-    federation, folder = build_federation(settings, shelf), RunFolder(path)
-    try:
-        return PreparedRun(federation, _open(federation, folder, resume, force), folder)
-    except BaseException:
-        folder.close()
-        raise
-
-
-def _open(federation: Federation, folder: RunFolder, resume: bool, force: bool) -> RunState:
-    """Make the folder, or go on in it; gives the state to begin from."""
-    text = format_run(federation.settings, list_versions())
-    if not (resume and (folder.path / "checkpoint").exists()):
-        folder.create(text, force=force)
-        return start_run(federation)
-    checkpoint = folder.resume(text)
-    if checkpoint is None:
-        return start_run(federation)
-    state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
-    if state.learner.true.shape != (federation.answerers.layout.size,):
-        raise InvalidInput(
-            f"{folder.path} holds a model of {state.learner.true.size} numbers, but the run file "
-            f"describes one of {federation.answerers.layout.size}"
-        )
-    return state
-
-
-@contextlib.contextmanager
-def _naming(settings: RunSettings) -> Iterator[None]:
-    """Name the run file in what is wrong with its values."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise InvalidInput(f"{settings.name}: {error}") from error
-
-
-def build_federation(settings: RunSettings, shelf: KernelShelf) -> Federation:
-    """Everything a run needs."""
-    sections = settings.sections
-    _check_states(settings)
-    task, recorded = _find_task(settings), _read_recorded(settings)
-    if isinstance(task, FunctionTask):
-        _check_function(settings, task)
-        chances = np.array(task.success)
-        problem = with_success(settings.problem, chances)
-        return _assemble(settings, FunctionAnswers(settings, task), problem, chances, recorded)
-    measured, problem = measure_federation(task, sections), settings.problem
-    if sections.federation.acceptance == "data":
-        problem = with_success(problem, measured)
-    with _naming(settings):
-        kernel, decoys = shelf.find(task, sections), _make_decoys(task, sections)
-    clients = ClientAnswers(settings, task, kernel, decoys, problem.oracle.success, recorded)
-    return _assemble(settings, clients, problem, measured, recorded)
-
-
-def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
-    if settings.sections.task != "own":
-        with _naming(settings):
-            return make_task(describe_data(settings.sections))
-    if settings.own_task is None:
-        raise InvalidInput(
-            f"{settings.name}: task = own is for tasks made in Python, see RunSettings.with_task"
-        )
-    return settings.own_task
-
-
-def _make_decoys(task: TrainingTask, sections: RunSections) -> tuple[Decoy, ...]:
-    section = sections.federation
-    decoy = make_decoy(
-        sections.decoy.kind,
-        task,
-        batch_size=section.batch_size,
-        algorithm=section.algorithm,
-        optimizer=LocalOptimizer(**section.optimizer.model_dump()),
-    )
-    return (decoy,) * sections.decoy.count  # they keep nothing, so one serves all trajectories
-
-
-def _assemble(
-    settings: RunSettings,
-    answerers: Answerers,
-    problem: Problem,
-    measured: FloatArray | None,
-    recorded: RecordedRounds | None,
-) -> Federation:
-    policy = make_run_policy(settings.sections.policy, problem, seed=settings.seed)
-    return Federation(
-        settings, answerers, problem, policy, measured, recorded, _read_arrivals(settings)
-    )
-
-
-def measure_federation(task: TrainingTask, sections: RunSections) -> FloatArray:
-    """Success chances of the federation, by oracle state."""
-    section = sections.federation
-    return _measure_success(
-        tuple(len(rows) for rows in task.clients),
-        tuple(section.participation),
-        section.batch_size,
-        section.min_share,
-        MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS,
-    )
-
-
-def _check_function(settings: RunSettings, task: FunctionTask) -> None:
-    """The function has an oracle of its own and one decoy."""
-    states = settings.problem.oracle.num_states
-    if states != len(task.success):
-        raise InvalidInput(
-            f"{settings.name}: task = function needs a problem with {len(task.success)} oracle "
-            f"states, got {states}"
-        )
-    if settings.sections.decoy.count != 1:
-        raise InvalidInput(
-            f"{settings.name}: [decoy] count must be 1 with task = function, "
-            f"got {settings.sections.decoy.count}"
-        )
-
-
-def describe_data(sections: RunSections) -> DataSettings:
-    """The task's settings in the form that tasks take."""
-    data = sections.data
-    return DataSettings(
-        task=sections.task,
-        seed=sections.seed,
-        clients=sections.federation.clients,
-        split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
-        public_size=data.public_size,
-        public_positive_share=data.public_positive_share,
-        public_classes=data.public_classes,
-        public_class_share=data.public_class_share,
-        path=data.path,
-        model=data.model,
-        # What the eavesdropper holds must not change what clients hold.
-        same_clients=True,
-    )
-
-
-class KernelShelf:
-    """Kernels by model and optimiser: runs that share one have their jobs done together."""
-
-    def __init__(self) -> None:
-        self._kernels: dict[tuple[object, ...], LocalKernel] = {}
-
-    def find(self, task: TrainingTask, sections: RunSections) -> LocalKernel:
-        """The kernel of a run."""
-        from covertfl.local_kernels import choose_kernel
-
-        optimizer = LocalOptimizer(**sections.federation.optimizer.model_dump())
-        shape, device = task.train.features.shape[1:], sections.engine.device
-        own = task.make_model if sections.task == "own" else None
-        data = (sections.task, own, sections.data.model, sections.data.path)
-        key = (*data, shape, optimizer, device)
-        if key not in self._kernels:
-            self._kernels[key] = choose_kernel(task.make_model, task.loss, optimizer, device=device)
-        return self._kernels[key]
-
-
-@lru_cache(maxsize=64)
-def _measure_success(
-    sizes: tuple[int, ...],
-    participation: tuple[int, ...],
-    batch_size: int,
-    min_share: float,
-    rounds: int,
-) -> FloatArray:
-    """Success chances of a federation; seeds with clients of the same sizes share them."""
-    generator = np.random.default_rng(MEASURING_SEED)
-    return measure_success(
-        np.array(sizes), participation, batch_size, min_share, generator=generator, rounds=rounds
-    )
-
-
-def _check_states(settings: RunSettings) -> None:
-    states, given = settings.problem.oracle.num_states, settings.sections.federation.participation
-    if len(given) != states:
-        raise InvalidInput(
-            f"{settings.name}: [federation] participation must have {states} numbers, one for each "
-            f"oracle state, got {len(given)}"
-        )
-
-
-def _read_recorded(settings: RunSettings) -> RecordedRounds | None:
-    section = settings.sections.federation
-    if section.log is None:
-        return None
-    recorded = replay_log(read_log(section.log), section.participation)
-    if len(recorded) < settings.rounds:
-        raise InvalidInput(
-            f"{section.log} must have at least {settings.rounds} rounds for this run, "
-            f"got {len(recorded)}"
-        )
-    most = int(recorded.clients.max())
-    if most > section.clients:
-        raise InvalidInput(
-            f"{section.log}: column clients must be at most {section.clients}, the number of "
-            f"clients, got {most}"
-        )
-    return recorded
-
-
-def _read_arrivals(settings: RunSettings) -> Mapping[int, int] | None:
-    """A file of arrivals: columns round and updates."""
-    path = settings.sections.arrivals
-    if path is None:
-        return None
-    reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
-    if reader.fieldnames != ["round", "updates"]:
-        came = ",".join(reader.fieldnames or []) or "nothing"
-        raise InvalidInput(f"{path}: the first line must be round,updates, got {came}")
-    arrivals: dict[int, int] = {}
-    for row in reader:
-        place = f"{path} line {reader.line_num}"
-        number = _read_whole(row["round"], "round", 1, place)
-        if number in arrivals:
-            raise InvalidInput(f"{place}: round must occur once, got {number} again")
-        arrivals[number] = _read_whole(row["updates"], "updates", 0, place)
-    return arrivals
-
-
-def _read_whole(text: str | None, name: str, least: int, place: str) -> int:
-    try:
-        number = int(text or "")
-    except ValueError:
-        number = least - 1
-    if not least <= number <= MOST_UPDATES:
-        raise InvalidInput(
-            f"{place}: {name} must be a whole number in {least}..{MOST_UPDATES}, "
-            f"got {shorten(text)}"
-        )
-    return number
-
-
-def list_versions() -> dict[str, str]:
-    """Versions that a result may depend on."""
-    packages = ("numpy", "torch")
-    return {"covertfl": covertfl.__version__} | {name: metadata.version(name) for name in packages}
 
 
 # --- finished runs ----------------------------------------------------------------------------

@@ -88,10 +88,18 @@ class Checkpoint:
 
 
 class RunFolder:
-    """The folder of one run, held by one process at a time."""
+    """The folder of one run, held by one process at a time.
 
-    def __init__(self, path: Path) -> None:
+    Parameters
+    ----------
+    path : of the folder
+    is_steady : whether every round waits for the disk alike, whatever it has written
+    keeps_weights : whether what is sent is recorded; without, there is nothing to audit
+    """
+
+    def __init__(self, path: Path, *, is_steady: bool = False, keeps_weights: bool = True) -> None:
         self.path = path
+        self._is_steady, self._keeps_weights = is_steady, keeps_weights
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
         self._written: set[str] = set()
@@ -198,7 +206,9 @@ class RunFolder:
     # --- a round ---
 
     def write_weights(self, layout: Layout, vector: Vector) -> str:
-        """Record weights that are sent, once for each content; gives their name."""
+        """Record weights that are sent, once for each content; gives their name, or nothing."""
+        if not self._keeps_weights:
+            return ""
         content = serialise(layout, vector)
         name = name_content(content)
         if name not in self._written:
@@ -228,7 +238,9 @@ class RunFolder:
 
     def _sync(self, lengths: Mapping[str, int]) -> None:
         """Wait until the disk holds everything; all at once, as a disk does that in one go."""
-        changed = [name for name in lengths if lengths[name] != self._sealed.get(name)]
+        changed = [
+            name for name in lengths if self._is_steady or lengths[name] != self._sealed.get(name)
+        ]
         files = {self.path / name: self._lines[name].fileno() for name in changed}
         files |= {path: stream.fileno() for path, stream in self._fresh.items()}
         folders = {path.parent for path in (files if not self._sealed else self._fresh)}

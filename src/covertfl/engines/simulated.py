@@ -85,13 +85,15 @@ def _answers(run: Waiting) -> ClientAnswers:
 
 def _list_jobs(run: Waiting) -> list[LocalJob]:
     if isinstance(run.work, ClientWork):
-        return _answers(run).make_jobs(run.work)
+        return _answers(run).make_jobs(run.work) if run.work.needed else []
     return [] if run.work is None else list(run.work.jobs)
 
 
 def _as_answer(work: Work | None, jobs: Sequence[LocalJob], results: Sequence[Vector]) -> Any:
     if not isinstance(work, ClientWork):
         return list(results)
+    if not work.needed:
+        return []
     present = work.attendance.clients[work.attendance.batches > 0]
     return [
         Reply(int(client), values, len(job.rows))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples, Loss
 from covertfl.oracle import IntArray
 
@@ -46,6 +47,32 @@ class TrainingTask:
     def num_examples(self) -> int:
         """Examples that all clients hold together."""
         return sum(len(rows) for rows in self.clients)
+
+
+def make_server_task(
+    make_model: Callable[[], torch.nn.Module],
+    loss: Loss,
+    public: Examples,
+    validation: Examples | None = None,
+    *,
+    clients: int,
+    examples: int,
+    name: str = "own",
+) -> TrainingTask:
+    """A task as the server of a real federation has it: the clients' data is theirs.
+
+    Parameters
+    ----------
+    make_model : makes the torch module, without buffers; its parameters are those that travel
+    public : what decoys are trained on
+    validation : what weights are scored on; None to score nothing
+    clients, examples : about how many clients there are, and how many examples each of them holds
+    """
+    if clients < 1 or examples < 1:
+        raise InvalidInput(f"clients and examples must be at least 1, got {clients} and {examples}")
+    nothing = Examples(public.features[:0], public.labels[:0])
+    rows = tuple(np.split(np.arange(clients * examples), clients))
+    return TrainingTask(name, make_model, loss, nothing, rows, public, validation or nothing)
 
 
 def score_accuracy(

@@ -1,0 +1,153 @@
+"""Images a second of the paper's network on a GPU: `python benchmarks/cnn_on_gpu.py`.
+
+Many clients' jobs from different weights, the same as chains that stay on the device, and forward
+passes of many weights, each as a share of what the card reaches in one large product of the same
+kind (TF32); and the same jobs by `torch.func.vmap`, the way of `torch_kernel`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from covertfl.cnn_blocks import describe_network
+from covertfl.cnn_kernel import CnnKernel
+from covertfl.local_kernels import draw_weights
+from covertfl.local_training import Examples, LocalJob, LocalOptimizer
+from covertfl.tasks.models import make_paper_cnn
+from covertfl.torch_kernel import TorchKernel
+
+IMAGE, CLASSES, BATCH = (1, 28, 28), 10, 40
+NUM_EXAMPLES = 10_000
+PEAK_SIZE, PEAK_REPEATS = 8192, 20
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way of doing a number of images."""
+
+    name: str
+    images: int
+    seconds: float
+    flops: int
+
+    def describe(self, peak: float) -> str:
+        """Images a second, operations a second, share of the peak."""
+        rate = self.images / self.seconds
+        return (
+            f"{self.name:<46} {self.seconds:8.3f} s {rate / 1e6:8.3f} million images/s "
+            f"{rate * self.flops / 1e12:7.1f} TFLOP/s {rate * self.flops / peak:6.1%}"
+        )
+
+
+def measure_peak() -> float:
+    """Operations a second of one large product in TF32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    sides = [torch.randn((PEAK_SIZE, PEAK_SIZE), device="cuda") for _ in range(2)]
+    seconds = time_best(lambda: [sides[0] @ sides[1] for _ in range(PEAK_REPEATS)])
+    torch.backends.cuda.matmul.allow_tf32 = before
+    return float(2 * PEAK_SIZE**3 * PEAK_REPEATS / seconds)
+
+
+def time_best(work: Callable[[], object]) -> float:
+    """Seconds of the best of a few repeats, after one without a clock."""
+    work()
+    seconds = []
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def make_jobs(num_jobs: int, num_images: int) -> list[LocalJob]:
+    """Jobs of one length, each with weights of its own."""
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((NUM_EXAMPLES, *IMAGE), dtype=np.float32)
+    examples = Examples(features, generator.integers(0, CLASSES, NUM_EXAMPLES))
+    starts = [draw_weights(make_paper_cnn, seed=seed) for seed in range(8)]
+    return [
+        LocalJob(
+            starts[number % len(starts)].copy(),
+            examples,
+            generator.permutation(NUM_EXAMPLES)[:num_images],
+            BATCH,
+            number,
+        )
+        for number in range(num_jobs)
+    ]
+
+
+def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
+    network = describe_network(make_paper_cnn(), IMAGE)
+    assert network is not None
+    forward = sum(block.flops for block in network.blocks)
+    jobs = make_jobs(num_jobs, num_images)
+    images = num_jobs * num_images
+    kernel = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
+    exact = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="float32")
+    general = TorchKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
+    chains = [[job] * moves for job in jobs]
+    few = jobs[: max(num_jobs // 8, 1)]
+    weights = [job.weights for job in jobs[:128]]
+    features = jobs[0].examples.features
+    title = f"{num_jobs} jobs of {num_images} images"
+    return [
+        Row(title, images, time_best(lambda: kernel.run(jobs)), network.flops),
+        Row(
+            f"{num_jobs} chains of {moves} such jobs",
+            images * moves,
+            time_best(lambda: kernel.run_chains(chains)),
+            network.flops,
+        ),
+        Row(f"{title}, float32", images, time_best(lambda: exact.run(jobs)), network.flops),
+        Row(
+            f"{len(few)} jobs of {num_images} images",
+            len(few) * num_images,
+            time_best(lambda: kernel.run(few)),
+            network.flops,
+        ),
+        Row(
+            f"{len(few)} jobs of {num_images} images, torch.func.vmap",
+            len(few) * num_images,
+            time_best(lambda: general.run(few)),
+            network.flops,
+        ),
+        Row(
+            f"forward, {len(weights)} weights",
+            len(weights) * len(features),
+            time_best(lambda: kernel.predict_many(weights, features)),
+            forward,
+        ),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=512)
+    parser.add_argument("--images", type=int, default=600)
+    parser.add_argument("--moves", type=int, default=8)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("this benchmark needs a GPU")
+        return 4
+    peak = measure_peak()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"one product of {PEAK_SIZE} x {PEAK_SIZE} in TF32: {peak / 1e12:.0f} TFLOP/s")
+    for row in measure(options.jobs, options.images, options.moves):
+        print(row.describe(peak), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

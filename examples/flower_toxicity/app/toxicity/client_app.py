@@ -1,0 +1,38 @@
+"""An ordinary client app: it knows nothing of covertfl's rounds."""
+
+from __future__ import annotations
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from toxicity.model import load_share, make_model
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the model that was sent on this node's share, once through."""
+    model = make_model()
+    arrays = message.content.array_records["arrays"]
+    model.load_state_dict(arrays.to_torch_state_dict())
+    node, run = context.node_config, context.run_config
+    share = load_share(
+        int(node["partition-id"]), int(node["num-partitions"]), int(run["batch-size"])
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=float(run["learning-rate"]))
+    examples = 0
+    for features, labels in share:
+        optimizer.zero_grad()
+        binary_cross_entropy_with_logits(model(features)[:, 0], labels).backward()
+        optimizer.step()
+        examples += len(labels)
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": examples}),
+        }
+    )
+    return Message(content, reply_to=message)

@@ -1,0 +1,24 @@
+"""The model, and a node's share of the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.registry import make_task
+
+
+def make_model() -> nn.Module:
+    """A head of 128 hidden units on vectors of 128 numbers."""
+    return nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 1))
+
+
+def load_share(number: int, shares: int, batch_size: int) -> DataLoader[tuple[torch.Tensor, ...]]:
+    """One of several equal shares of the comments that ship with covertfl."""
+    task = make_task(DataSettings(task="toxicity", seed=0, clients=shares, same_clients=True))
+    rows = task.clients[number]
+    features = torch.from_numpy(task.train.features[rows])
+    labels = torch.from_numpy(task.train.labels[rows]).float()
+    return DataLoader(TensorDataset(features, labels), batch_size=batch_size, shuffle=True)

@@ -1,0 +1,30 @@
+"""The server app: FedAvg, made covert by the three lines that are marked."""
+
+from __future__ import annotations
+
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from covertfl.engines.flower import CovertStrategy  # 1
+from covertfl.engines.flower.deployment_server import read_place
+from toxicity.model import make_model
+
+app = ServerApp()
+
+
+def make_strategy() -> FedAvg:
+    """The strategy as it would be without covertfl."""
+    return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run all rounds; the true model is in the run's folder afterwards."""
+    place = read_place()  # 2: run file and folder, from the server's environment
+    strategy = CovertStrategy(make_strategy, **place.as_keywords())  # 3
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(make_model().state_dict()),
+        timeout=place.timeout,
+    )

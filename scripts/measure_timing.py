@@ -1,0 +1,396 @@
+"""Whether a client can tell learning from obfuscating by when and how it is asked.
+
+    python scripts/measure_timing.py [--rounds 200] [--deployed 60] [--permutations 1000] [--write]
+
+runs covert federations, in this process and as processes on this machine, with a client among them
+that notes all it sees of a message except for the values of the weights: times, sizes, names,
+numbers.  Classifiers then learn from a part of the rounds to tell the actions of the others.  Their
+held-out AUC is compared with what they reach when actions are exchanged at random among rounds,
+which is what a guess reaches.  A control with uneven work shows that they would notice.
+
+Exit status 1 where the actions show (p at most 0.01).  `make test-timing` runs this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+from covertfl.atomic_file import write_atomically
+from covertfl.engines.flower import CovertStrategy, InProcessGrid
+from covertfl.engines.flower.answers import GridAnswers
+from covertfl.engines.flower.client_app import make_client_app
+from covertfl.engines.flower.deployment import EAVESDROPPER, deploy
+from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
+from covertfl.run_file import RunSettings, build_run
+from covertfl.transcript import read_lines
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "threat_model.md"
+BEGIN, END = "<!-- timing: begin -->", "<!-- timing: end -->"
+LEAST_P = 0.01
+FOLDS = 5
+# Rounds before and after a query whose times are looked at with it.
+REACH = 2
+CONTENT: dict[str, Any] = {
+    "task": "digits",
+    "data": {"model": "mlp"},
+    # A client has time for none to all of its batches, so about half of the rounds fail.
+    "federation": {"participation": [1, 2, 4], "batch_size": 20, "min_share": 0.5},
+    "oracle": {
+        "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],
+        "success": [0.2, 0.5, 0.9],
+    },
+    "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
+    # Learning queries are half of all, placed at random whatever happens: then actions can be
+    # exchanged among rounds without changing their law, and the test of chance is exact.
+    "policy": {"kind": "random"},
+    "decoy": {"kind": "public"},
+    "engine": {"kind": "flower"},
+}
+CLIENTS = 4
+Matrix = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+
+def make_settings(rounds: int, seed: int, mode: str) -> RunSettings:
+    """A run whose rounds learn or obfuscate, half of them each."""
+    content = {
+        **CONTENT,
+        "seed": seed,
+        "federation": {**CONTENT["federation"], "clients": CLIENTS},
+        "horizon": {"rounds": rounds, "updates": rounds // 2},
+        "engine": {"kind": "flower", "mode": mode},
+    }
+    return build_run(content, "measure_timing.py", folder=Path("/"))
+
+
+# --- federations ------------------------------------------------------------------------------
+
+
+def run_here(out: Path, rounds: int, seed: int) -> None:
+    """A federation in this process; client 0 listens."""
+    settings = make_settings(rounds, seed, "in-process")
+    app = make_client_app(settings)
+    spy = make_eavesdropper_app(app, out / EAVESDROPPER)
+    grid = InProcessGrid(dict.fromkeys(range(CLIENTS), app) | {0: spy}, CLIENTS)
+    CovertStrategy(run=settings, out=out, seed=seed).start(grid)
+
+
+def run_deployed(out: Path, rounds: int, seed: int) -> None:
+    """A federation of processes; its last node listens."""
+    deploy(make_settings(rounds, seed, "deployment"), out, num_nodes=CLIENTS)
+
+
+@contextlib.contextmanager
+def uneven_work() -> Iterator[None]:
+    """Leave out the work that a round does for nothing but its time."""
+    GridAnswers.is_steady = False
+    try:
+        yield
+    finally:
+        GridAnswers.is_steady = True
+
+
+# --- what a client sees -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sightings:
+    """What a client saw of the rounds, and what they were.
+
+    Parameters
+    ----------
+    names : of the features
+    features : (n, f)
+    learns : (n,) 1 where the round sent the true weights
+    """
+
+    names: tuple[str, ...]
+    features: Matrix
+    learns: Labels
+
+
+def read_sightings(run: Path) -> Sightings:
+    """The features of each query that the listening client of a run was sent."""
+    seen = list(read_lines(run / EAVESDROPPER / "metadata.jsonl"))
+    sent = read_replies(run / EAVESDROPPER / "replies.jsonl")
+    actions = {line["round"]: line["action"] for line in read_lines(run / "private/rounds.jsonl")}
+    numbers = [find_round(entry) for entry in seen]
+    table = make_features(seen, [sent.get(number, np.nan) for number in numbers])
+    features = np.column_stack(list(table.values()))
+    # What never changes tells nothing; it is part of the outcome that so much never does.
+    changes = np.ptp(features, axis=0) > 0.0
+    return Sightings(
+        tuple(name for name, kept in zip(table, changes, strict=True) if kept),
+        features[:, changes],
+        np.array([actions[number] == "learn" for number in numbers], dtype=np.int64),
+    )
+
+
+def read_replies(path: Path) -> dict[int, float]:
+    """When the client's own answers left, by round."""
+    if not path.exists():
+        return {}
+    return {int(line["round"]): float(line["replied"]) for line in read_lines(path)}
+
+
+def find_round(entry: Mapping[str, Any]) -> int:
+    """The round that a message names."""
+    [config] = entry["config"].values()
+    return int(dict(config)["server-round"])
+
+
+def make_features(
+    seen: Sequence[Mapping[str, Any]], replied: Sequence[float]
+) -> dict[str, Matrix]:
+    """Numbers that describe each message, its time and its neighbours' times, by name."""
+    received = np.array([entry["received"] for entry in seen])
+    created = np.array([entry["metadata"]["created_at"] for entry in seen])
+    left = np.array(replied, dtype=np.float64)
+    times = {
+        "created gap": np.diff(created, prepend=created[0]),
+        "received gap": np.diff(received, prepend=received[0]),
+        "delivery": received - created,
+    }
+    if not np.isnan(left).any():
+        times["own work"] = left - received
+        times["idle before"] = received - np.concatenate([received[:1], left[:-1]])
+        # From the last answer until the server wrote the next query.
+        times["server"] = created - np.concatenate([created[:1], left[:-1]])
+    table = {
+        f"{name} {shift:+d}": shift_rows(values, shift)
+        for name, values in times.items()
+        for shift in range(-REACH, REACH + 1)
+    }
+    table |= {f"gap ratio {lag}": _compare(times["created gap"], lag) for lag in (1, 2)}
+    number = np.arange(len(seen), dtype=np.float64)
+    table |= {"number": number, "parity": number % 2, "third": number % 3}
+    described = [describe(entry) for entry in seen]
+    for name in sorted(set().union(*described)):
+        table[name] = np.array([entry.get(name, -1.0) for entry in described])
+    return table
+
+
+def shift_rows(values: Matrix, shift: int) -> Matrix:
+    """The values of the round so many later; at the ends, those of the last there is."""
+    places = np.clip(np.arange(len(values)) + shift, 0, len(values) - 1)
+    return np.asarray(values[places])
+
+
+def _compare(values: Matrix, lag: int) -> Matrix:
+    """By how much the next value is larger than one before."""
+    return shift_rows(values, 1) - shift_rows(values, 1 - lag)
+
+
+def describe(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Everything countable in a message: its metadata, keys, kinds, shapes and sizes."""
+    described = {"records": float(len(entry["records"]))}
+    for name, value in entry["metadata"].items():
+        if isinstance(value, bool) or value is None:
+            continue
+        if isinstance(value, str):
+            described[f"length of {name}"] = float(len(value))
+            with contextlib.suppress(ValueError):
+                described[f"start of {name}"] = float(int(value[:4], 16))
+        elif name not in ("created_at", "delivered_at"):
+            described[name] = float(value)
+    for record, arrays in entry["arrays"].items():
+        described[f"arrays in {record}"] = float(len(arrays))
+        for name, dtype, shape, _, size in arrays:
+            described[f"size of {name}"] = float(size)
+            described[f"bits of {name}"] = float(np.dtype(dtype).itemsize)
+            described[f"shape of {name}"] = float(np.prod(shape))
+    for record, config in entry["config"].items():
+        described[f"keys in {record}"] = float(len(config))
+        described[f"bytes of {record}"] = float(len(json.dumps(config)))
+    return described
+
+
+# --- classifiers ------------------------------------------------------------------------------
+
+
+CLASSIFIERS: Mapping[str, Callable[[], Any]] = {
+    "logistic regression": lambda: LogisticRegression(C=0.1, max_iter=200),
+    "boosted trees": lambda: GradientBoostingClassifier(
+        n_estimators=25, max_depth=2, max_features="sqrt", random_state=0
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How well the actions of a run can be told.
+
+    Parameters
+    ----------
+    name : of the run
+    rounds, learning : in all, with the true weights
+    features : that change
+    auc : held out, by classifier
+    chance : the larger of them, with actions exchanged at random: median and 99th percentile
+    p : chance of an AUC as large if nothing shows
+    """
+
+    name: str
+    rounds: int
+    learning: int
+    features: int
+    auc: Mapping[str, float]
+    chance: tuple[float, float]
+    p: float
+
+    @property
+    def shows(self) -> bool:
+        """Whether the actions show."""
+        return self.p <= LEAST_P
+
+
+def hold_out(features: Matrix, learns: Labels) -> dict[str, float]:
+    """AUC of each classifier on rounds that it was not trained on."""
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    found = {}
+    for name, make in CLASSIFIERS.items():
+        chances = cross_val_predict(make(), features, learns, cv=folds, method="predict_proba")
+        found[name] = float(roc_auc_score(learns, chances[:, 1]))
+    return found
+
+
+def judge(name: str, sightings: Sightings, permutations: int) -> Verdict:
+    """Compare the better classifier with the better one on exchanged actions."""
+    # Ranks: one late message must not outweigh all others.
+    ranks = rankdata(sightings.features, axis=0)
+    features = (ranks - ranks.mean(axis=0)) / ranks.std(axis=0)
+    auc = hold_out(features, sightings.learns)
+    generator = np.random.default_rng(0)
+    guesses = np.array(
+        [
+            max(hold_out(features, generator.permutation(sightings.learns)).values())
+            for _ in range(permutations)
+        ]
+    )
+    reached = int((guesses >= max(auc.values())).sum())
+    return Verdict(
+        name,
+        len(sightings.learns),
+        int(sightings.learns.sum()),
+        features.shape[1],
+        auc,
+        (float(np.median(guesses)), float(np.quantile(guesses, 0.99))),
+        (1 + reached) / (1 + permutations),
+    )
+
+
+# --- the whole ----------------------------------------------------------------------------------
+
+
+def measure(asked: argparse.Namespace) -> list[Verdict]:
+    """Run and judge what was asked for."""
+    verdicts = []
+    for name, rounds, run, around in (
+        ("in process", asked.rounds, run_here, contextlib.nullcontext),
+        ("deployment", asked.deployed, run_deployed, contextlib.nullcontext),
+        ("control: in process, uneven work", asked.control, run_here, uneven_work),
+    ):
+        if rounds == 0:
+            continue
+        out = asked.out / name.split(":")[0].replace(" ", "-")
+        if not asked.keep or not (out / "summary.json").exists():
+            shutil.rmtree(out, ignore_errors=True)
+            started = time.perf_counter()
+            with around():
+                run(out, rounds, asked.seed)
+            print(f"{name}: {rounds} rounds, {time.perf_counter() - started:.0f} s", flush=True)
+        verdict = judge(name, read_sightings(out), asked.permutations)
+        print(format_verdict(verdict), flush=True)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def format_verdict(verdict: Verdict) -> str:
+    """A line for the terminal."""
+    auc = ", ".join(f"{name} {value:.3f}" for name, value in verdict.auc.items())
+    median, high = verdict.chance
+    return (
+        f"{verdict.name}: held-out AUC {auc}; a guess reaches {median:.3f} (99%: {high:.3f}); "
+        f"p = {verdict.p:.3f} over {verdict.rounds} rounds"
+    )
+
+
+def format_table(verdicts: Sequence[Verdict]) -> str:
+    """The table of docs/threat_model.md."""
+    lines = [
+        "| rounds | learning | features that vary | " + " | ".join(CLASSIFIERS) + " | a guess | p |",
+        "| --- |" + " ---: |" * (4 + len(CLASSIFIERS)),
+    ]
+    for verdict in verdicts:
+        median, high = verdict.chance
+        cells = [
+            f"{verdict.rounds} {verdict.name}",
+            str(verdict.learning),
+            str(verdict.features),
+            *(f"{value:.3f}" for value in verdict.auc.values()),
+            f"{median:.3f}, 99% below {high:.3f}",
+            f"{verdict.p:.3f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -> None:
+    """Put the table between its marks."""
+    made = (
+        f"Made on {datetime.date.today().isoformat()} by `make test-timing` "
+        f"(`python scripts/measure_timing.py --write`) in {seconds:.0f} s, {permutations} "
+        f"permutations, {FOLDS}-fold cross-validation."
+    )
+    before, rest = PAGE.read_text("utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    table = format_table(verdicts)
+    write_atomically(PAGE, f"{before}{BEGIN}\n{made}\n\n{table}\n{END}{after}")
+
+
+def main() -> int:
+    """Measure, print, and write where asked."""
+    parser = argparse.ArgumentParser(description="tell actions by what a client sees of rounds")
+    parser.add_argument("--rounds", type=int, default=200, help="in this process")
+    parser.add_argument("--deployed", type=int, default=60, help="rounds of a deployment")
+    parser.add_argument("--control", type=int, default=200, help="rounds with uneven work")
+    parser.add_argument("--permutations", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "timing")
+    parser.add_argument("--keep", action="store_true", help="judge runs that are there already")
+    parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")
+    asked = parser.parse_args()
+    started = time.perf_counter()
+    verdicts = measure(asked)
+    if asked.write:
+        write_page(verdicts, asked.permutations, time.perf_counter() - started)
+    leaks = [verdict for verdict in verdicts if verdict.shows and "control" not in verdict.name]
+    for verdict in leaks:
+        print(f"{verdict.name}: the actions show (p = {verdict.p:.3f})", file=sys.stderr)
+    blind = [verdict for verdict in verdicts if not verdict.shows and "control" in verdict.name]
+    if blind:
+        print("the control does not show: this test would notice nothing", file=sys.stderr)
+    return 1 if leaks or blind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

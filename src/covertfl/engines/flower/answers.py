@@ -1,0 +1,184 @@
+"""Clients behind a Flower grid as those who answer queries.
+
+What is done in a round does not depend on the action: every query is sent to all who were chosen
+and their replies are read alike, the true trajectory's step and a decoy's are both worked out, and
+what is not needed is thrown away (`federation.run_rounds` with `is_steady`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from flwr.app import Message
+
+from covertfl.atomic_file import write_atomically
+from covertfl.client_answers import ClientAnswers
+from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.errors import InvalidInput
+from covertfl.federation import ClientWork, Outcome, Query, Remembered, Work
+from covertfl.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
+from covertfl.oracle import IntArray
+from covertfl.participation import Attendance, classify_clients
+from covertfl.seeding import Stream, make_generator
+from covertfl.weights import Vector
+
+PENDING = "checkpoint/pending.json"
+# Whether a round with so many examples and so many replies is a success.
+Accepts = Callable[[int, int], bool]
+
+
+class Correspondence(Protocol):
+    """Who can be asked, and what they last sent."""
+
+    def look(self) -> Mapping[int, int]:
+        """Nodes that are connected, by client number."""
+        ...
+
+    @property
+    def replies(self) -> Mapping[int, Message]:
+        """Messages that came back last, by client number."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class GridAnswers(ClientAnswers):
+    """A federation of clients behind a grid.
+
+    Parameters
+    ----------
+    post : who can be asked
+    pending : file that says which round is under way and how it looked
+    inner : wrapped strategies, None to average as the simulator does
+    accepts : says whether a round is a success, None to follow the run's settings
+    most_examples : that a client can have, None for the most of the task's clients
+    """
+
+    is_steady: ClassVar[bool] = True
+
+    post: Correspondence | None = None
+    pending: Path | None = None
+    inner: InnerStrategies | None = None
+    accepts: Accepts | None = None
+    most_examples: int | None = None
+    _present: list[int] = field(default_factory=list, init=False)
+
+    def score(self, weights: Vector) -> float:
+        """Accuracy on the validation set; 0 where there is none."""
+        return super().score(weights) if len(self.task.validation) else 0.0
+
+    # --- a query ---
+
+    def observe(self, round_number: int) -> int | None:
+        """The oracle state, by the number of nodes that are connected.
+
+        It is written down before it is used.  A round that is cut off is done again as it looked
+        at first, so that it sends the same query: another one would show clients two trajectories
+        in one round.
+        """
+        assert self.post is not None
+        self._present[:] = self.post.look()
+        participation = self.settings.sections.federation.participation
+        state = int(classify_clients(np.array([len(self._present)]), participation)[0])
+        if self.pending is None:
+            return state
+        known = _read_pending(self.pending)
+        if known is not None and known["round"] == round_number:
+            return int(known["oracle_state"])
+        content = json.dumps({"round": round_number, "oracle_state": state})
+        write_atomically(self.pending, content, mode=0o600)
+        return state
+
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Send the query to those who were chosen, and judge what comes back."""
+        asked = self._choose(query.round)
+        nothing = np.zeros(len(asked), dtype=np.int64)
+        replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
+        sifted = self._sift(replies, len(query.weights))
+        came = {reply.client: reply.examples for reply in replies if reply.fault is None}
+        attendance = Attendance(asked, self._count_batches(asked, came))
+        accepted = self._accepts(query, sifted)
+        return Outcome(attendance, sifted.total, sifted, accepted)
+
+    def _choose(self, round_number: int) -> IntArray:
+        """Clients that are asked; drawn by a law that does not know the action."""
+        present = np.array(self._present, dtype=np.int64)
+        if self.inner is None:
+            return present
+        number = self.inner.count_sampled(len(present))
+        seed = self.settings.hidden_seed
+        generator = make_generator(seed, Stream.PARTICIPATION, round_number)
+        return np.sort(generator.permutation(present)[:number])
+
+    @property
+    def joins_replies(self) -> bool:
+        """Whether replies are needed as vectors, and not only as Flower's records."""
+        return self.inner is None or any(decoy.needs_replies for decoy in self.decoys)
+
+    def _sift(self, replies: Sequence[Reply], size: int) -> SiftedReplies:
+        most = self.most_examples or int(self.sizes.max())
+        if self.joins_replies:
+            return sift_replies(replies, size, most)
+        # Their values were checked array by array and stay in the messages.
+        return sift_replies(replies, 0, most)
+
+    def _count_batches(self, asked: IntArray, came: Mapping[int, Any]) -> IntArray:
+        """Batches that stand behind each client's reply; 0 where none came."""
+        size = self.settings.sections.federation.batch_size
+        counts = [came.get(int(client), 0) for client in asked]
+        valid = [count if type(count) is int and 0 < count < 2**53 else 0 for count in counts]
+        return np.array([-(-count // size) for count in valid], dtype=np.int64)
+
+    def _accepts(self, query: Query, replies: SiftedReplies) -> bool:
+        if self.accepts is not None:
+            return bool(self.accepts(replies.total, len(replies.clients)))
+        return self.is_accepted(query.oracle_state, query.round, replies.total)
+
+    # --- moves ---
+
+    def learn(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> LearnerState:
+        """The wrapped strategy's step, or FedAvg or FedSGD as the simulator makes it."""
+        if not outcome.replies.clients:
+            return learner
+        if self.inner is None:
+            return super().learn(learner, query, outcome)
+        messages = self.inner.clean(self._messages(outcome))
+        true, _ = self.inner.aggregate(0, learner.true, messages, kept=kept)
+        return replace(learner, true=true, updates=learner.updates + 1)
+
+    def deceive(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> Generator[Work, Any, LearnerState]:
+        """The decoy's step, made by a strategy of its own where strategies are wrapped."""
+        proposed = yield from self.propose(learner, query, outcome)
+        if proposed is None:
+            return learner
+        if self.inner is not None and outcome.replies.clients:
+            messages = self.inner.propose(self._messages(outcome), proposed)
+            trajectory = query.trajectory
+            proposed, _ = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
+        return move_decoy(learner, query.trajectory, proposed)
+
+    def _messages(self, outcome: Outcome) -> list[Message]:
+        assert self.post is not None
+        return [self.post.replies[client] for client in outcome.replies.clients]
+
+    def remember(self) -> Remembered:
+        """What the wrapped strategies remember."""
+        return Remembered() if self.inner is None else self.inner.remember()
+
+
+def _read_pending(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}") from error
+    return dict(content)

@@ -1,0 +1,254 @@
+"""Queries and replies as Flower's messages.
+
+Everything that a client receives is made here.  A query holds one record of arrays and one of
+settings; names, shapes, kinds and sizes are those of the first arrays in every round, whatever an
+aggregation has made of them, and arrays that are not trained (counters, running statistics) are
+always sent as they were at first, because they would count a trajectory's visits.
+
+A reply comes from anybody: it is looked at before it is decoded, and what does not fit is named.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from covertfl.errors import InvalidInput
+from covertfl.learner import Reply
+from covertfl.weights import Layout, Vector
+
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+ROUND = "server-round"
+EXAMPLES = "num-examples"
+# Bytes that the header of an array may take beside its numbers.
+HEADER = 4096
+
+
+class Refused(Exception):
+    """A reply that cannot be used; its argument is the reason, one of `learner.REASONS`."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayForm:
+    """How a model travels.
+
+    Parameters
+    ----------
+    layout : arrays that are trained
+    dtypes : of all arrays, in the order in which they travel
+    fixed : arrays that are not trained, as they were at first
+    """
+
+    layout: Layout
+    dtypes: Mapping[str, np.dtype[Any]]
+    fixed: Mapping[str, Array]
+
+    def write(self, weights: Vector) -> ArrayRecord:
+        """The record of some weights."""
+        parts = self.layout.split(weights)
+        return ArrayRecord(
+            {
+                name: self.fixed[name]
+                if name in self.fixed
+                else Array(np.ascontiguousarray(parts[name], dtype=dtype))
+                for name, dtype in self.dtypes.items()
+            }
+        )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an array."""
+        if name in self.fixed:
+            return tuple(self.fixed[name].shape)
+        return self.layout.shapes[self.layout.names.index(name)]
+
+    def read(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+        """The trained arrays of a record that came from a client, as views where that is possible.
+
+        Raises
+        ------
+        Refused
+            where names, shapes, kinds or values are not as they must be
+        """
+        if set(record) != set(self.dtypes):
+            raise Refused("wrong shape")
+        parts = {}
+        for name, dtype in self.dtypes.items():
+            array = record[name]
+            if name not in self.fixed:
+                parts[name] = _decode(array, dtype, self.shape(name))
+        return parts
+
+    def join(self, parts: Mapping[str, npt.NDArray[Any]]) -> Vector:
+        """Trained arrays as one vector."""
+        return self.layout.join(parts)
+
+
+def describe_arrays(arrays: ArrayRecord, layout: Layout | None = None) -> ArrayForm:
+    """The form of a model from its first arrays.
+
+    Parameters
+    ----------
+    layout : of what is trained; None: all arrays of floating-point numbers
+    """
+    if layout is None:
+        trained = [name for name, array in arrays.items() if array.dtype.startswith("float")]
+        layout = Layout(tuple(trained), tuple(tuple(arrays[name].shape) for name in trained))
+    missing = [name for name in layout.names if name not in arrays]
+    wrong = [
+        name
+        for name, shape in zip(layout.names, layout.shapes, strict=True)
+        if name in arrays and tuple(arrays[name].shape) != shape
+    ]
+    if missing or wrong:
+        raise InvalidInput(
+            "initial_arrays must hold the parameters of the task's model; "
+            f"missing: {missing}, of another shape: {wrong}"
+        )
+    if not layout.names:
+        raise InvalidInput("initial_arrays must hold arrays of floating-point numbers, got none")
+    fixed = {name: array for name, array in arrays.items() if name not in layout.names}
+    dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
+    return ArrayForm(layout, dtypes, fixed)
+
+
+def describe_layout_form(layout: Layout) -> ArrayForm:
+    """The form of a model of 32-bit floats."""
+    return ArrayForm(layout, dict.fromkeys(layout.names, np.dtype(np.float32)), {})
+
+
+def join_first(form: ArrayForm, arrays: ArrayRecord) -> Vector:
+    """The trained arrays of the first record as one vector."""
+    return form.join({name: arrays[name].numpy() for name in form.layout.names})
+
+
+def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The numbers of an array, read only once its size is known to be right."""
+    if array.dtype != str(dtype):
+        raise Refused("wrong dtype")
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if tuple(array.shape) != shape or not size <= len(array.data) <= size + HEADER:
+        raise Refused("wrong shape")
+    stream = io.BytesIO(array.data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        readers = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        told, is_fortran, kind = readers[version](stream)
+    except (ValueError, KeyError) as error:
+        raise Refused("wrong type") from error
+    if kind != dtype:
+        raise Refused("wrong dtype")
+    if told != shape or len(array.data) - stream.tell() != size:
+        raise Refused("wrong shape")
+    values = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+    values = values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
+    _require_finite(values)
+    return values
+
+
+def _require_finite(values: npt.NDArray[Any]) -> None:
+    """Without a mask as large as the array: extremes pass on what is not a number."""
+    if values.size and not (np.isfinite(values.max()) and np.isfinite(values.min())):
+        raise Refused("not finite")
+
+
+# --- queries ----------------------------------------------------------------------------------
+
+
+def make_queries(
+    content: RecordDict, nodes: Sequence[int], message_type: str, round_number: int, ttl: float
+) -> list[Message]:
+    """The same message for every node, in the order of the nodes."""
+    return [
+        Message(content, node, message_type, ttl=ttl, group_id=str(round_number)) for node in nodes
+    ]
+
+
+def copy_config(config: ConfigRecord | None) -> ConfigRecord:
+    """Settings that can be added to."""
+    return ConfigRecord(dict(config or {}))
+
+
+# --- replies ----------------------------------------------------------------------------------
+
+
+def find_arrays(message: Message) -> ArrayRecord:
+    """The one record of arrays of a reply."""
+    records = list(message.content.array_records.values())
+    if len(records) != 1:
+        raise Refused("wrong type")
+    return records[0]
+
+
+def find_metrics(message: Message) -> MetricRecord:
+    """The one record of metrics of a reply."""
+    records = list(message.content.metric_records.values())
+    if len(records) != 1:
+        raise Refused("bad example count")
+    return records[0]
+
+
+def read_reply(
+    message: Message, client: int, form: ArrayForm, weighted_by: str, *, joins: bool
+) -> Reply | None:
+    """What a client sent back; None for one that has nothing to give (no examples this time).
+
+    Parameters
+    ----------
+    weighted_by : the metric that holds the number of examples
+    joins : whether the values are needed as a vector; they are checked in any case
+    """
+    if message.has_error() or not message.has_content():
+        return Reply(client, None, None, "client error")
+    try:
+        examples = find_metrics(message).get(weighted_by)
+        if examples == 0 and not isinstance(examples, bool):
+            return None
+        parts = form.read(find_arrays(message))
+    except Refused as refused:
+        return Reply(client, None, None, str(refused))
+    except Exception:  # whatever a client has made of its message
+        return Reply(client, None, None, "wrong type")
+    values = form.join(parts) if joins else np.empty(0, dtype=np.float32)
+    return Reply(client, values, examples)
+
+
+def find_odd(messages: Mapping[int, Message]) -> set[int]:
+    """Clients whose metrics lack what most replies have, or hold what is not a number.
+
+    One of them would stop an aggregation that needs, say, everybody's loss.
+    """
+    kinds = {client: _describe(find_metrics(message)) for client, message in messages.items()}
+    counts = Counter(key for kind in kinds.values() for key in kind.items())
+    expected = {key for key, count in counts.items() if 2 * count > len(messages)}
+    return {
+        client
+        for client, kind in kinds.items()
+        if not expected <= set(kind.items()) or any("odd" in value for value in kind.values())
+    }
+
+
+def _describe(record: MetricRecord) -> dict[str, str]:
+    """What kind of value stands under each key."""
+    kinds = {}
+    for key, value in record.items():
+        kind = f"list of {len(value)}" if isinstance(value, list) else "number"
+        kinds[key] = kind if np.isfinite(np.asarray(value, dtype=np.float64)).all() else "odd"
+    return kinds
+
+
+def restrict_metrics(messages: Sequence[Message], weighted_by: str) -> list[MetricRecord]:
+    """The metrics that all replies have in the same form, the number of examples among them."""
+    records = [find_metrics(message) for message in messages]
+    kinds = [set(_describe(record).items()) for record in records]
+    shared = {key for key, _ in set.intersection(*kinds)} | {weighted_by} if kinds else set()
+    return [MetricRecord({key: record[key] for key in sorted(shared)}) for record in records]

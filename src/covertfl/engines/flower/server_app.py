@@ -1,0 +1,80 @@
+"""Runs of a run file on Flower: in this process, and as a server app for other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from covertfl.engines.flower.client_app import make_client_app
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.roll import KnownRoll
+from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
+from covertfl.preparation import Tell, find_training_task, make_world
+from covertfl.run_file import RunSettings
+from covertfl.transcript import read_checkpoint
+
+
+def make_server_app(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    timeout: float = TIMEOUT,
+    patience: float | None = None,
+    tell: Tell | None = None,
+) -> ServerApp:
+    """The server app of a run; actions come from a secret seed, never from the run file's.
+
+    Parameters
+    ----------
+    out : the run's folder
+    timeout : seconds that replies are waited for in a round
+    patience : seconds that nodes are waited for before a round, None for ever
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = CovertStrategy(
+            run=settings, out=out, resume=resume, force=force, patience=patience, tell=tell
+        )
+        strategy.start(grid, timeout=timeout)
+
+    return app
+
+
+def run_in_process(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    tell: Tell | None = None,
+) -> None:
+    """Run a run file over Flower's messages in this process, to the simulator's very bytes."""
+    world = make_world(settings, find_training_task(settings))
+    grid = InProcessGrid(
+        make_client_app(settings, presence="drawn"),
+        settings.sections.federation.clients,
+        connected=lambda number: world.attend(number).clients.tolist(),
+        first_round=1 + count_done(out, resume=resume),
+    )
+    strategy = CovertStrategy(
+        run=settings,
+        out=out,
+        seed="run",
+        resume=resume,
+        force=force,
+        roll=KnownRoll(grid.clients),
+        tell=tell,
+    )
+    strategy.start(grid)
+
+
+def count_done(out: Path, *, resume: bool) -> int:
+    """Rounds that a run to be resumed has sealed."""
+    checkpoint = read_checkpoint(out) if resume else None
+    return 0 if checkpoint is None else checkpoint.round

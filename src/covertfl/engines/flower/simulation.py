@@ -1,0 +1,174 @@
+"""Runs of a run file on Flower's simulation runtime: client apps in Ray's processes.
+
+Nodes are registered here and not by the runtime, so that it is known which node is which client;
+who is connected in a round is drawn as in the simulator.  The runtime's own functions are used as
+they are in the pinned version, below its command line, which would want an app's folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from covertfl.engines.flower.client_app import make_client_app
+from covertfl.engines.flower.grid import AttendedGrid
+from covertfl.engines.flower.roll import KnownRoll
+from covertfl.engines.flower.server_app import count_done
+from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.errors import Missing
+from covertfl.preparation import Tell, find_training_task, make_world
+from covertfl.run_file import RunSettings
+
+SERVER, TASK = 1, 1
+# Cores of one client app: two of them work at a time on a machine with two.
+CORES = 1
+
+
+def run_simulation(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    tell: Tell | None = None,
+) -> None:
+    """Run a run file on the simulation runtime.
+
+    Raises
+    ------
+    Missing
+        where Ray is not installed
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise Missing(
+            "[engine] mode = simulation needs Ray: pip install 'covertfl[flower,simulation]'"
+        )
+    world = make_world(settings, find_training_task(settings))
+    first = 1 + count_done(out, resume=resume)
+
+    def serve(grid: Grid, clients: dict[int, int]) -> None:
+        nodes = {client: node for node, client in clients.items()}
+        attended = AttendedGrid(
+            grid, nodes, lambda number: world.attend(number).clients.tolist(), first_round=first
+        )
+        strategy = CovertStrategy(
+            run=settings,
+            out=out,
+            seed="run",
+            resume=resume,
+            force=force,
+            roll=KnownRoll(clients),
+            tell=tell,
+        )
+        strategy.start(attended)
+
+    app = make_client_app(settings, presence="drawn")
+    simulate(app, settings.sections.federation.clients, serve)
+
+
+def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, int]], None]) -> None:
+    """Run a server's work beside nodes that Ray's processes stand for.
+
+    Parameters
+    ----------
+    app : of all nodes; each node's config has its `partition-id`
+    serve : the server's work, given the grid and client numbers by node; its exception is raised
+    """
+    from flwr.server.superlink.fleet import vce
+    from flwr.server.superlink.fleet.vce.metrics import VceMetrics
+    from flwr.supercore.run import Run
+
+    # Otherwise Ray warns of what it will do in future versions.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    run = Run.create_empty(run_id=secrets.randbits(62))
+    run.primary_task_id = TASK
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run.run_id, SERVER, TASK
+    factory, grid = _make_grid(run)
+    clients = _register(factory.state(), num_nodes)
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            serve(grid, clients)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            stop.set()
+
+    server = threading.Thread(target=work, name="server-app")
+    server.start()
+    try:
+        vce.start_vce(
+            backend_name="ray",
+            backend_config_json_stream=json.dumps(_describe_backend()),
+            app_dir="",
+            is_app=False,
+            f_stop=stop,
+            run=run,
+            metrics=VceMetrics(),
+            client_app=app,
+            state_factory=factory,
+            existing_nodes_mapping=clients,
+        )
+    finally:
+        stop.set()
+        server.join()
+    if failures:
+        raise failures[0]
+
+
+def _describe_backend() -> dict[str, Any]:
+    return {
+        "init_args": {"logging_level": "error", "log_to_driver": False, "include_dashboard": False},
+        "client_resources": {"num_cpus": CORES, "num_gpus": 0.0},
+        "actor": {"tensorflow": 0},
+    }
+
+
+def _make_grid(run: Any) -> tuple[Any, Grid]:
+    """A grid on a state in memory that knows the run."""
+    from flwr.proto.task_pb2 import Task
+    from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
+    from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
+    from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID
+    from flwr.supercore.object_store import ObjectStoreFactory
+    from flwr.superlink.federation import NoOpFederationManager
+    from flwr.superlink.grid import InMemoryGrid
+
+    run.federation_id = NOOP_FEDERATION_ID
+    factory = LinkStateFactory(
+        FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory()
+    )
+    state = cast(InMemoryLinkState, factory.state())
+    state.run_ids[run.run_id] = RunRecord(run=run)
+    state.task_store[TASK] = Task(task_id=TASK, run_id=run.run_id)
+    grid = InMemoryGrid(state_factory=factory)
+    grid.set_run(run)
+    return factory, grid
+
+
+def _register(state: Any, num_nodes: int) -> dict[int, int]:
+    """Client numbers by node."""
+    from flwr.common.constant import HEARTBEAT_INTERVAL_INF, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+
+    clients = {}
+    for client in range(num_nodes):
+        node = state.create_node(
+            NOOP_FLWR_AID,
+            NOOP_ACCOUNT_NAME,
+            secrets.token_bytes(32),
+            heartbeat_interval=HEARTBEAT_INTERVAL_INF,
+        )
+        state.acknowledge_node_heartbeat(node_id=node, heartbeat_interval=HEARTBEAT_INTERVAL_INF)
+        clients[node] = client
+    return clients

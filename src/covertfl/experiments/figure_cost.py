@@ -1,0 +1,221 @@
+"""Learning cost against the proportion of learning queries, 1,000 cost values (figure 4).
+
+Three curves.  Where the learning cost is added to the privacy cost, as a price, an optimal policy
+is a vertex of the linear programme: its proportion of learning queries stays the same until the
+next vertex takes over, and then jumps.  Where it is limited (9), the optimum mixes two vertices and
+moves without jumps.  In the finite horizon of the main experiment the terminal cost is the price.
+Each is exact, by the stationary law or the forward recursion, and simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.experiments.averages import shorten
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.horizon_evaluation import evaluate_horizon_policy, simulate_horizon_policy
+from covertfl.oracle import BoolArray, FloatArray
+from covertfl.policy import Observation, QueueTable
+from covertfl.problem import FiniteHorizon, QueueProblem
+from covertfl.problem_file import read_preset
+from covertfl.queue_evaluation import evaluate_queue_policy, simulate_queue_policy
+from covertfl.solvers.average_cost import (
+    QueueOperator,
+    always_learn,
+    never_learn,
+    solve_average_cost,
+)
+from covertfl.solvers.backward_induction import solve_horizon
+from covertfl.solvers.constrained import solve_queue
+
+# The paper's settings: experiment 1's oracle and costs, a buffer of 40, 1,000 simulation runs.
+CAPACITY = 40
+VALUES = 1000
+RUNS = 1000
+# Ours.  Work that finds no room costs as much as the dearest wait for a long time, so that it does
+# not pay to let the buffer overflow.
+OVERFLOW_COST = 100.0
+LEAST_PRICE, LARGEST_PRICE = 0.002, 2.0
+LEAST_SCALE, LARGEST_SCALE = 0.002, 2.0
+ROUNDS, BURN_IN = 2000, 500
+SEED = 4
+QUICK_VALUES, QUICK_RUNS = 100, 100
+JUMP = 0.005  # a difference between neighbours that counts as a jump
+
+
+@dataclass(frozen=True, eq=False)
+class StackedTables:
+    """A policy of its own for each of many runs that are simulated side by side.
+
+    Parameters
+    ----------
+    tables : (V, W, 2, levels) chances of learning
+    repeats : runs of each table
+    """
+
+    tables: FloatArray
+    repeats: int
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Chances of all runs, those of one table side by side."""
+        which = np.repeat(np.arange(len(self.tables)), self.repeats)
+        found: FloatArray = self.tables[
+            which, observation.oracle_state, observation.arrival, observation.backlog
+        ]
+        return found
+
+
+def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
+    """The queue with the paper's buffer, and the main experiment."""
+    queue = read_preset(f"{reading}/queue").problem
+    horizon = read_preset(f"{reading}/main").problem
+    assert isinstance(queue, QueueProblem) and isinstance(horizon, FiniteHorizon)
+    if queue.capacity is None:
+        queue = replace(queue, capacity=CAPACITY, overflow_cost=OVERFLOW_COST)
+    return queue, horizon
+
+
+def sweep_price(problem: QueueProblem, prices: Sequence[float]) -> list[BoolArray]:
+    """Optimal policies of privacy cost + price x learning cost, the Lagrangian problem (10)."""
+    operator = QueueOperator(problem)
+    found, start = [], always_learn(problem)
+    for price in prices:
+        start = solve_average_cost(operator, (1.0, price), start).learn
+        found.append(start)
+    return found
+
+
+def count_vertices(policies: Sequence[BoolArray]) -> int:
+    """Different policies among some."""
+    return len({policy.tobytes() for policy in policies})
+
+
+def find_jumps(shares: FloatArray, least: float = JUMP) -> npt.NDArray[np.int64]:
+    """Where the proportion changes by more than a little from one cost value to the next."""
+    return np.flatnonzero(np.abs(np.diff(shares)) > least)
+
+
+def simulate_tables(
+    problem: QueueProblem, tables: FloatArray, repeats: int, *, generator: np.random.Generator
+) -> FloatArray:
+    """(V,) proportion of learning queries in simulated runs of each table."""
+    sample = simulate_queue_policy(
+        problem,
+        StackedTables(tables, repeats),
+        rounds=ROUNDS,
+        runs=len(tables) * repeats,
+        burn_in=BURN_IN,
+        generator=generator,
+    )
+    return np.asarray(sample.learn_fraction.reshape(len(tables), repeats).mean(axis=1))
+
+
+def describe_curve(costs: FloatArray, exact: FloatArray, simulated: FloatArray) -> dict[str, Any]:
+    """A curve with its jumps and how far the simulation is from it."""
+    jumps = find_jumps(exact)
+    return {
+        "costs": [float(f"{cost:.5g}") for cost in costs],
+        "exact": shorten(exact),
+        "simulated": shorten(simulated),
+        "jumps": len(jumps),
+        "largest_jump": round(float(np.abs(np.diff(exact)).max()), 5),
+        "largest_error": round(float(np.abs(simulated - exact).max()), 5),
+        "mean_error": round(float(np.abs(simulated - exact).mean()), 5),
+    }
+
+
+def work_out_price(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
+    """The learning cost as a price."""
+    prices = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
+    policies = sweep_price(problem, prices.tolist())
+    exact = np.array(
+        [
+            evaluate_queue_policy(problem, QueueTable(learn.astype(np.float64))).learn_fraction
+            for learn in policies
+        ]
+    )
+    tables = np.stack(policies).astype(np.float64)
+    generator = np.random.default_rng(SEED)
+    simulated = simulate_tables(problem, tables, repeats, generator=generator)
+    return describe_curve(prices, exact, simulated) | {"vertices": count_vertices(policies)}
+
+
+def work_out_limit(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
+    """The learning cost under a limit: as the cost grows by a factor the limit shrinks by it."""
+    operator = QueueOperator(problem)
+    tight = solve_average_cost(operator, (0.0, 1.0), always_learn(problem)).gain
+    idle = QueueTable(never_learn(problem).astype(np.float64))
+    loose = evaluate_queue_policy(problem, idle).learning_cost
+    factors = np.linspace(problem.limit / loose, 0.999 * problem.limit / tight, values)
+    solutions = [solve_queue(problem.with_limit(problem.limit / factor)) for factor in factors]
+    exact = np.array([solution.evaluation.learn_fraction for solution in solutions])
+    tables = np.stack([solution.policy.table for solution in solutions])
+    generator = np.random.default_rng(SEED + 1)
+    simulated = simulate_tables(problem, tables, repeats, generator=generator)
+    mixing = sum(solution.mixing is not None for solution in solutions)
+    return describe_curve(factors, exact, simulated) | {"mixing": mixing}
+
+
+def work_out_horizon(problem: FiniteHorizon, values: int, runs: int) -> Mapping[str, Any]:
+    """The terminal cost as a price, in the finite horizon."""
+    scales = np.geomspace(LEAST_SCALE, LARGEST_SCALE, values)
+    generator = np.random.default_rng(SEED + 2)
+    exact, simulated, policies = [], [], []
+    for scale in scales:
+        cost = replace(problem.learning_cost, scale=float(scale))
+        scaled = replace(problem, learning_cost=cost)
+        solution = solve_horizon(scaled)
+        policy = solution.policy
+        exact.append(evaluate_horizon_policy(scaled, policy).exposure)
+        sample = simulate_horizon_policy(scaled, policy, runs, generator=generator)
+        simulated.append(float(sample.learning_queries.mean()) / problem.rounds)
+        policies.append(solution.learn)
+    curve = describe_curve(scales, np.array(exact), np.array(simulated))
+    return curve | {"vertices": count_vertices(policies)}
+
+
+def run_figure(request: Request, store: CellStore) -> Result:
+    """All three curves."""
+    queue, horizon = load_problems(request.reading)
+    values = QUICK_VALUES if request.quick else VALUES
+    runs = request.count_seeds(RUNS, QUICK_RUNS)
+    repeats = max(runs // 50, 1)
+    base = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
+    work = {
+        "price": lambda: work_out_price(queue, values, repeats),
+        "limit": lambda: work_out_limit(queue, values, repeats),
+        "horizon": lambda: work_out_horizon(horizon, values, runs),
+    }
+    store.plan(len(work))
+    curves = []
+    for name, compute in work.items():
+        curves.append({"curve": name, **store.work_out({**base, "curve": name}, compute)})
+        store.advance(1, name)
+    return {
+        "settings": {
+            "reading": request.reading,
+            "values": values,
+            "capacity": CAPACITY,
+            "overflow_cost": OVERFLOW_COST,
+            "queue_runs": repeats,
+            "queue_rounds": ROUNDS,
+            "horizon_runs": runs,
+            "horizon_rounds": horizon.rounds,
+            "seed": SEED,
+        },
+        "curves": curves,
+    }
+
+
+FIGURE = Experiment(
+    "figure-cost",
+    "Learning cost against the proportion of learning queries",
+    "Figure 4 (Appendix A)",
+    run_figure,
+)

@@ -1,0 +1,196 @@
+"""Convergence of the policy gradient's thresholds over 100 runs, with the exact ones (figure 3).
+
+Algorithm 1 is run as printed and in its corrected form (D12 to D17), both on the reading's queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from covertfl.errors import CovertflError
+from covertfl.experiments.averages import shorten
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.oracle import FloatArray
+from covertfl.policy import QueueTable
+from covertfl.problem import QueueProblem
+from covertfl.problem_file import read_preset
+from covertfl.queue_evaluation import evaluate_queue_policy
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.spga import (
+    Settings,
+    SpgaRun,
+    default_settings,
+    printed_settings,
+    solve_spga,
+)
+from covertfl.structure import find_queue_thresholds
+
+# The paper's settings (section 4, Appendix A).
+RUNS = 100
+PRINTED_ITERATIONS = 4000
+# Ours: shorter than the default search, because a hundred of them are to take less than a minute.
+ITERATIONS, ROLLOUT = 2000, 2000
+SEED = 1
+QUICK_RUNS = 20
+# Points of a curve that are kept.
+POINTS = 101
+NO_ARRIVAL = 0
+THREADS = 2
+FARTHEST = 10.0  # times the limit: beyond this a policy has given the queue up
+
+
+def load_queue(name: str) -> QueueProblem:
+    """A queue preset."""
+    problem = read_preset(name).problem
+    assert isinstance(problem, QueueProblem)
+    return problem
+
+
+def choose_variants(problem: QueueProblem) -> dict[str, Settings]:
+    """Algorithm 1 as printed, and corrected."""
+    return {
+        "printed": printed_settings(problem, iterations=PRINTED_ITERATIONS),
+        "corrected": default_settings(problem, iterations=ITERATIONS, rollout=ROLLOUT),
+    }
+
+
+def effective_thresholds(parameters: FloatArray) -> FloatArray:
+    """What theta_1 and theta_2 amount to with no arrival: their mean by h, (..., W)."""
+    theta1, theta2, h = np.moveaxis(parameters[..., NO_ARRIVAL], -2, 0)
+    return np.asarray(h * theta1 + (1.0 - h) * theta2)
+
+
+def describe_optimum(solution: QueueSolution) -> dict[str, Any]:
+    """The exact optimum: its averages, and from which backlog on it learns for certain.
+
+    The backlog is chi_2 of (13) where the policy has that form; where it has not, the one from
+    which it learns at every larger backlog as well.  Both are for rounds without an arrival.
+    """
+    thresholds = find_queue_thresholds(solution)
+    if thresholds is None:
+        certain = [find_last_switch(chances) for chances in solution.policy.table[:, NO_ARRIVAL]]
+    else:
+        columns = [column[NO_ARRIVAL] for column in thresholds]
+        certain = [None if column is None else column[1] for column in columns]
+    return {
+        "privacy_cost": round(solution.evaluation.privacy_cost, 6),
+        "learning_cost": round(solution.evaluation.learning_cost, 6),
+        "limit": solution.problem.limit,
+        "capacity": solution.problem.capacity,
+        "has_threshold_form": thresholds is not None,
+        "thresholds": certain,
+    }
+
+
+def find_last_switch(chances: FloatArray) -> int | None:
+    """The least backlog from which learning is certain at all larger ones; None where none is."""
+    uncertain = np.flatnonzero(chances < 1.0)
+    first = int(uncertain[-1]) + 1
+    return first if first < len(chances) else None
+
+
+def thin(curve: FloatArray, points: int = POINTS) -> tuple[list[int], FloatArray]:
+    """Some iterations, evenly spaced, and a curve at them."""
+    at = np.unique(np.linspace(0, len(curve) - 1, points).round().astype(np.int64))
+    return (at + 1).tolist(), curve[at]
+
+
+def describe_paths(paths: FloatArray) -> dict[str, Any]:
+    """Mean, tenth and ninth decile over runs of (runs, K, W) paths, by oracle state."""
+    iterations, _ = thin(paths[0])
+    states = []
+    for state in range(paths.shape[2]):
+        kept = np.stack([thin(path[:, state])[1] for path in paths])
+        low, high = np.quantile(kept, [0.1, 0.9], axis=0)
+        states.append(
+            {
+                "mean": shorten(kept.mean(axis=0)),
+                "low": shorten(low),
+                "high": shorten(high),
+            }
+        )
+    return {"iterations": iterations, "states": states}
+
+
+def judge_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
+    """Exact averages of a run's policy; a policy that gives the queue up has none."""
+    bounded = problem.with_capacity(optimum.problem.num_levels - 1)
+    policy: QueueTable = run.policy(bounded)
+    try:
+        evaluation = evaluate_queue_policy(bounded, policy)
+    except CovertflError:
+        return {"privacy": float("nan"), "learning": float("nan")}
+    return {"privacy": evaluation.privacy_cost, "learning": evaluation.learning_cost}
+
+
+def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, Any]:
+    """How many runs keep the limit within 5%, and the means of those that did not give up."""
+    learning = np.array([entry["learning"] for entry in judged])
+    privacy = np.array([entry["privacy"] for entry in judged])
+    with np.errstate(invalid="ignore"):
+        sane = learning <= FARTHEST * limit
+    return {
+        "runs": len(judged),
+        "gave_up": int(np.count_nonzero(~sane)),
+        "keep_limit": int(np.count_nonzero(learning[sane] <= 1.05 * limit)),
+        "privacy_cost": round(float(privacy[sane].mean()), 6) if sane.any() else None,
+        "learning_cost": round(float(learning[sane].mean()), 6) if sane.any() else None,
+    }
+
+
+def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping[str, Any]:
+    """One variant of the algorithm on one queue."""
+    optimum = solve_queue(problem)
+    found = solve_spga(problem, settings, seed=SEED, runs=runs, threads=THREADS)
+    paths = np.stack([effective_thresholds(run.history.parameters) for run in found])
+    judged = [judge_run(problem, optimum, run) for run in found]
+    return {
+        "paths": describe_paths(paths),
+        "costs": summarise_costs(judged, problem.limit),
+        "optimum": describe_optimum(optimum),
+        "final": [
+            {"mean": round(float(column.mean()), 3), "deviation": round(float(column.std()), 3)}
+            for column in paths[:, -1].T
+        ],
+    }
+
+
+def run_figure(request: Request, store: CellStore) -> Result:
+    """Both variants on the reading's queue, and on the published code's where that is another."""
+    names = dict.fromkeys((f"{request.reading}/queue", "paper-code/queue"))
+    runs = request.count_seeds(RUNS, QUICK_RUNS)
+    panels = []
+    work = [(name, variant) for name in names for variant in ("printed", "corrected")]
+    store.plan(len(work))
+    for name, variant in work:
+        problem = load_queue(name)
+        settings = choose_variants(problem)[variant]
+        key = {"part": "spga", "problem": name, "settings": asdict(settings), "runs": runs}
+
+        def compute(
+            problem: QueueProblem = problem, settings: Settings = settings
+        ) -> Mapping[str, Any]:
+            return run_variant(problem, settings, runs)
+
+        panels.append({"problem": name, "variant": variant, **store.work_out(key, compute)})
+        store.advance(1, f"{name}, {variant}")
+    return {
+        "settings": {
+            "runs": runs,
+            "printed_iterations": PRINTED_ITERATIONS,
+            "iterations": ITERATIONS,
+            "rollout": ROLLOUT,
+            "seed": SEED,
+        },
+        "panels": panels,
+    }
+
+
+FIGURE = Experiment(
+    "figure-spga", "Convergence of the policy gradient's thresholds", "Figure 3", run_figure
+)

@@ -1,0 +1,122 @@
+"""Constant steps through a change of the system, 100 runs (the tracking figure of Appendix A).
+
+Arrivals change half way from 10 updates with chance 0.03 to 4 with chance 0.1 (D21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from covertfl.experiments.averages import average
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.figure_spga import (
+    SEED,
+    THREADS,
+    describe_optimum,
+    describe_paths,
+    effective_thresholds,
+    judge_run,
+    load_queue,
+    summarise_costs,
+)
+from covertfl.problem import QueueProblem
+from covertfl.solvers.constrained import solve_queue
+from covertfl.solvers.spga import (
+    Settings,
+    SpgaRun,
+    SpgaSearch,
+    default_settings,
+    extract_rules,
+    simulate_source,
+)
+
+# The paper's settings (Appendix A).
+RUNS = 100
+CHANGE_AT = 2000
+# Ours: as many iterations after the change as before it.
+ITERATIONS = 2 * CHANGE_AT
+ROLLOUT = 1000
+QUICK_RUNS = 20
+PARTS = 8  # experience is drawn in so many stretches, to bound the memory
+LAST = 500  # iterations before the change and before the end that costs are averaged over
+
+
+def track_change(
+    before: QueueProblem, after: QueueProblem, settings: Settings, number: int
+) -> tuple[SpgaRun, SpgaRun]:
+    """One search under which the system changes: as it stands at the change and at the end."""
+    seeds = np.random.SeedSequence([SEED, number]).spawn(3)
+    ours, first, second = map(np.random.default_rng, seeds)
+    search = SpgaSearch(extract_rules(before), settings, generator=ours)
+    half = settings.iterations // 2
+    ends = []
+    for problem, generator in ((before, first), (after, second)):
+        source = simulate_source(problem, settings, generator=generator)
+        for _ in range(PARTS):
+            search.iterate(source, half // PARTS)
+        ends.append(search.result())
+    return ends[0], ends[1]
+
+
+def run_searches(
+    before: QueueProblem, after: QueueProblem, settings: Settings, runs: int
+) -> Mapping[str, Any]:
+    """All runs, judged at the change and at the end."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(
+            pool.map(lambda number: track_change(before, after, settings, number), range(runs))
+        )
+    paths = np.stack([effective_thresholds(run.history.parameters) for _, run in found])
+    stages = []
+    for stage, problem in enumerate((before, after)):
+        optimum = solve_queue(problem)
+        judged = [judge_run(problem, optimum, pair[stage]) for pair in found]
+        window = [pair[stage].history for pair in found]
+        stages.append(
+            {
+                "optimum": describe_optimum(optimum),
+                "costs": summarise_costs(judged, problem.limit),
+                "late_privacy": average([h.privacy_cost[-LAST:].mean() for h in window]),
+                "late_learning": average([h.learning_cost[-LAST:].mean() for h in window]),
+                "thresholds": [
+                    {
+                        "mean": round(float(column.mean()), 3),
+                        "deviation": round(float(column.std()), 3),
+                    }
+                    for column in paths[:, (stage + 1) * settings.iterations // 2 - 1].T
+                ],
+            }
+        )
+    return {"paths": describe_paths(paths), "stages": stages}
+
+
+def run_figure(request: Request, store: CellStore) -> Result:
+    """The search through the change."""
+    names = [f"{request.reading}/tracking-{when}" for when in ("before", "after")]
+    before, after = map(load_queue, names)
+    runs = request.count_seeds(RUNS, QUICK_RUNS)
+    settings = default_settings(before, iterations=ITERATIONS, rollout=ROLLOUT, tracking=True)
+    key = {"part": "tracking", "problems": names, "settings": asdict(settings), "runs": runs}
+    found = store.work_out(key, lambda: run_searches(before, after, settings, runs))
+    return {
+        "settings": {
+            "problems": names,
+            "runs": runs,
+            "change_at": CHANGE_AT,
+            "iterations": ITERATIONS,
+            "rollout": ROLLOUT,
+            "seed": SEED,
+        },
+        **found,
+    }
+
+
+FIGURE = Experiment(
+    "figure-tracking", "Constant steps follow a change", "Figure 5 (Appendix A)", run_figure
+)

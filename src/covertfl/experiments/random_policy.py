@@ -1,0 +1,51 @@
+"""Learning queries placed at random, every reply used, against the optimal policy (Appendix A).
+
+The true trajectories of the optimal policy are those of the table with 20 clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from covertfl.experiments import table_mnist
+from covertfl.experiments.averages import average
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.covert_runs import summarise
+from covertfl.experiments.experiment import Experiment, Request, Result
+
+# The paper's settings: 30 learning queries in 120 rounds, 20 clients.
+CLIENTS = 20
+POLICIES = ("random", "optimal")
+# Learner's accuracy.
+PAPER: Mapping[str, float] = {"random": 0.805, "optimal": 0.925}
+# The eavesdropper that the table is hardest for: good classes 2, size 0.1, share 0.99.
+ROW = 0
+
+
+def run_comparison(request: Request, store: CellStore) -> Result:
+    """Learner's accuracy with both policies, and the paired difference over seeds."""
+    setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
+    seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
+    against = [table_mnist.list_rows(CLIENTS)[ROW].against]
+    outcomes, examples = table_mnist.work_out(
+        setup, POLICIES, seeds, against, store, device=request.device
+    )
+    pairs = zip(outcomes["optimal", 0], outcomes["random", 0], strict=True)
+    return {
+        "settings": setup.describe(),
+        "examples": examples,
+        "difference": average([best.learner[-1] - other.learner[-1] for best, other in pairs]),
+        "rows": [
+            {
+                "policy": policy,
+                **summarise(outcomes[policy, 0]),
+                "paper": {"eavesdropper": None, "learner": PAPER[policy]},
+            }
+            for policy in POLICIES
+        ],
+    }
+
+
+COMPARISON = Experiment(
+    "random-policy", "Learning queries placed at random", "Appendix A, text", run_comparison
+)

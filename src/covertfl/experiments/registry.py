@@ -1,0 +1,37 @@
+"""The experiments by name, in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from covertfl.experiments import (
+    figure_cost,
+    figure_spga,
+    figure_tracking,
+    random_policy,
+    table_fedsgd,
+    table_main,
+    table_mnist,
+    table_states,
+    theory,
+)
+from covertfl.experiments.experiment import Experiment
+
+__all__ = ["EXPERIMENTS"]
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        table_main.TABLE,
+        table_main.FIGURE,
+        figure_spga.FIGURE,
+        figure_tracking.FIGURE,
+        figure_cost.FIGURE,
+        theory.THEORY,
+        table_mnist.TABLE_20,
+        table_mnist.TABLE_50,
+        table_fedsgd.TABLE,
+        table_states.TABLE,
+        random_policy.COMPARISON,
+    )
+}

@@ -1,0 +1,162 @@
+"""The main experiment: toxicity, both scenarios, every policy and two decoys (table 1, figure 2).
+
+The paper's optimal policy is the stationary one that its policy gradient finds (`spga`); the exact
+one for the finite horizon (`optimal`) and F5's (`minority`) stand beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covertfl.experiments.averages import shorten
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.experiments.setups import PublicData, Setup, choose_acceptance, prepare_run
+from covertfl.horizon_evaluation import evaluate_horizon_policy
+from covertfl.intervals import t_interval
+from covertfl.preparation import KernelShelf
+from covertfl.problem import FiniteHorizon
+
+# The paper's settings (section 4, Appendix A).
+ROUNDS, UPDATES = 45, 16
+CLIENTS, PARTICIPATION = 20, (5, 10, 20)
+MIN_SHARE = 0.25
+SEEDS = 10
+POSITIVE_SHARES: Mapping[int, float] = {1: 0.0, 2: 0.1}
+# Its table: eavesdropper's and learner's accuracy by scenario and policy.  Its optimal policy is
+# the stationary one of the policy gradient.
+PAPER: Mapping[tuple[int, str], tuple[float, float]] = {
+    (1, "greedy"): (0.83, 0.84),
+    (1, "spga"): (0.52, 0.81),
+    (2, "greedy"): (0.83, 0.82),
+    (2, "spga"): (0.69, 0.81),
+}
+POLICIES = ("greedy", "spga", "optimal", "minority")
+DECOYS = ("public", "adversarial")
+QUICK_SEEDS = 2
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A row of the table."""
+
+    scenario: int
+    policy: str
+    decoy: str
+
+
+def make_setup(reading: Reading) -> Setup:
+    """The federation of the main experiment."""
+    return Setup(
+        task="toxicity",
+        reading=reading,
+        rounds=ROUNDS,
+        updates=UPDATES,
+        clients=CLIENTS,
+        participation=PARTICIPATION,
+        acceptance=choose_acceptance(reading),
+        min_share=MIN_SHARE,
+    )
+
+
+def work_out(
+    setup: Setup, seeds: int, store: CellStore, *, device: str = "cpu"
+) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]]]:
+    """Outcomes of every condition, and each policy's exact chances on its problem."""
+    shelf = KernelShelf()
+    runs = [
+        prepare_run(setup, policy, seed, shelf, device=device)
+        for seed in range(seeds)
+        for policy in POLICIES
+    ]
+    against = [
+        Eavesdropping(PublicData(positive_share=share), decoy)
+        for share in POSITIVE_SHARES.values()
+        for decoy in DECOYS
+    ]
+    places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
+    found = CovertRuns(store, device=device).work_out(runs, against, at_once=2 * len(POLICIES))
+    outcomes: dict[Condition, list[RunOutcome]] = {
+        Condition(scenario, policy, decoy): []
+        for decoy in DECOYS
+        for scenario in POSITIVE_SHARES
+        for policy in POLICIES
+    }
+    for (number, other), outcome in sorted(found.items()):
+        scenario, decoy = places[other]
+        outcomes[Condition(scenario, runs[number].policy, decoy)].append(outcome)
+    expected = {}
+    for run in runs[: len(POLICIES)]:
+        problem = run.federation.problem
+        assert isinstance(problem, FiniteHorizon)
+        exact = evaluate_horizon_policy(problem, run.federation.policy.policy)
+        expected[run.policy] = {
+            "completion": round(exact.finish_prob, 5),
+            "exposure": round(exact.exposure, 5),
+            "minority": round(exact.minority_prob, 5),
+        }
+    return outcomes, expected
+
+
+def _request_runs(
+    request: Request, store: CellStore
+) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
+    setup = make_setup(request.reading)
+    seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
+    outcomes, expected = work_out(setup, seeds, store, device=request.device)
+    return outcomes, expected, setup
+
+
+def run_table(request: Request, store: CellStore) -> Result:
+    """Table 1 with intervals, completion and exposure."""
+    outcomes, expected, setup = _request_runs(request, store)
+    rows = []
+    for condition, runs in outcomes.items():
+        paper = None
+        if condition.decoy == "public":
+            paper = PAPER.get((condition.scenario, condition.policy))
+        rows.append(
+            {
+                **vars(condition),
+                **summarise(runs),
+                "expected": expected[condition.policy],
+                "paper": None if paper is None else {"eavesdropper": paper[0], "learner": paper[1]},
+            }
+        )
+    return {"settings": setup.describe(), "rows": rows}
+
+
+def run_figure(request: Request, store: CellStore) -> Result:
+    """Accuracy of learner and eavesdropper by round."""
+    outcomes, _, setup = _request_runs(request, store)
+    curves = [
+        {
+            **vars(condition),
+            "seeds": len(runs),
+            "learner": band([run.learner for run in runs]),
+            "eavesdropper": band([run.eavesdropper for run in runs]),
+        }
+        for condition, runs in outcomes.items()
+        if condition.decoy == "public"
+    ]
+    return {"settings": setup.describe(), "curves": curves}
+
+
+def band(curves: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Mean of curves over seeds and its t interval, round by round."""
+    values = np.array(curves)
+    if len(values) < 2:
+        return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}
+    means, lows, highs = zip(*(t_interval(column) for column in values.T), strict=True)
+    return {"mean": shorten(means), "low": shorten(lows), "high": shorten(highs)}
+
+
+TABLE = Experiment(
+    "table-main", "Main experiment: what learner and eavesdropper get", "Table 1", run_table
+)
+FIGURE = Experiment("figure-accuracy", "Accuracy by round, both scenarios", "Figure 2", run_figure)

@@ -1,0 +1,125 @@
+"""Theorem 1's bound against measured gradient norms on the function task.
+
+The learner moves on accepted answers only, m-th step 1/m or a constant one.  Measured is the
+squared gradient norm at the randomised estimate, iterate i with chance mu_i / sum(mu); its mean
+over that draw is taken exactly, its mean over runs from seeds.  The bounds keep the initial gap
+(D10).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from covertfl.experiments.averages import average
+from covertfl.oracle import FloatArray
+from covertfl.problem_file import read_preset
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.function import FunctionTask, make_function_task
+from covertfl.updates_needed import updates_needed_constant_step, updates_needed_decreasing_step
+
+UPDATES = (10, 30, 100, 300, 1000, 3000)
+QUICK_UPDATES = (10, 30, 100)
+RUNS, QUICK_RUNS = 40, 10
+PRESET = "sound/main"
+# Goals for which the number of updates that suffices is compared with the one that was needed.
+GOALS = (4.0, 2.0, 1.0)
+
+
+def bound_norm(task: FunctionTask, gap: float, steps: FloatArray) -> float:
+    """(D + L s^2 sum(mu^2) / 2) / sum(mu): what Theorem 1's proof gives for any steps."""
+    noise = task.smoothness * task.response_limit**2
+    return float((gap + noise * np.sum(steps**2) / 2.0) / np.sum(steps))
+
+
+def walk(
+    task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray
+) -> tuple[FloatArray, int]:
+    """Squared gradient norms at the iterates x_1 .. x_M, and how many queries were needed."""
+    oracle = read_preset(PRESET).problem.oracle
+    generator = np.random.default_rng([seed, 1])
+    point, state, queries = start.astype(np.float32), oracle.num_states - 1, 0
+    norms = np.empty(len(steps))
+    for m, step in enumerate(steps):
+        norms[m] = np.sum(task.gradient(point) ** 2)
+        while True:
+            queries += 1
+            response, sigma = task.respond(point, state, generator=generator)
+            state = int(generator.choice(oracle.num_states, p=oracle.transition[state]))
+            if task.accepts(sigma):
+                break
+        point = (point - step * response).astype(np.float32)
+    return norms, queries
+
+
+def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> FloatArray:
+    """1/m, or the constant sqrt(2 D / (L s^2 M))."""
+    if kind == "decreasing":
+        return 1.0 / np.arange(1, updates + 1)
+    noise = task.smoothness * task.response_limit**2
+    return np.full(updates, math.sqrt(2.0 * gap / (noise * updates)))
+
+
+def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
+    """Measured norms beside their bounds, for both kinds of steps."""
+    tasks = [make_function_task(DataSettings("function", seed=seed)) for seed in range(runs)]
+    starts = [task.first_weights(seed).astype(np.float64) for seed, task in enumerate(tasks)]
+    # All starts are as far from their minima, but not as high.
+    gap = max(task.value(start) for task, start in zip(tasks, starts, strict=True))
+    rows = []
+    for kind in ("decreasing", "constant"):
+        longest = max(updates)
+        cached: dict[int, FloatArray] = {}
+        for number in updates:
+            steps = choose_steps(tasks[0], gap, number, kind)
+            measured = []
+            for seed, (task, start) in enumerate(zip(tasks, starts, strict=True)):
+                if kind == "decreasing":  # shorter runs are the beginning of the longest
+                    if seed not in cached:
+                        whole = choose_steps(task, gap, longest, kind)
+                        cached[seed] = walk(task, whole, seed, start)[0]
+                    norms = cached[seed][:number]
+                else:
+                    norms = walk(task, steps, seed, start)[0]
+                measured.append(float(steps @ norms / steps.sum()))
+            rows.append(
+                {
+                    "steps": kind,
+                    "updates": number,
+                    "measured": average(measured),
+                    "largest": round(max(measured), 5),
+                    "bound": round(bound_norm(tasks[0], gap, steps), 5),
+                }
+            )
+    noise = tasks[0].smoothness * tasks[0].response_limit ** 2
+    return {
+        "runs": runs,
+        "gap": round(gap, 4),
+        "smoothness_noise": round(noise, 4),
+        "rows": rows,
+        "goals": [_compare_goal(rows, gap, noise, goal) for goal in GOALS],
+    }
+
+
+def _compare_goal(
+    rows: list[dict[str, Any]], gap: float, noise: float, goal: float
+) -> dict[str, Any]:
+    """Updates that suffice by F1 and F2, and the least measured number at which the goal is met."""
+    met = {
+        kind: [
+            row["updates"]
+            for row in rows
+            if row["steps"] == kind and row["measured"]["mean"] <= goal
+        ]
+        for kind in ("decreasing", "constant")
+    }
+    return {
+        "goal": goal,
+        "decreasing_bound": float(f"{updates_needed_decreasing_step(gap, noise, goal):.4g}"),
+        "decreasing_measured": min(met["decreasing"], default=None),
+        "constant_bound": updates_needed_constant_step(gap, noise, goal),
+        "constant_measured": min(met["constant"], default=None),
+    }

@@ -1,0 +1,214 @@
+"""Trajectories of many runs, trained side by side and without files.
+
+A walk is a generator that asks for local jobs and goes on with their results, as a training run
+does, and draws from the same streams: its weights are those that `covertfl train` would send.  The
+jobs of all walks that wait are carried out as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from covertfl.client_answers import ClientAnswers
+from covertfl.experiments.schedule import Schedule, follow_estimate
+from covertfl.experiments.scorer import Scorer
+from covertfl.federation import ClientWork, Outcome, Query, ServerWork
+from covertfl.learner import LearnerState, Reply, SiftedReplies, sift_replies, start_learner
+from covertfl.local_training import LocalJob, LocalKernel
+from covertfl.seeding import Stream, draw_seed
+from covertfl.weights import Vector
+
+Jobs = Sequence[LocalJob]
+Walk = Generator[Jobs, list[Vector], Any]
+NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """The accuracies of a trajectory, where they are needed, by how often it has moved.
+
+    Parameters
+    ----------
+    coarse : on a part of the validation set
+    full : on all of it
+    weights : by number of moves, where they were kept
+    """
+
+    coarse: dict[int, float] = field(default_factory=dict)
+    full: dict[int, float] = field(default_factory=dict)
+    weights: list[Vector] = field(default_factory=list)
+
+
+class _Rating:
+    """Rates a trajectory as it goes: coarsely everywhere, fully where asked for and at its best."""
+
+    def __init__(self, scorer: Scorer, fully: Collection[int]) -> None:
+        self._scorer, self._fully = scorer, fully
+        self._best: tuple[int, Vector] | None = None
+        self.found = Trajectory()
+
+    def take(self, moves: int, weights: Vector) -> None:
+        coarse, full = self.found.coarse, self.found.full
+        coarse[moves] = self._scorer.rate_coarsely(weights)
+        if self._scorer.is_exact:
+            full[moves] = coarse[moves]
+        elif moves in self._fully:
+            full[moves] = self._scorer.rate(weights)
+        if self._best is None or coarse[moves] > coarse[self._best[0]]:
+            self._best = moves, weights
+
+    def close(self) -> Trajectory:
+        if self._best is not None and self._best[0] not in self.found.full:
+            self.found.full[self._best[0]] = self._scorer.rate(self._best[1])
+        return self.found
+
+
+def start_trajectories(answers: ClientAnswers) -> LearnerState:
+    """Both trajectories at their beginning, as `federation.start_run` has them."""
+    settings = answers.settings
+    seed, algorithm = settings.hidden_seed, settings.sections.federation.algorithm
+    true, *decoys = (
+        answers.first_weights(draw_seed(seed, Stream.INITIAL, number))
+        for number in range(1 + answers.num_decoys)
+    )
+    return start_learner(true, decoys, algorithm)
+
+
+def walk_truth(
+    answers: ClientAnswers, schedule: Schedule, scorer: Scorer, *, keeps_weights: bool = False
+) -> Walk:
+    """Train the true trajectory: only rounds that move it are worked out."""
+    learner = start_trajectories(answers)
+    queries = _list_queries(schedule, learns=True)
+    last_held = follow_estimate(schedule)[-1].true
+    rating = _Rating(scorer, {len(queries), last_held or 0})
+    rating.take(0, learner.true)
+    kept = [learner.true]
+    for moves, (number, oracle_state) in enumerate(queries, start=1):
+        sent = Query(number, oracle_state, 0, learner.true)
+        attendance = schedule.attendances[number - 1]
+        jobs = answers.make_jobs(ClientWork(number, learner.true, attendance))
+        results = yield jobs
+        present = attendance.clients[attendance.batches > 0]
+        replies = [
+            Reply(int(client), values, len(job.rows))
+            for client, job, values in zip(present, jobs, results, strict=True)
+        ]
+        sifted = sift_replies(replies, len(learner.true), int(answers.sizes.max()))
+        learner = answers.learn(learner, sent, Outcome(attendance, sifted.total, sifted, True))
+        rating.take(moves, learner.true)
+        if keeps_weights:
+            kept.append(learner.true)
+    found = rating.close()
+    found.weights = kept if keeps_weights else []
+    return found
+
+
+def walk_decoy(
+    answers: ClientAnswers,
+    schedule: Schedule,
+    needed: Sequence[int],
+    scorer: Scorer,
+    truth: Sequence[Vector] = (),
+) -> Walk:
+    """Train the decoy up to the last number of moves that is needed, and score it where it is.
+
+    Parameters
+    ----------
+    needed : numbers of moves whose weights are to be scored, rising
+    truth : true weights by number of updates, for decoys that look at them
+    """
+    learner = start_trajectories(answers)
+    rating = _Rating(scorer, set(needed[-1:]))
+    queries = iter(_list_queries(schedule, learns=False))
+    updates = np.cumsum(np.array(schedule.learns) & np.array(schedule.moves))
+    wanted = set(needed)
+    for moves in range(needed[-1] + 1 if needed else 0):
+        if moves in wanted:
+            rating.take(moves, learner.decoys[0])
+        if moves == needed[-1]:
+            break
+        number, oracle_state = next(queries)
+        if truth:
+            learner = replace(learner, true=truth[int(updates[number - 1])])
+        sent = Query(number, oracle_state, 1, learner.decoys[0])
+        outcome = Outcome(schedule.attendances[number - 1], 0, NO_REPLIES, True)
+        learner = yield from _deceive(answers, learner, sent, outcome)
+    return rating.close()
+
+
+def _list_queries(schedule: Schedule, *, learns: bool) -> list[tuple[int, int]]:
+    """Number and oracle state of the rounds that move one of the trajectories."""
+    rounds = zip(schedule.oracle_states, schedule.learns, schedule.moves, strict=True)
+    return [
+        (number, state)
+        for number, (state, is_true, moves) in enumerate(rounds, start=1)
+        if is_true == learns and moves
+    ]
+
+
+def _deceive(
+    answers: ClientAnswers, learner: LearnerState, query: Query, outcome: Outcome
+) -> Generator[Jobs, list[Vector], LearnerState]:
+    """`ClientAnswers.deceive`, which asks for the server's work only."""
+    asking, results = answers.deceive(learner, query, outcome), None
+    while True:
+        try:
+            work = asking.send(results)
+        except StopIteration as stop:
+            moved: LearnerState = stop.value
+            return moved
+        assert isinstance(work, ServerWork)
+        results = yield work.jobs
+
+
+def drive(
+    walks: Sequence[tuple[LocalKernel, Walk]], *, tell: Callable[[int], None] | None = None
+) -> list[Any]:
+    """Carry all walks to their ends, the jobs of those that wait as one batch.
+
+    Parameters
+    ----------
+    walks : each with the kernel that carries out its jobs
+    tell : told how many examples were trained on, after every batch
+    """
+    outcomes: dict[int, Any] = {}
+    waiting: dict[int, Jobs] = {}
+
+    def go_on(number: int, results: Any) -> None:
+        try:
+            waiting[number] = walks[number][1].send(results)
+        except StopIteration as stop:
+            waiting.pop(number, None)
+            outcomes[number] = stop.value
+
+    for number in range(len(walks)):
+        go_on(number, None)
+    while waiting:
+        trained = sum(len(job.rows) for jobs in waiting.values() for job in jobs)
+        for number, results in _carry_out(walks, dict(waiting)).items():
+            go_on(number, results)
+        if tell is not None:
+            tell(trained)
+    return [outcomes[number] for number in range(len(walks))]
+
+
+def _carry_out(
+    walks: Sequence[tuple[LocalKernel, Walk]], waiting: dict[int, Jobs]
+) -> dict[int, list[Vector]]:
+    """The results of all jobs, each kernel's done together."""
+    kernels = {id(walks[number][0]): walks[number][0] for number in waiting}
+    done: dict[int, list[Vector]] = {}
+    for key, kernel in kernels.items():
+        members = [number for number in waiting if id(walks[number][0]) == key]
+        results = kernel.run([job for number in members for job in waiting[number]])
+        start = 0
+        for number in members:
+            stop = start + len(waiting[number])
+            done[number] = results[start:stop]
+            start = stop
+    return done

@@ -1,0 +1,151 @@
+"""Running experiments by name, and the files that come out of it.
+
+Each experiment gives one JSON file with its result, settings, date, machine, command and versions;
+its tables and pictures are made from that file alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from covertfl.atomic_file import write_atomically
+from covertfl.errors import InvalidInput
+from covertfl.experiments.cells import CellStore
+from covertfl.experiments.experiment import Request
+from covertfl.experiments.registry import EXPERIMENTS
+from covertfl.reproduction_page import RESULT_SUFFIX, draw_pictures, load_results, write_page
+from covertfl.training import list_versions
+
+ALL, PAGE = "all", "page"
+CELLS = "cells"  # sub-folder of finished parts
+NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
+
+
+def choose_names(name: str) -> list[str]:
+    """The experiments that a name stands for."""
+    if name == ALL:
+        return list(EXPERIMENTS)
+    if name not in EXPERIMENTS:
+        raise InvalidInput(
+            f"an experiment must be {', '.join((*EXPERIMENTS, ALL, PAGE))}, got {name!r}"
+        )
+    return [name]
+
+
+def reproduce(
+    names: Sequence[str],
+    request: Request,
+    out: Path,
+    *,
+    tell: Callable[[str, float], None] | None = None,
+    told: Callable[[dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Run experiments one after the other; parts that are there already are not computed again.
+
+    Parameters
+    ----------
+    out : folder of result files and pictures
+    tell : told of progress in words, and of the share of the experiment that is done
+    told : called with each result as soon as it is written
+    """
+    results = []
+    for name in names:
+        experiment = EXPERIMENTS[name]
+
+        def tell_of(detail: str, share: float, name: str = name) -> None:
+            if tell is not None:
+                tell(f"{name}: {detail}", share)
+
+        store = CellStore(out / CELLS, tell_of)
+        tell_of("preparing", 0.0)
+        content = experiment.run(request, store)
+        result = {
+            "experiment": name,
+            "title": experiment.title,
+            "paper_place": experiment.paper,
+            "made": describe_making(name, request, store.seconds),
+            **content,
+        }
+        write_result(result, out)
+        draw_pictures([result], out)
+        results.append(result)
+        if told is not None:
+            told(result)
+    return results
+
+
+def write_result(result: dict[str, Any], out: Path) -> Path:
+    """Write one result file."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{out} cannot be made: {error.strerror}") from error
+    path = out / f"{result['experiment']}{RESULT_SUFFIX}"
+    write_atomically(path, format_result(result))
+    return path
+
+
+def format_result(result: dict[str, Any]) -> str:
+    """The text of a result file: one line for each entry of a list, so that changes are legible."""
+    lines = []
+    for key, value in result.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            entries = ",\n  ".join(json.dumps(entry, allow_nan=False) for entry in value)
+            lines.append(f'"{key}": [\n  {entries}\n ]')
+        else:
+            lines.append(f'"{key}": {json.dumps(value, allow_nan=False)}')
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
+
+
+def describe_making(name: str, request: Request, seconds: float) -> dict[str, Any]:
+    """Date, machine, command and versions behind a result."""
+    return {
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "machine": describe_machine(request.device),
+        "command": format_command(name, request),
+        "reading": request.reading,
+        "quick": request.quick,
+        "seconds": round(seconds, 1),
+        "versions": list_versions(),
+    }
+
+
+def format_command(name: str, request: Request) -> str:
+    """The command that makes a result again."""
+    words = ["covertfl", "reproduce", name]
+    if request.reading != Request().reading:
+        words += ["--preset", request.reading]
+    if request.seeds is not None:
+        words += ["--seeds", str(request.seeds)]
+    if request.quick:
+        words.append("--quick")
+    if request.device != Request().device:
+        words += ["--device", request.device]
+    return shlex.join(words)
+
+
+def describe_machine(device: str) -> str:
+    """The class of a machine in general words."""
+    if device.startswith("cuda"):
+        import torch
+
+        return str(torch.cuda.get_device_name(device))
+    cores = os.cpu_count() or 1
+    architecture = platform.machine().replace("_", "-")
+    return f"{NUMBER_WORDS.get(cores, f'{cores} cores')}, {architecture}"
+
+
+def rebuild_page(results: Path, page: Path) -> int:
+    """Write the page about all results of a folder, with their pictures; gives their number."""
+    found = load_results(results, list(EXPERIMENTS))
+    if not found:
+        raise InvalidInput(f"{results} holds no results: run covertfl reproduce before")
+    write_page(found, page)
+    return len(found)

@@ -1,0 +1,384 @@
+"""The kernel for stacks of convolutional networks: against a plain loop and the other kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.local_training import Examples, LocalJob, LocalOptimizer
+from covertfl.mlp_kernel import derive_dropout_key, derive_dropout_keys
+from covertfl.weights import Vector
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+
+from covertfl.cnn_blocks import describe_network
+from covertfl.cnn_kernel import CnnKernel, fits_cnn_kernel
+from covertfl.cnn_passes import PlainPasses
+from covertfl.local_kernels import choose_kernel, draw_weights
+from covertfl.tasks.models import make_mlp, make_paper_cnn, make_small_cnn
+from covertfl.torch_kernel import ModelFactory, TorchKernel
+
+OPTIMIZERS = {
+    "sgd": LocalOptimizer("sgd", lr=0.05),
+    "momentum": LocalOptimizer("sgd", lr=0.05, momentum=0.9, weight_decay=0.01),
+    "adam": LocalOptimizer("adam", lr=1e-3, weight_decay=0.1),
+    "adamw": LocalOptimizer("adamw", lr=1e-3, weight_decay=0.1),
+}
+IMAGE = (2, 11, 11)
+
+
+@pytest.fixture(autouse=True)
+def _single_threaded() -> Iterator[None]:
+    """Products as small as these are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_plain() -> nn.Module:
+    """Two channels, a bare convolution, a pooling that leaves a border out, no dropout."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, bias=False),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, (3, 2)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6 * 3 * 4, 9),
+        nn.ReLU(),
+        nn.Linear(9, 3),
+    )
+
+
+def make_dropping() -> nn.Module:
+    """Dropout behind pooling, behind flattening and before a rectifier; pooling of raw values."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 4),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.4),
+        nn.ReLU(),
+        nn.Conv2d(4, 5, 2),
+        nn.Flatten(),
+        nn.Dropout(0.25),
+        nn.Linear(45, 8),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(8, 3),
+    )
+
+
+def make_examples(num: int = 60, seed: int = 0) -> Examples:
+    generator = np.random.default_rng(seed)
+    features = generator.standard_normal((num, *IMAGE)).astype(np.float32)
+    return Examples(features, generator.integers(0, 3, num))
+
+
+def make_jobs(make_model: ModelFactory) -> list[LocalJob]:
+    """Jobs of two sets of examples, several lengths, batch sizes and kinds."""
+    generator = np.random.default_rng(1)
+    sets = (make_examples(), make_examples(seed=5))
+    kinds = [(50, 20), (40, 20), (0, 20), (7, 20), (60, 20), (30, 8)]
+    jobs = [
+        LocalJob(
+            draw_weights(make_model, seed=number % 3),
+            sets[number % 2],
+            generator.permutation(60)[:length],
+            batch_size,
+            number,
+        )
+        for number, (length, batch_size) in enumerate(kinds)
+    ]
+    return jobs + [replace(job, work="gradient") for job in jobs[:4]]
+
+
+def train_plainly(make_model: ModelFactory, options: LocalOptimizer, job: LocalJob) -> Vector:
+    """One pass as anyone would write it, without dropout."""
+    module = make_model()
+    nn.utils.vector_to_parameters(torch.tensor(job.weights), module.parameters())
+    parameters, decay = list(module.parameters()), options.weight_decay
+    optimizer: torch.optim.Optimizer
+    if options.name == "sgd":
+        optimizer = torch.optim.SGD(
+            parameters, options.lr, momentum=options.momentum, weight_decay=decay
+        )
+    elif options.name == "adam":
+        optimizer = torch.optim.Adam(parameters, options.lr, weight_decay=decay)
+    else:
+        optimizer = torch.optim.AdamW(parameters, options.lr, weight_decay=decay)
+    for start in range(0, len(job.rows), job.batch_size):
+        rows = job.rows[start : start + job.batch_size]
+        outputs = module(torch.tensor(job.examples.features[rows]))
+        optimizer.zero_grad()
+        labels = torch.tensor(job.examples.labels[rows])
+        torch.autograd.backward(nn.functional.cross_entropy(outputs, labels))
+        optimizer.step()
+    return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_passes_are_those_of_a_plain_loop(optimizer: str) -> None:
+    """Uneven jobs together: with a last batch that is short, with one short batch, with none."""
+    options = OPTIMIZERS[optimizer]
+    jobs = make_jobs(make_plain)[:6]
+    results = CnnKernel(make_plain, "multiclass", options, "cpu").run(jobs)
+    for job, result in zip(jobs, results, strict=True):
+        plain = train_plainly(make_plain, options, job)
+        np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
+    assert np.abs(results[0] - jobs[0].weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("make_model", [make_plain, make_dropping])
+def test_jobs_are_those_of_the_general_kernel(make_model: ModelFactory) -> None:
+    """With dropout and gradients: both kernels hash the same masks."""
+    jobs, options = make_jobs(make_model), OPTIMIZERS["adamw"]
+    one = CnnKernel(make_model, "multiclass", options, "cpu").run(jobs)
+    other = TorchKernel(make_model, "multiclass", options).run(jobs)
+    for job, result, expected in zip(jobs, one, other, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
+
+
+def test_the_networks_of_the_images_task() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((12, 1, 28, 28)).astype(np.float32)
+    examples = Examples(features, generator.integers(0, 10, 12))
+    for make_model in (make_small_cnn, make_paper_cnn):
+        weights = draw_weights(make_model, seed=0)
+        job = LocalJob(weights, examples, np.arange(12), 5, 3, "gradient")
+        kernel = CnnKernel(make_model, "multiclass", LocalOptimizer(), "cpu")
+        expected = TorchKernel(make_model, "multiclass", LocalOptimizer()).run([job])[0]
+        np.testing.assert_allclose(kernel.run([job])[0], expected, rtol=0.0, atol=1e-6)
+
+
+def test_a_gradient_is_that_of_all_rows() -> None:
+    job = replace(make_jobs(make_plain)[0], work="gradient")
+    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
+    first, whole = kernel.run([job, replace(job, batch_size=50)])
+    np.testing.assert_allclose(first, whole, rtol=0.0, atol=1e-6)
+    assert np.abs(first).max() > 1e-2
+
+
+def test_dropout_keeps_its_rate_and_scale() -> None:
+    network = describe_network(make_dropping(), IMAGE)
+    assert network is not None
+    block = network.blocks[0]
+    ones = torch.ones((3, 200, block.out_height, block.out_width, block.outputs))
+    keys = torch.tensor([[1, 2], [3, 4], [1, 2]], dtype=torch.int32)
+    values = PlainPasses().finish(block, ones, keys).numpy()
+    assert set(np.unique(values)) == {np.float32(0.0), np.float32(1.0 / 0.6)}
+    assert abs((values[0] > 0.0).mean() - 0.6) < 0.02
+    assert values[0].tobytes() == values[2].tobytes() != values[1].tobytes()
+    assert (PlainPasses().finish(block, ones, None) == 1.0).all()
+
+
+def test_same_seed_same_bytes() -> None:
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), "cpu")
+    job = make_jobs(make_dropping)[0]
+    first, other = kernel.run([job, replace(job, seed=99)])
+    assert first.tobytes() == kernel.run([job, replace(job, seed=99)])[0].tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+def test_keys_of_many_steps_are_those_of_each() -> None:
+    seeds = np.array([0, 5, 2**63 - 1], dtype=np.uint64)
+    steps = np.array([0, 7, 2**31], dtype=np.uint64)
+    keys = derive_dropout_keys(seeds, steps)
+    expected = [
+        derive_dropout_key(int(seed), int(step)) for seed, step in zip(seeds, steps, strict=True)
+    ]
+    assert keys.tolist() == [list(key) for key in expected]
+
+
+def make_chains() -> list[list[LocalJob]]:
+    jobs = make_jobs(make_dropping)
+    return [[jobs[0], jobs[3], jobs[4]], [jobs[1]], [jobs[3], jobs[2], jobs[0]], [jobs[2]]]
+
+
+def test_a_chain_is_its_jobs_one_after_the_other() -> None:
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
+    for chain, result in zip(make_chains(), kernel.run_chains(make_chains()), strict=True):
+        weights = chain[0].weights
+        for job in chain:
+            weights = kernel.run([replace(job, weights=weights)])[0]
+        np.testing.assert_allclose(result, weights, rtol=0.0, atol=1e-5)
+
+
+def test_momentum_begins_anew_in_every_job_of_a_chain() -> None:
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["momentum"], "cpu")
+    chain = make_chains()[0]
+    middle = kernel.run_chains([chain[:2]])[0]
+    expected = kernel.run([replace(chain[2], weights=middle)])[0]
+    np.testing.assert_allclose(kernel.run_chains([chain])[0], expected, rtol=0.0, atol=1e-6)
+
+
+def count_right(kernel: CnnKernel, weights: Vector, examples: Examples) -> float:
+    outputs = kernel.predict(weights, examples.features)
+    return float((outputs.argmax(axis=1) == examples.labels).mean())
+
+
+def test_scores_are_those_after_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covertfl.cnn_kernel._PREDICTED_WEIGHTS", 2)
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["sgd"], "cpu")
+    held_out, chains = make_examples(200, seed=9), make_chains()
+    results, scores = kernel.score_chains(chains, held_out)
+    for chain, result, found in zip(chains, results, scores, strict=True):
+        parts = [kernel.run_chains([chain[:count]])[0] for count in range(1, len(chain) + 1)]
+        expected = [count_right(kernel, weights, held_out) for weights in parts]
+        np.testing.assert_allclose(found, expected, atol=0.006)
+        np.testing.assert_allclose(result, parts[-1], rtol=0.0, atol=1e-5)
+
+
+def test_a_binary_loss_worked_by_hand() -> None:
+    """All weights 0 but the last bias: the slope of that bias is 1/2 - label, on average."""
+
+    def make_binary() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(243, 1))
+
+    labels = np.array([1, 0, 0, 0], dtype=np.float32)
+    examples = Examples(make_examples(4).features, labels)
+    size = draw_weights(make_binary, seed=0).size
+    job = LocalJob(np.zeros(size, np.float32), examples, np.arange(4), 3, 0, "gradient")
+    kernel = CnnKernel(make_binary, "binary", LocalOptimizer(), "cpu")
+    gradient = kernel.run([job])[0]
+    np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
+    assert not gradient[:-1].any()
+    held_out = Examples(examples.features, labels)
+    assert kernel.score_chains([[replace(job, rows=job.rows[:0], work="train")]], held_out)[1] == [
+        pytest.approx([0.75])
+    ]
+
+
+def test_what_is_not_finite_stays_with_its_job() -> None:
+    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
+    job = replace(make_jobs(make_plain)[0], rows=np.arange(1, 30))
+    features = job.examples.features.copy()
+    features[0] = np.nan
+    examples = Examples(features, job.examples.labels)
+    clean, spoiled = kernel.run(
+        [replace(job, examples=examples), replace(job, examples=examples, rows=np.arange(30))]
+    )
+    assert np.isfinite(clean).all()
+    assert not np.isfinite(spoiled).all()
+
+
+def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covertfl.cnn_kernel._PREDICT_ROWS", 25)
+    monkeypatch.setattr("covertfl.cnn_kernel._PREDICTED_WEIGHTS", 2)
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), "cpu")
+    features = make_examples().features
+    weights = [draw_weights(make_dropping, seed=seed) for seed in range(3)]
+    found = kernel.predict_many(weights, features)
+    for vector, outputs in zip(weights, found, strict=True):
+        module = make_dropping().eval()
+        nn.utils.vector_to_parameters(torch.tensor(vector), module.parameters())
+        expected = module(torch.tensor(features)).detach().numpy()
+        np.testing.assert_allclose(outputs, expected, atol=1e-5)
+        np.testing.assert_allclose(kernel.predict(vector, features), expected, atol=1e-5)
+    assert kernel.predict(weights[0], features[:0]).shape == (0, 3)
+
+
+def test_no_jobs_and_inputs_left_alone() -> None:
+    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
+    assert kernel.run([]) == []
+    job = make_jobs(make_plain)[0]
+    before = job.weights.copy()
+    job.weights.flags.writeable = False
+    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
+    kept, nought, _ = kernel.run([empty, replace(empty, work="gradient"), job])
+    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
+    assert not np.shares_memory(kept, job.weights)
+    assert not nought.any()
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 8 * 8, 3)],
+        [nn.Conv2d(1, 2, 3, stride=2), nn.Flatten(), nn.Linear(2 * 3 * 3, 3)],
+        [nn.Conv2d(1, 2, 3), nn.GELU(), nn.Flatten(), nn.Linear(72, 3)],
+        [nn.Conv2d(1, 2, 3), nn.Dropout(1.0), nn.Flatten(), nn.Linear(72, 3)],
+        [nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(50, 3)],
+        [nn.Conv2d(1, 2, 3), nn.Dropout(0.1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 3)],
+        [nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3), nn.ReLU()],
+        [nn.ReLU(), nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)],
+    ],
+)
+def test_other_networks_are_left_to_the_general_kernel(layers: list[nn.Module]) -> None:
+    assert not fits_cnn_kernel(nn.Sequential(*layers))
+    assert describe_network(nn.Sequential(*layers), (1, 8, 8)) is None
+
+
+def test_which_networks_fit() -> None:
+    assert fits_cnn_kernel(make_small_cnn()) and fits_cnn_kernel(make_paper_cnn())
+    assert fits_cnn_kernel(make_plain()) and fits_cnn_kernel(make_dropping())
+    assert not fits_cnn_kernel(make_mlp(4, 2))
+    kernel = choose_kernel(make_small_cnn, "multiclass", LocalOptimizer())
+    assert isinstance(kernel, TorchKernel)
+
+
+def test_bad_jobs_are_refused() -> None:
+    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
+    job = make_jobs(make_plain)[0]
+    features = job.examples.features
+    wide: npt.NDArray[np.float32] = np.zeros((60, 2, 40, 40), np.float32)
+    cases = [
+        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
+        (replace(job, rows=np.array([60])), "rows must lie between 0 and 59"),
+        (replace(job, batch_size=0), "batch_size must be at least 1"),
+        (replace(job, examples=Examples(features, np.full(60, 3))), "labels must lie"),
+        (replace(job, examples=Examples(wide, job.examples.labels)), "images that fit the model"),
+    ]
+    for case, message in cases:
+        with pytest.raises(InvalidInput, match=message):
+            kernel.run([case])
+    with pytest.raises(InvalidInput, match="at least one job"):
+        kernel.run_chains([[]])
+    with pytest.raises(InvalidInput, match="must train"):
+        kernel.run_chains([[job, replace(job, work="gradient")]])
+    with pytest.raises(InvalidInput, match="one batch size"):
+        kernel.run_chains([[job, replace(job, batch_size=3)]])
+    with pytest.raises(InvalidInput, match="one output"):
+        binary = replace(job, examples=Examples(features, np.zeros(60, np.float32)))
+        CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu").run([binary])
+    with pytest.raises(InvalidInput, match="precision must be tf32 or float32"):
+        CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu", precision="half")  # type: ignore[arg-type]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("make_model", [make_plain, make_dropping])
+def test_a_gpu_agrees_with_the_cpu(make_model: ModelFactory, optimizer: str) -> None:
+    jobs, options = make_jobs(make_model), OPTIMIZERS[optimizer]
+    found = CnnKernel(make_model, "multiclass", options, "cuda", precision="float32").run(jobs)
+    plain = CnnKernel(make_model, "multiclass", options, "cpu").run(jobs)
+    for job, one, other in zip(jobs, found, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=2e-5, err_msg=str(job.seed))
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["tf32", "float32"])
+def test_bits_of_a_gpu_depend_on_the_job_alone(precision: str) -> None:
+    jobs = make_jobs(make_dropping)
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), precision=precision)  # type: ignore[arg-type]
+    first, again = kernel.run(jobs), kernel.run(jobs[::-1])[::-1]
+    for job, one, two in zip(jobs, first, again, strict=True):
+        assert one.tobytes() == two.tobytes() == kernel.run([job])[0].tobytes()
+
+
+@needs_gpu
+def test_shortened_products_are_close() -> None:
+    job = replace(make_jobs(make_plain)[0], work="gradient")
+    short = CnnKernel(make_plain, "multiclass", LocalOptimizer()).run([job])[0]
+    exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu").run([job])[0]
+    assert np.linalg.norm(short - exact) < 0.02 * np.linalg.norm(exact)
+    assert isinstance(choose_kernel(make_plain, "multiclass", LocalOptimizer(), "cuda"), CnnKernel)

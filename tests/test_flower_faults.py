@@ -1,0 +1,284 @@
+"""Clients that fail in every way: named, counted, and the training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("torch")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
+
+from covertfl.engines.flower import InProcessGrid
+from covertfl.errors import InvalidInput
+from covertfl.oracle import FloatArray
+from covertfl.policy import Observation
+from flower_runs import NODES, ROUNDS, Witness, make_app, run_covert
+from small_runs import read_column, read_rounds
+
+LEARNS = range(1, ROUNDS + 1)
+
+
+def arrays_of(reply: Message) -> ArrayRecord:
+    return next(iter(reply.content.array_records.values()))
+
+
+def with_array(change: Callable[[np.ndarray[Any, Any]], Any]) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        arrays = arrays_of(reply)
+        arrays["0.weight"] = Array(change(arrays["0.weight"].numpy()))
+
+    return spoil
+
+
+def with_examples(examples: Any) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": examples, "train_loss": 0.5})
+
+    return spoil
+
+
+def poison(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    spoiled = values.copy()
+    spoiled[0, 0] = np.nan
+    return spoiled
+
+
+def lie_about_shape(reply: Message) -> None:
+    array = arrays_of(reply)["0.weight"]
+    huge = np.zeros((4, 4), dtype=np.float32)  # its header says more than its record
+    arrays_of(reply)["0.weight"] = Array("float32", array.shape, array.stype, Array(huge).data)
+
+
+def lie_about_kind(reply: Message) -> None:
+    array = arrays_of(reply)["0.weight"]
+    doubles = Array(array.numpy().astype(np.float64)).data
+    arrays_of(reply)["0.weight"] = Array("float32", array.shape, array.stype, doubles)
+
+
+def send_garbage(reply: Message) -> None:
+    array = arrays_of(reply)["0.weight"]
+    garbage = b"\x80\x04" + bytes(len(array.data) - 2)
+    arrays_of(reply)["0.weight"] = Array("float32", array.shape, array.stype, garbage)
+
+
+def send_without(*keys: str) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        for key in keys:
+            del reply.content[key]
+
+    return spoil
+
+
+def add_records(reply: Message) -> None:
+    reply.content["more"] = arrays_of(reply)
+
+
+FAULTS: dict[str, tuple[Callable[[Message], None], str]] = {
+    "nan": (with_array(poison), "not finite"),
+    "infinity": (with_array(lambda values: values + np.float32(np.inf)), "not finite"),
+    "shape": (with_array(lambda values: values[:1]), "wrong shape"),
+    "turned": (with_array(lambda values: np.ascontiguousarray(values.T)), "wrong shape"),
+    "double": (with_array(lambda values: values.astype(np.float64)), "wrong dtype"),
+    "whole": (with_array(lambda values: values.astype(np.int32)), "wrong dtype"),
+    "shape in the header": (lie_about_shape, "wrong shape"),
+    "kind in the header": (lie_about_kind, "wrong dtype"),
+    "garbage": (send_garbage, "wrong type"),
+    "missing array": (lambda reply: arrays_of(reply).pop("0.bias"), "wrong shape"),
+    "many examples": (with_examples(10**12), "bad example count"),
+    "negative examples": (with_examples(-4), "bad example count"),
+    "examples by half": (with_examples(3.5), "bad example count"),
+    "list of examples": (with_examples([3, 4]), "bad example count"),
+    "no metrics": (send_without("metrics"), "bad example count"),
+    "no arrays": (send_without("arrays"), "wrong type"),
+    "nothing": (send_without("metrics", "arrays"), "bad example count"),
+    "two records": (add_records, "wrong type"),
+}
+
+
+def make_grid(spoil: Callable[[Message], None], witness: Witness | None = None) -> InProcessGrid:
+    """Client 2 spoils its replies of rounds 2 and 5."""
+
+    def change(number: int, client: int, reply: Message) -> Message:
+        if client == 2 and number in (2, 5):
+            spoil(reply)
+        return reply
+
+    return InProcessGrid(make_app(witness), NODES, spoil=change)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_reply_that_cannot_be_used_is_named_and_the_rest_is(name: str, tmp_path: Path) -> None:
+    spoil, reason = FAULTS[name]
+    make_strategy: Callable[[], Strategy] | None = FedAvg if len(name) % 2 else None
+    run_covert(tmp_path, make_strategy, [1, 2, 3, 4], grid=make_grid(spoil))
+    rejected = read_column(tmp_path, "rejected")
+    assert rejected == [[[2, reason]] if number in (2, 5) else [] for number in LEARNS]
+    assert read_column(tmp_path, "examples") == [120 if n in (2, 5) else 160 for n in LEARNS]
+    assert read_column(tmp_path, "updated") == [number <= 4 for number in LEARNS]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("error", "client error"), ("lost", "no reply"), ("late", "no reply")]
+)
+def test_clients_that_fail_or_say_nothing(fault: Any, reason: str, tmp_path: Path) -> None:
+    grid = InProcessGrid(
+        make_app(),
+        NODES,
+        faults=lambda number, client: fault if (number, client) in {(2, 1), (6, 3)} else None,
+    )
+    run_covert(tmp_path, FedAdam, [2, 3], grid=grid)
+    rejected = read_column(tmp_path, "rejected")
+    late = [[1, "stale round"]], [[3, "stale round"]]
+    assert rejected[1] == [[1, reason]] and rejected[5] == [[3, reason]]
+    assert (rejected[2], rejected[6]) == (late if fault == "late" else ([], []))
+    assert len(read_rounds(tmp_path)) == ROUNDS
+
+
+def test_a_stale_reply_is_not_used_in_place_of_a_fresh_one(tmp_path: Path) -> None:
+    clean, late = tmp_path / "clean", tmp_path / "late"
+    faults = {"lost": clean, "late": late}
+    for fault, out in faults.items():
+        grid = InProcessGrid(
+            make_app(),
+            NODES,
+            faults=lambda number, client, fault=fault: (
+                fault if (number, client) == (3, 0) else None
+            ),
+        )
+        run_covert(out, None, LEARNS, grid=grid)
+    assert read_rounds(clean, "public/rounds.jsonl") == read_rounds(late, "public/rounds.jsonl")
+
+
+def test_an_odd_metric_does_not_stop_the_wrapped_strategy(tmp_path: Path) -> None:
+    def chat(reply: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": 40, "odd": [1.0, 2.0]})
+        reply.content["note"] = ConfigRecord({"text": "hello"})
+
+    result = run_covert(tmp_path, FedAvg, LEARNS, grid=make_grid(chat))
+    assert read_column(tmp_path, "updated") == [True] * ROUNDS
+    assert not any(read_column(tmp_path, "rejected"))
+    assert result.arrays
+
+
+def test_a_client_without_examples_is_absent_which_is_no_fault(tmp_path: Path) -> None:
+    run_covert(tmp_path, None, LEARNS, grid=make_grid(with_examples(0)))
+    assert not any(read_column(tmp_path, "rejected"))
+    assert read_column(tmp_path, "batches")[1] == [4, 4, 0, 4]
+
+
+def test_rounds_that_nobody_answers_fail_where_patience_ends(tmp_path: Path) -> None:
+    gone = {3, 4, 5}
+    looked: list[int] = []
+
+    def look(number: int) -> Any:  # with no message no round of the grid passes: looks are counted
+        looked.append(number)
+        return [] if len(looked) in gone else range(NODES)
+
+    grid = InProcessGrid(make_app(), NODES, connected=look)
+    run_covert(tmp_path, None, LEARNS, grid=grid, patience=0.0)
+    assert [bool(clients) for clients in read_column(tmp_path, "clients")] == [
+        number not in gone for number in LEARNS
+    ]
+    assert read_column(tmp_path, "updated") == [number not in gone for number in LEARNS]
+    assert read_column(tmp_path, "oracle_state") == [0 if n in gone else 2 for n in LEARNS]
+
+
+def test_a_federation_that_is_gone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from covertfl.engines.flower import roll
+
+    monkeypatch.setattr(roll, "LOOK_AGAIN", 0.001)
+    looked: list[int] = []
+
+    def look(number: int) -> Any:
+        looked.append(number)
+        return [] if 3 <= len(looked) < 60 else range(NODES)
+
+    run_covert(tmp_path, None, LEARNS, grid=InProcessGrid(make_app(), NODES, connected=look))
+    assert read_column(tmp_path, "updated") == [True] * ROUNDS
+    assert looked.count(3) == 58
+
+
+class LearnsIfMany:
+    """Learns unless the oracle is in its worst state."""
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        return np.array(float(int(observation.oracle_state) > 0))
+
+
+def test_a_round_that_is_cut_off_sends_the_same_query_again(tmp_path: Path) -> None:
+    """Whoever is connected afterwards: another query would show two trajectories in one round."""
+    witness, died = Witness(), []
+
+    def connected(number: int) -> Any:
+        # Fewer are there after the restart: on its own that would be another oracle state.
+        return range(1) if died else range(NODES)
+
+    class Killed(BaseException):
+        pass
+
+    def spoil(number: int, client: int, reply: Message) -> Message:
+        if number == 4 and not died:
+            died.append(number)
+            raise Killed
+        return reply
+
+    options: dict[str, Any] = {"policy": LearnsIfMany(), "patience": 0.0}
+    grid = InProcessGrid(make_app(witness), NODES, connected=connected, spoil=spoil)
+    with pytest.raises(Killed):
+        run_covert(tmp_path, FedAdam, [], grid=grid, **options)
+    grid = InProcessGrid(make_app(witness), NODES, connected=connected, spoil=spoil, first_round=4)
+    run_covert(tmp_path, FedAdam, [], grid=grid, resume=True, **options)
+    fourth = {sent for _, number, sent in witness.weights if number == 4}
+    assert len([number for _, number, _ in witness.weights if number == 4]) == 2
+    assert len(fourth) == 1
+    assert read_column(tmp_path, "round") == list(LEARNS)
+    assert read_column(tmp_path, "action") == ["learn"] * 4 + ["obfuscate"] * 4
+
+
+def test_a_run_whose_seed_is_lost_cannot_go_on(tmp_path: Path) -> None:
+    def stop(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, None, LEARNS, tell=stop)
+    (tmp_path / "private" / "seed.json").unlink()
+    with pytest.raises(InvalidInput, match=r"seed\.json is missing"):
+        run_covert(tmp_path, None, LEARNS, resume=True)
+
+
+def test_replies_are_not_believed_from_strangers(tmp_path: Path) -> None:
+    """A message that answers none of this round's queries is not used, whatever it says."""
+
+    def forge(number: int, client: int, reply: Message) -> Message:
+        if client == 0:
+            reply.metadata.__dict__["_reply_to_message_id"] = "f" * 64
+        return reply
+
+    run_covert(tmp_path, None, LEARNS, grid=InProcessGrid(make_app(), NODES, spoil=forge))
+    assert read_column(tmp_path, "rejected") == [[[0, "stale round"]]] * ROUNDS
+
+
+def test_contents_are_copies(tmp_path: Path) -> None:
+    """A client that changes what it was handed changes nothing for the others."""
+
+    def vandalise(message: Message, context: Any) -> dict[str, Any]:
+        arrays = arrays_of(message)
+        parts = {name: array.numpy() for name, array in arrays.items()}
+        message.content["config"]["server-round"] = 99
+        arrays.clear()
+        message.content = RecordDict()
+        return parts
+
+    witness = Witness()
+    run_covert(tmp_path, None, LEARNS, app=make_app(witness, vandalise))
+    assert {number for _, number, _ in witness.weights} == set(LEARNS)
+    assert len(witness.weights) == ROUNDS * NODES

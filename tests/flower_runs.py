@@ -62,6 +62,12 @@ class Scheduled:
         return np.array(1.0 if number in self.rounds else 0.0)
 
 
+def read_round(message: Message) -> int:
+    number = message.content.config_records["config"]["server-round"]
+    assert isinstance(number, int)
+    return number
+
+
 @dataclass
 class Witness:
     """All that clients are handed, in order."""
@@ -77,7 +83,7 @@ class Witness:
         self.seen.append(shown)
         arrays = next(iter(message.content.array_records.values()))
         content = b"".join(array.data for array in arrays.values())
-        number = int(message.content["config"]["server-round"])
+        number = read_round(message)
         self.weights.append((message.metadata.message_type, number, content))
 
 
@@ -87,7 +93,7 @@ Train = Callable[[Message, Context], dict[str, np.ndarray[Any, Any]]]
 def nudge(message: Message, context: Context) -> dict[str, np.ndarray[Any, Any]]:
     """Training as a client might do it: every number moves a little, by who and when."""
     arrays = next(iter(message.content.array_records.values()))
-    number = int(message.content["config"]["server-round"])
+    number = read_round(message)
     generator = np.random.default_rng([number, int(context.node_config["partition-id"])])
     moved = {}
     for name, array in arrays.items():

@@ -201,7 +201,10 @@ def make_chains() -> list[list[LocalJob]]:
     return [[jobs[0], jobs[3], jobs[4]], [jobs[1]], [jobs[3], jobs[2], jobs[0]], [jobs[2]]]
 
 
-def test_a_chain_is_its_jobs_one_after_the_other() -> None:
+def test_a_chain_is_its_jobs_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a stack takes only two of them, and steps are prepared two by two."""
+    monkeypatch.setattr("covertfl.cnn_kernel._STACKED_JOBS", 2)
+    monkeypatch.setattr("covertfl.cnn_kernel._TABLE_STEPS", 2)
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
     for chain, result in zip(make_chains(), kernel.run_chains(make_chains()), strict=True):
         weights = chain[0].weights

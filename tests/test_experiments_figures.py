@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -88,15 +89,15 @@ def test_prices_give_vertices_and_jumps() -> None:
     assert np.all(np.diff(shares) >= -1e-12)  # a dearer backlog never means less learning
     assert len(figure_cost.find_jumps(shares, 0.05)) >= 1
     # Nothing happens between two prices with the same vertex.
-    same = [a.tobytes() == b.tobytes() for a, b in zip(policies, policies[1:], strict=False)]
+    same = [a.tobytes() == b.tobytes() for a, b in pairwise(policies)]
     assert np.all(np.diff(shares)[same] == 0.0)
 
 
 def test_limits_give_no_jumps() -> None:
     queue, _ = figure_cost.load_problems("sound")
-    found = figure_cost.work_out_limit(queue, 200, 1)
-    assert found["largest_jump"] < 0.02
-    assert found["mixing"] > 150
+    found = figure_cost.work_out_limit(queue, 50, 1)
+    assert found["largest_jump"] < 0.06  # steps of a smooth curve
+    assert found["mixing"] > 40
 
 
 def test_many_tables_are_simulated_side_by_side() -> None:

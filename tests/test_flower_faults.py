@@ -13,13 +13,14 @@ pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
 from covertfl.engines.flower import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.oracle import FloatArray
 from covertfl.policy import Observation
-from flower_runs import NODES, ROUNDS, Witness, make_app, run_covert
+from flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from small_runs import read_column, read_rounds
 
 LEARNS = range(1, ROUNDS + 1)
@@ -76,6 +77,10 @@ def send_without(*keys: str) -> Callable[[Message], None]:
     return spoil
 
 
+def drop_array(reply: Message) -> None:
+    del arrays_of(reply)["0.bias"]
+
+
 def add_records(reply: Message) -> None:
     reply.content["more"] = arrays_of(reply)
 
@@ -90,7 +95,7 @@ FAULTS: dict[str, tuple[Callable[[Message], None], str]] = {
     "shape in the header": (lie_about_shape, "wrong shape"),
     "kind in the header": (lie_about_kind, "wrong dtype"),
     "garbage": (send_garbage, "wrong type"),
-    "missing array": (lambda reply: arrays_of(reply).pop("0.bias"), "wrong shape"),
+    "missing array": (drop_array, "wrong shape"),
     "many examples": (with_examples(10**12), "bad example count"),
     "negative examples": (with_examples(-4), "bad example count"),
     "examples by half": (with_examples(3.5), "bad example count"),
@@ -145,26 +150,66 @@ def test_a_stale_reply_is_not_used_in_place_of_a_fresh_one(tmp_path: Path) -> No
     clean, late = tmp_path / "clean", tmp_path / "late"
     faults = {"lost": clean, "late": late}
     for fault, out in faults.items():
-        grid = InProcessGrid(
-            make_app(),
-            NODES,
-            faults=lambda number, client, fault=fault: (
-                fault if (number, client) == (3, 0) else None
-            ),
-        )
-        run_covert(out, None, LEARNS, grid=grid)
+
+        def fail(number: int, client: int, fault: Any = fault) -> Any:
+            return fault if (number, client) == (3, 0) else None
+
+        run_covert(out, None, LEARNS, grid=InProcessGrid(make_app(), NODES, faults=fail))
     assert read_rounds(clean, "public/rounds.jsonl") == read_rounds(late, "public/rounds.jsonl")
 
 
-def test_an_odd_metric_does_not_stop_the_wrapped_strategy(tmp_path: Path) -> None:
+class NeedsLoss(FedAvg):
+    """Aggregates only where every reply says its loss."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        for reply in replies:
+            if "train_loss" not in reply.content["metrics"]:
+                raise AggregationError("no loss")
+        return super().aggregate_train(server_round, replies)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"num-examples": 40},
+        {"num-examples": 40, "train_loss": [0.5, 0.5]},
+        {"num-examples": 40, "train_loss": float("nan")},
+    ],
+)
+def test_odd_metrics_do_not_stop_the_wrapped_strategy(
+    metrics: dict[str, Any], tmp_path: Path
+) -> None:
+    def omit(reply: Message) -> None:
+        reply.content["metrics"] = MetricRecord(metrics)
+
+    run_covert(tmp_path, NeedsLoss, LEARNS, grid=make_grid(omit))
+    rejected = read_column(tmp_path, "rejected")
+    assert rejected == [[[2, "wrong metrics"]] if n in (2, 5) else [] for n in LEARNS]
+    moved = [r["weights"] for r in read_rounds(tmp_path, "public/rounds.jsonl")]
+    assert len(set(moved)) == ROUNDS
+
+
+def test_more_than_was_asked_for_is_left_out(tmp_path: Path) -> None:
     def chat(reply: Message) -> None:
-        reply.content["metrics"] = MetricRecord({"num-examples": 40, "odd": [1.0, 2.0]})
+        reply.content["metrics"] = MetricRecord(
+            {"num-examples": 40, "train_loss": 0.5, "more": 1.0}
+        )
         reply.content["note"] = ConfigRecord({"text": "hello"})
 
-    result = run_covert(tmp_path, FedAvg, LEARNS, grid=make_grid(chat))
-    assert read_column(tmp_path, "updated") == [True] * ROUNDS
+    run_covert(tmp_path, NeedsLoss, LEARNS, grid=make_grid(chat))
     assert not any(read_column(tmp_path, "rejected"))
-    assert result.arrays
+    assert read_column(tmp_path, "updated") == [True] * ROUNDS
+
+
+def test_a_strategy_that_cannot_aggregate_leaves_the_weights(tmp_path: Path) -> None:
+    class Never(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            raise AggregationError("never")
+
+    result = run_covert(tmp_path, Never, LEARNS)
+    first = make_first()
+    assert all(array.data == first[name].data for name, array in result.arrays.items())
+    assert len(read_rounds(tmp_path)) == ROUNDS
 
 
 def test_a_client_without_examples_is_absent_which_is_no_fault(tmp_path: Path) -> None:
@@ -216,7 +261,8 @@ class LearnsIfMany:
 
 def test_a_round_that_is_cut_off_sends_the_same_query_again(tmp_path: Path) -> None:
     """Whoever is connected afterwards: another query would show two trajectories in one round."""
-    witness, died = Witness(), []
+    witness = Witness()
+    died: list[int] = []
 
     def connected(number: int) -> Any:
         # Fewer are there after the restart: on its own that would be another oracle state.
@@ -273,7 +319,7 @@ def test_contents_are_copies(tmp_path: Path) -> None:
     def vandalise(message: Message, context: Any) -> dict[str, Any]:
         arrays = arrays_of(message)
         parts = {name: array.numpy() for name, array in arrays.items()}
-        message.content["config"]["server-round"] = 99
+        message.content.config_records["config"]["server-round"] = 99
         arrays.clear()
         message.content = RecordDict()
         return parts

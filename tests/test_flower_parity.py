@@ -133,3 +133,28 @@ def test_run_files_that_flower_cannot_run(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         make_run(base, **merge(changes, FLOWER))
+
+
+WITHOUT = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "flwr" else find(name, *rest)
+from covertfl.cli import main
+sys.argv = ["covertfl", "train", sys.argv[1], "--out", sys.argv[2]]
+main()
+"""
+
+
+def test_without_flower_it_says_how_to_get_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('task = "digits"\n[engine]\nkind = "flower"\n')
+    refused = subprocess.run(
+        [sys.executable, "-c", WITHOUT, file, tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 4
+    assert "pip install 'covertfl[flower]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "run").exists()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,13 @@ from pathlib import Path
 from covertfl.training import train
 from small_runs import make_run
 
-train(make_run(rounds=4, updates=2, engine={"kind": "flower", "mode": "simulation"}), Path(sys.argv[1]))
+engine = {"kind": "flower", "mode": "simulation"}
+train(make_run(rounds=4, updates=2, engine=engine), Path(sys.argv[1]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_the_same_bytes(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
@@ -46,8 +47,6 @@ def test_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from covertfl.engines.flower import simulation
-
-    monkeypatch.setattr(simulation.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Missing, match="flower,simulation"):
         train(make_run(engine={"kind": "flower", "mode": "simulation"}), tmp_path / "run")

@@ -21,7 +21,6 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedTrimmedAvg,
     Krum,
-    QFedAvg,
     Strategy,
 )
 
@@ -38,7 +37,6 @@ STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
     "FedMedian": FedMedian,
     "FedTrimmedAvg": FedTrimmedAvg,
     "Krum": lambda: Krum(num_malicious_nodes=1),
-    "QFedAvg": lambda: QFedAvg(client_learning_rate=0.1, train_loss_key="train_loss", q=0.2),
     "some nodes": lambda: FedAvg(fraction_train=0.5, min_train_nodes=1),
 }
 # Rounds that learn: all, none, some.

@@ -526,11 +526,6 @@ def test_bad_files_of_arrivals_are_refused(tmp_path: Path, text: str, said: str)
 @pytest.mark.parametrize(
     ("base", "changes", "said"),
     [
-        (
-            HORIZON,
-            {"engine": {"kind": "flower"}},
-            r"\[engine\] kind must be simulated here, got flower",
-        ),
         (HORIZON, {"engine": {"device": "tpu"}}, "device must be cpu or cuda, got 'tpu'"),
         (HORIZON, {"data": {"model": "giant"}}, "mlp or logistic, got giant"),
         (HORIZON, {"decoy": {"kind": "ghost"}}, "decoy kind must be .*got 'ghost'"),

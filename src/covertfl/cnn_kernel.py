@@ -113,13 +113,11 @@ class _Scores:
 
     def add(self, weights: torch.Tensor, counts: npt.NDArray[np.int64]) -> None:
         """Take note of the weights of the jobs that have a count; it says how often."""
-        chosen = np.flatnonzero(counts)
+        chosen = np.repeat(np.arange(len(counts)), counts)
         if len(chosen):
             places = torch.from_numpy(chosen).to(weights.device)
             self.waiting.append(weights.index_select(0, places))
-            self.numbers += np.repeat(chosen, counts[chosen]).tolist()
-            repeats = torch.from_numpy(counts[chosen]).to(weights.device)
-            self.waiting[-1] = self.waiting[-1].repeat_interleave(repeats, dim=0)
+            self.numbers += chosen.tolist()
         if sum(map(len, self.waiting)) >= _PREDICTED_WEIGHTS:
             self._score()
 

@@ -138,7 +138,8 @@ def _add_legend(figure: Any, axes: Any, band: str) -> None:
     handles, labels = axes.get_legend_handles_labels()
     handles.append(Patch(color=GREY, alpha=0.15))
     labels.append(band)
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    place = "outside lower center"
+    figure.legend(handles, labels, loc=place, ncols=len(labels), frameon=False, fontsize=9)
 
 
 def draw_tracking(result: Result) -> Figure:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from covertfl.engines.flower import make_eavesdropper_app
 from toxicity.client_app import app as ordinary
+
+from covertfl.engines.flower import make_eavesdropper_app
 
 app = make_eavesdropper_app(ordinary, Path(os.environ["COVERTFL_RECORDS"]))

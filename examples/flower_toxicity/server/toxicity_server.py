@@ -5,10 +5,10 @@ from __future__ import annotations
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
+from toxicity.model import make_model
 
 from covertfl.engines.flower import CovertStrategy  # 1
 from covertfl.engines.flower.deployment_server import read_place
-from toxicity.model import make_model
 
 app = ServerApp()
 
@@ -22,7 +22,8 @@ def make_strategy() -> FedAvg:
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds; the true model is in the run's folder afterwards."""
     place = read_place()  # 2: run file and folder, from the server's environment
-    strategy = CovertStrategy(make_strategy, **place.as_keywords())  # 3
+    # The model below is freshly drawn, so that decoys may be as well: two models, not one.
+    strategy = CovertStrategy(make_strategy, decoy_start="fresh", **place.as_keywords())  # 3
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(make_model().state_dict()),

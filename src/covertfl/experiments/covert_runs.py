@@ -151,13 +151,16 @@ class CovertRuns:
     store : of finished cells
     device : of training and scoring
     stride : of the coarse scoring of decoys
+
+    `examples` counts what all trajectories that it gave out were trained on, now or before.
     """
 
     def __init__(self, store: CellStore, *, device: str = "cpu", stride: int = 1) -> None:
         self._store, self._device, self._stride = store, device, stride
         self._scorers: dict[tuple[str, str | None], Scorer] = {}
         self._spent = 0.0
-        self.examples = 0  # trained on so far
+        self._trained = 0
+        self.examples = 0
 
     def work_out(
         self,
@@ -192,6 +195,8 @@ class CovertRuns:
                 (truths, [number for number in sorted(missing) if number in part]),
                 (decoys, [place for place in sorted(pending) if place[0] in part]),
             )
+        for found in (*truths.values(), *decoys.values()):
+            self.examples += _known(found).examples
         return {
             (number, other): judge(runs[number].schedule, _known(truths[number]), _known(found))
             for (number, other), found in decoys.items()
@@ -309,8 +314,8 @@ class CovertRuns:
         return found
 
     def _count(self, examples: int) -> None:
-        self.examples += examples
-        self._store.advance(examples, f"{self.examples:,} examples trained on")
+        self._trained += examples
+        self._store.advance(examples, f"{self._trained:,} examples trained on")
 
     def _find_scorer(self, run: PreparedRun) -> Scorer:
         place = (run.setup.task, run.setup.model)
@@ -352,10 +357,12 @@ def _pack(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "coarse": [[moves, round(score, 6)] for moves, score in trajectory.coarse.items()],
         "full": [[moves, round(score, 6)] for moves, score in trajectory.full.items()],
+        "examples": trajectory.examples,
     }
 
 
 def _unpack(content: Mapping[str, Any] | None) -> Trajectory | None:
     if content is None:
         return None
-    return Trajectory(dict(content["coarse"]), dict(content["full"]))
+    coarse, full = dict(content["coarse"]), dict(content["full"])
+    return Trajectory(coarse, full, examples=content["examples"])

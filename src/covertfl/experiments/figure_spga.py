@@ -5,6 +5,7 @@ Algorithm 1 is run as printed and in its corrected form (D12 to D17), both on th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -40,7 +41,7 @@ QUICK_RUNS = 20
 # Points of a curve that are kept.
 POINTS = 101
 NO_ARRIVAL = 0
-THREADS = 2
+THREADS = os.cpu_count() or 1
 FARTHEST = 10.0  # times the limit: beyond this a policy has given the queue up
 
 

@@ -132,13 +132,14 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
 
 
 def thin_task(task: TrainingTask, thinning: int) -> TrainingTask:
-    """The task with one in so many of the clients' and public examples."""
+    """The task with one in so many of the clients', public and validation examples."""
     if thinning == 1:
         return task
     return replace(
         task,
         clients=tuple(np.ascontiguousarray(rows[::thinning]) for rows in task.clients),
         public=take_part(task.public, thinning),
+        validation=take_part(task.validation, thinning),
     )
 
 

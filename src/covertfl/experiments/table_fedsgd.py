@@ -19,7 +19,7 @@ SEEDS = 20
 POLICIES = ("greedy", "optimal")
 # Eavesdropper's and learner's accuracy.
 PAPER: Mapping[str, tuple[float, float]] = {"greedy": (0.89, 0.89), "optimal": (0.56, 0.88)}
-QUICK_DIVISOR, QUICK_SEEDS = 3, 2
+QUICK_DIVISOR, QUICK_SEEDS = 4, 2
 
 
 def make_setup(reading: Reading, *, quick: bool) -> Setup:

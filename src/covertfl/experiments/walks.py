@@ -36,11 +36,13 @@ class Trajectory:
     coarse : on a part of the validation set
     full : on all of it
     weights : by number of moves, where they were kept
+    examples : trained on, each as often as it was used
     """
 
     coarse: dict[int, float] = field(default_factory=dict)
     full: dict[int, float] = field(default_factory=dict)
     weights: list[Vector] = field(default_factory=list)
+    examples: int = 0
 
 
 class _Rating:
@@ -65,6 +67,11 @@ class _Rating:
         if self._best is not None and self._best[0] not in self.found.full:
             self.found.full[self._best[0]] = self._scorer.rate(self._best[1])
         return self.found
+
+
+def count_rows(jobs: Jobs) -> int:
+    """Examples in some jobs."""
+    return sum(len(job.rows) for job in jobs)
 
 
 def start_trajectories(answers: ClientAnswers) -> LearnerState:
@@ -92,6 +99,7 @@ def walk_truth(
         sent = Query(number, oracle_state, 0, learner.true)
         attendance = schedule.attendances[number - 1]
         jobs = answers.make_jobs(ClientWork(number, learner.true, attendance))
+        rating.found.examples += count_rows(jobs)
         results = yield jobs
         present = attendance.clients[attendance.batches > 0]
         replies = [
@@ -137,7 +145,7 @@ def walk_decoy(
             learner = replace(learner, true=truth[int(updates[number - 1])])
         sent = Query(number, oracle_state, 1, learner.decoys[0])
         outcome = Outcome(schedule.attendances[number - 1], 0, NO_REPLIES, True)
-        learner = yield from _deceive(answers, learner, sent, outcome)
+        learner = yield from _deceive(answers, learner, sent, outcome, rating.found)
     return rating.close()
 
 
@@ -152,9 +160,13 @@ def _list_queries(schedule: Schedule, *, learns: bool) -> list[tuple[int, int]]:
 
 
 def _deceive(
-    answers: ClientAnswers, learner: LearnerState, query: Query, outcome: Outcome
+    answers: ClientAnswers,
+    learner: LearnerState,
+    query: Query,
+    outcome: Outcome,
+    found: Trajectory,
 ) -> Generator[Jobs, list[Vector], LearnerState]:
-    """`ClientAnswers.deceive`, which asks for the server's work only."""
+    """`ClientAnswers.deceive`, which asks for the server's work only; its examples are counted."""
     asking, results = answers.deceive(learner, query, outcome), None
     while True:
         try:
@@ -163,6 +175,7 @@ def _deceive(
             moved: LearnerState = stop.value
             return moved
         assert isinstance(work, ServerWork)
+        found.examples += count_rows(work.jobs)
         results = yield work.jobs
 
 
@@ -189,7 +202,7 @@ def drive(
     for number in range(len(walks)):
         go_on(number, None)
     while waiting:
-        trained = sum(len(job.rows) for jobs in waiting.values() for job in jobs)
+        trained = sum(map(count_rows, waiting.values()))
         for number, results in _carry_out(walks, dict(waiting)).items():
             go_on(number, results)
         if tell is not None:

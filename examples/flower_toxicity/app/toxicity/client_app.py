@@ -26,7 +26,8 @@ def train(message: Message, context: Context) -> Message:
     examples = 0
     for features, labels in share:
         optimizer.zero_grad()
-        binary_cross_entropy_with_logits(model(features)[:, 0], labels).backward()
+        loss = binary_cross_entropy_with_logits(model(features)[:, 0], labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         examples += len(labels)
     content = RecordDict(

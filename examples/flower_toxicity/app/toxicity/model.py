@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.registry import make_task
+from covertfl.tasks.toxicity import make_toxicity_task
 
 
 def make_model() -> nn.Module:
@@ -17,7 +17,8 @@ def make_model() -> nn.Module:
 
 def load_share(number: int, shares: int, batch_size: int) -> DataLoader[tuple[torch.Tensor, ...]]:
     """One of several equal shares of the comments that ship with covertfl."""
-    task = make_task(DataSettings(task="toxicity", seed=0, clients=shares, same_clients=True))
+    settings = DataSettings(task="toxicity", seed=0, clients=shares, same_clients=True)
+    task = make_toxicity_task(settings)
     rows = task.clients[number]
     features = torch.from_numpy(task.train.features[rows])
     labels = torch.from_numpy(task.train.labels[rows]).float()

@@ -19,6 +19,7 @@ from flwr.app import Message
 from covertfl.atomic_file import write_atomically
 from covertfl.client_answers import ClientAnswers
 from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.messages import ArrayForm
 from covertfl.errors import InvalidInput
 from covertfl.federation import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
@@ -51,6 +52,7 @@ class GridAnswers(ClientAnswers):
 
     Parameters
     ----------
+    form : of the arrays
     post : who can be asked
     pending : file that says which round is under way and how it looked
     inner : wrapped strategies, None to average as the simulator does
@@ -60,6 +62,7 @@ class GridAnswers(ClientAnswers):
 
     is_steady: ClassVar[bool] = True
 
+    form: ArrayForm | None = None
     post: Correspondence | None = None
     pending: Path | None = None
     inner: InnerStrategies | None = None
@@ -147,7 +150,9 @@ class GridAnswers(ClientAnswers):
         if not outcome.replies.clients:
             return learner
         if self.inner is None:
-            return super().learn(learner, query, outcome)
+            learned = super().learn(learner, query, outcome)
+            self._write(learned.true, kept=kept)
+            return learned
         messages = self.inner.clean(self._messages(outcome))
         true, _ = self.inner.aggregate(0, learner.true, messages, kept=kept)
         return replace(learner, true=true, updates=learner.updates + 1)
@@ -163,7 +168,14 @@ class GridAnswers(ClientAnswers):
             messages = self.inner.propose(self._messages(outcome), proposed)
             trajectory = query.trajectory
             proposed, _ = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
+        else:
+            self._write(proposed, kept=kept)
         return move_decoy(learner, query.trajectory, proposed)
+
+    def _write(self, weights: Vector, *, kept: bool) -> None:
+        """Have new weights ready for the next query before its round begins, on both arms alike."""
+        if self.form is not None:
+            self.form.write(weights, keeps=kept)
 
     def _messages(self, outcome: Outcome) -> list[Message]:
         assert self.post is not None

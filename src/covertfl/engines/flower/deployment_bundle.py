@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tomllib
 import warnings
 import zipfile
@@ -21,25 +22,12 @@ from covertfl.errors import InvalidInput
 # Modules that the bundle's pyproject.toml names.  The first exists on the server only.
 SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
 CLIENT_RUN = "client_run.toml"
-# Keys that tell of when the true weights are sent, or what is sent instead.
+# Keys that tell of when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
-    {
-        "arrivals",
-        "budget",
-        "cost",
-        "covert",
-        "decoy",
-        "decoys",
-        "exposure",
-        "horizon",
-        "learn_prob",
-        "oracle",
-        "policy",
-        "preset",
-        "queue",
-        "updates",
-    }
+    {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "preset", "queue", "updates"}
 )
+# ... and words that do so in any key.
+SECRET_WORDS = frozenset({"covert", "decoy", "decoys", "exposure", "obfuscate", "policy"})
 
 PROJECT = f"""\
 [project]
@@ -148,9 +136,13 @@ def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _check_keys(settings: Mapping[str, Any], place: str) -> None:
-    found = {key for key in settings if SECRET_KEYS & set(key.lower().replace("-", "_").split("."))}
+    found = [key for key in settings if _tells(key.lower())]
     if found:
         raise InvalidInput(
             f"{place} would be sent to every node and must not have the key {min(found)}, which "
             "tells of the scheme: settings of the server belong in a file that only it can read"
         )
+
+
+def _tells(key: str) -> bool:
+    return key in SECRET_KEYS or bool(SECRET_WORDS & set(re.split(r"\W|_", key)))

@@ -26,6 +26,7 @@ from covertfl.engines.flower.messages import (
     ArrayForm,
     copy_config,
     find_arrays,
+    is_finite,
     restrict_metrics,
 )
 from covertfl.errors import InvalidInput
@@ -174,8 +175,8 @@ class InnerStrategies:
             self._steps[trajectory] = number
         if arrays is None:
             return weights, metrics
-        moved = self._form.join({name: arrays[name].numpy() for name in self._form.layout.names})
-        return (moved if np.isfinite(moved).all() else weights), metrics
+        moved = self._form.take(arrays, keeps=kept)
+        return (moved if is_finite(moved) else weights), metrics
 
     def clean(self, replies: Sequence[Message]) -> list[Message]:
         """Valid replies with the records that strategies expect, and nothing else in them."""
@@ -188,7 +189,8 @@ class InnerStrategies:
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
         """Replies as they would be if clients had led to a decoy's proposal."""
         used = replies if isinstance(self._spare, CHOOSERS) else replies[:1]
-        arrays, metrics = self._form.write(proposal), restrict_metrics(used, self.weighted_by)
+        arrays = self._form.write(proposal, keeps=False)
+        metrics = restrict_metrics(used, self.weighted_by)
         return [
             _rebuild(reply, arrays, record) for reply, record in zip(used, metrics, strict=True)
         ]

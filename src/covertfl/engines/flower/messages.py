@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,22 +44,71 @@ class ArrayForm:
     layout : arrays that are trained
     dtypes : of all arrays, in the order in which they travel
     fixed : arrays that are not trained, as they were at first
+    kept : records that are kept, at least one for each trajectory
     """
 
     layout: Layout
     dtypes: Mapping[str, np.dtype[Any]]
     fixed: Mapping[str, Array]
+    kept: int = 3
+    # The latest weights and their arrays: a large model is not written anew in every round, and
+    # never between the start of a round and its query, where the time would tell who has moved.
+    _written: list[tuple[Vector, dict[str, Array]]] = field(default_factory=list)
 
-    def write(self, weights: Vector) -> ArrayRecord:
-        """The record of some weights."""
+    def write(self, weights: Vector, *, keeps: bool = True) -> ArrayRecord:
+        """The record of some weights, which must not be changed afterwards.
+
+        Parameters
+        ----------
+        keeps : whether they are likely to be written again
+        """
+        for place, (known, arrays) in enumerate(self._written):
+            if known is weights:
+                self._written.insert(0, self._written.pop(place))
+                return ArrayRecord(arrays)
         parts = self.layout.split(weights)
-        return ArrayRecord(
-            {
-                name: self.fixed[name]
-                if name in self.fixed
-                else Array(np.ascontiguousarray(parts[name], dtype=dtype))
-                for name, dtype in self.dtypes.items()
-            }
+        arrays = {
+            name: self.fixed[name]
+            if name in self.fixed
+            else Array(np.asarray(parts[name], dtype=dtype, order="C"))
+            for name, dtype in self.dtypes.items()
+        }
+        if keeps:
+            self._keep(weights, arrays)
+        return ArrayRecord(arrays)
+
+    def _keep(self, weights: Vector, arrays: dict[str, Array]) -> None:
+        self._written.insert(0, (weights, arrays))
+        del self._written[self.kept :]
+
+    def take(self, record: ArrayRecord, *, keeps: bool = True) -> Vector:
+        """One vector of the trained arrays that an aggregation gave, of whatever kind they are.
+
+        Parameters
+        ----------
+        keeps : whether they are likely to be written again
+        """
+        vector, start = np.empty(self.layout.size, dtype=np.float32), 0
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            values = record[name].numpy()
+            if values.shape != shape:
+                raise InvalidInput(f"{name} must have shape {shape}, got {values.shape}")
+            vector[start : start + values.size] = values.reshape(-1)
+            start += values.size
+        if not self.is_like(record):
+            self.write(vector, keeps=keeps)
+        elif keeps:
+            arrays = {name: self.fixed.get(name, record[name]) for name in self.dtypes}
+            self._keep(vector, arrays)
+        return vector
+
+    def is_like(self, record: ArrayRecord) -> bool:
+        """Whether a record can be sent as it is, fixed arrays aside; 32-bit floats only."""
+        plain = all(self.dtypes[name] == np.float32 for name in self.layout.names)
+        return (
+            plain
+            and set(record) == set(self.dtypes)
+            and all(record[name].dtype == "float32" for name in self.layout.names)
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -151,14 +200,14 @@ def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.N
         raise Refused("wrong shape")
     values = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
     values = values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
-    _require_finite(values)
+    if not is_finite(values):
+        raise Refused("not finite")
     return values
 
 
-def _require_finite(values: npt.NDArray[Any]) -> None:
-    """Without a mask as large as the array: extremes pass on what is not a number."""
-    if values.size and not (np.isfinite(values.max()) and np.isfinite(values.min())):
-        raise Refused("not finite")
+def is_finite(values: npt.NDArray[Any]) -> bool:
+    """Whether all are numbers, found without a mask as large: extremes pass on what is not."""
+    return not values.size or bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
 # --- queries ----------------------------------------------------------------------------------

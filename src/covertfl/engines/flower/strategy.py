@@ -164,14 +164,14 @@ class CovertStrategy(Strategy):
             round, whatever was sent in it
         """
         started, result = time.perf_counter(), Result()
-        settings = self._read_settings(num_rounds)
+        settings = self._find_secret(self._read_settings(num_rounds))
+        federation = self._build(settings)  # what cannot be is refused before a folder is made
+        answers = federation.answerers
+        assert isinstance(answers, ClientAnswers)
         folder = RunFolder(self._out, is_steady=True, keeps_weights=self._records)
         try:
-            checkpoint, settings = self._open(settings, folder)
-            federation = self._build(settings)
-            answers = federation.answerers
-            assert isinstance(answers, ClientAnswers)
-            form = _find_form(answers, initial_arrays)
+            checkpoint = self._open(settings, folder)
+            form = replace(_find_form(answers, initial_arrays), kept=2 + answers.num_decoys)
             inner = self._wrap(answers, form, checkpoint)
             carrier = self._make_carrier(
                 grid, settings, form, inner, timeout, train_config, evaluate_config, result
@@ -181,6 +181,8 @@ class CovertStrategy(Strategy):
             )
             carrier.joins = _grid_answers(federation).joins_replies
             state = self._find_state(federation, form, initial_arrays, checkpoint, folder)
+            for weights in (*state.learner.decoys, state.learner.true):
+                form.write(weights)
             run = PreparedRun(federation, state, folder)
             self._watch(evaluate_fn, form, state, result)
             rounds = watch_run(run, self._tell, started, told=self._told(evaluate_fn, form, result))
@@ -204,31 +206,34 @@ class CovertStrategy(Strategy):
             settings = _build_settings(self._run, self._task, num_rounds)
         return settings if self._task is None else settings.with_task(self._task)
 
-    def _open(
-        self, settings: RunSettings, folder: RunFolder
-    ) -> tuple[Checkpoint | None, RunSettings]:
-        """Make the folder or go on in it, and find the secret seed."""
+    def _find_secret(self, settings: RunSettings) -> RunSettings:
+        """The settings with the secret seed: the one that the run began with, given or drawn."""
+        check_place(settings, self._out, resume=self._resume, force=self._force)
+        if self._seed == "run":
+            return settings
+        path = self._out / SEED
+        if self._resume and path.exists():
+            return replace(settings, secret=_read_seed(path))
+        drawn = secrets.randbelow(LARGEST_SEED + 1)
+        return replace(settings, secret=self._seed if isinstance(self._seed, int) else drawn)
+
+    def _open(self, settings: RunSettings, folder: RunFolder) -> Checkpoint | None:
+        """Make the folder or go on in it, and keep the secret seed."""
         path, text = self._out, format_run(settings, list_versions())
-        check_place(settings, path, resume=self._resume, force=self._force)
         checkpoint = None
         if self._resume and (path / "checkpoint").exists():
             checkpoint = folder.resume(text)
         else:
             folder.create(text, force=self._force)
             (path / PENDING).unlink(missing_ok=True)
-        if self._seed == "run":
-            return checkpoint, settings
-        return checkpoint, replace(settings, secret=self._find_seed(path / SEED, checkpoint))
-
-    def _find_seed(self, path: Path, checkpoint: Checkpoint | None) -> int:
-        """The secret seed: the one that the run began with, or else given or drawn."""
-        if path.exists():
-            return int(json.loads(read_text(path, "the seed of a run"))["seed"])
-        if checkpoint is not None:
-            raise InvalidInput(f"{path} is missing: the run cannot go on with the same draws")
-        seed = self._seed if isinstance(self._seed, int) else secrets.randbelow(LARGEST_SEED + 1)
-        write_atomically(path, json.dumps({"seed": seed}) + "\n", mode=0o600)
-        return seed
+        if settings.secret is not None and not (path / SEED).exists():
+            if checkpoint is not None:
+                raise InvalidInput(
+                    f"{path / SEED} is missing: the run cannot go on with the same draws"
+                )
+            content = json.dumps({"seed": settings.secret}) + "\n"
+            write_atomically(path / SEED, content, mode=0o600)
+        return checkpoint
 
     def _build(self, settings: RunSettings) -> Federation:
         # Success chances are measured on simulated clients only; own ones are what they are.
@@ -312,6 +317,7 @@ class CovertStrategy(Strategy):
             decoys,
             answers.success,
             answers.recorded,
+            form=form,
             post=carrier,
             pending=folder.path / PENDING,
             inner=inner,
@@ -418,6 +424,13 @@ def _find_form(answers: ClientAnswers, arrays: ArrayRecord | None) -> ArrayForm:
     if arrays is None:
         return describe_layout_form(answers.layout)
     return describe_arrays(arrays, answers.layout)
+
+
+def _read_seed(path: Path) -> int:
+    try:
+        return int(json.loads(read_text(path, "the seed of a run"))["seed"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidInput(f"{path} does not hold the seed of a run: {error}") from error
 
 
 def _count_most(answers: ClientAnswers) -> int:

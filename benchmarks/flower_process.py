@@ -1,0 +1,261 @@
+"""One federation over Flower's messages, in a process of its own, and where its time went.
+
+Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: FedAvg as Flower has it
+(`stock`), the same inside `CovertStrategy` (`covert`), or that without records (`unrecorded`).
+Prints seconds by part and round, peak memory, and bytes on the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+from measurement import measure_peak_memory
+
+from covertfl.engines.flower import CovertStrategy, InProcessGrid, make_server_task
+from covertfl.engines.flower.answers import GridAnswers
+from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.messages import ArrayForm
+from covertfl.local_training import Examples
+from covertfl.transcript import RunFolder
+
+INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
+CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"
+RECORDS, CHECKPOINT = "records", "checkpoint"
+# The rest is CovertStrategy's own: reading replies, writing queries, handing replies on, and others.
+READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
+OWN = (READING, WRITING, HANDING, OTHER)
+
+
+class Stopwatch:
+    """Splits the time between rounds into parts, each without the parts inside it."""
+
+    def __init__(self) -> None:
+        self.rounds: list[dict[str, float]] = []
+        self._now: Counter[str] = Counter()
+        self._inside = [OTHER]
+        self._since = time.perf_counter()
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        self._now[self._inside[-1]] += now - self._since
+        self._since = now
+
+    def end_round(self) -> None:
+        """What came before the first round is left out."""
+        self._charge()
+        self.rounds.append(dict(self._now))
+        self._now.clear()
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Inside is a part; all that a decoy's step does is the decoy's."""
+        self._charge()
+        self._inside.append(self._inside[-1] if DECOY in self._inside else name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._inside.pop()
+
+    def watch(self, owner: type, method: str, name: str) -> None:
+        """Let a method of a class be a part."""
+        before: Callable[..., Any] = getattr(owner, method)
+
+        @functools.wraps(before)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.part(name):
+                return before(*args, **kwargs)
+
+        setattr(owner, method, timed)
+
+    def watch_generator(self, owner: type, method: str, name: str) -> None:
+        """The same for a method that yields."""
+        before: Callable[..., Any] = getattr(owner, method)
+
+        @functools.wraps(before)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.part(name):
+                return (yield from before(*args, **kwargs))
+
+        setattr(owner, method, timed)
+
+
+def watch_all(watch: Stopwatch) -> None:
+    """The parts of a round."""
+    send: Callable[..., Any] = InProcessGrid.send_and_receive
+
+    def timed(self: Any, messages: Any, **kwargs: Any) -> Any:
+        messages = list(messages)
+        if messages:  # a stock strategy sends an evaluation to nobody
+            watch.end_round()
+        with watch.part(CLIENTS):
+            return send(self, messages, **kwargs)
+
+    setattr(InProcessGrid, "send_and_receive", timed)  # noqa: B010
+    watch.watch(FedAvg, "aggregate_train", WRAPPED)
+    watch.watch(FedAvg, "configure_train", WRAPPED)
+    watch.watch_generator(GridAnswers, "deceive", DECOY)
+    watch.watch(RunFolder, "write_weights", RECORDS)
+    watch.watch(RunFolder, "append", RECORDS)
+    watch.watch(RunFolder, "_sync", RECORDS)
+    watch.watch(RunFolder, "seal", CHECKPOINT)
+    watch.watch(GridAnswers, "remember", CHECKPOINT)
+    watch.watch(Carrier, "_read", READING)
+    watch.watch(ArrayForm, "write", WRITING)
+    watch.watch(InnerStrategies, "aggregate", HANDING)
+    watch.watch(InnerStrategies, "clean", HANDING)
+
+
+# --- the federation ---------------------------------------------------------------------------
+
+
+def find_width(parameters: int) -> int:
+    """Width of two hidden layers that make a network of about so many parameters."""
+    return round((-(INPUTS + 3) + math.sqrt((INPUTS + 3) ** 2 + 4 * parameters)) / 2)
+
+
+def make_model(width: int) -> torch.nn.Module:
+    """A perceptron."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(INPUTS, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, 1),
+    )
+
+
+def make_examples() -> Examples:
+    """Some to train on."""
+    features = np.random.default_rng(0).normal(size=(EXAMPLES, INPUTS)).astype(np.float32)
+    return Examples(features, (features[:, 0] > 0).astype(np.float32))
+
+
+def train_model(model: torch.nn.Module, data: Examples, parts: dict[str, Any]) -> dict[str, Any]:
+    """One pass over a client's examples with plain gradient steps."""
+    model.load_state_dict({name: torch.from_numpy(part) for name, part in parts.items()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for start in range(0, len(data), BATCH):
+        inputs = torch.from_numpy(data.features[start : start + BATCH])
+        labels = torch.from_numpy(data.labels[start : start + BATCH])
+        optimizer.zero_grad()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return {name: part.numpy() for name, part in model.state_dict().items()}
+
+
+def make_app(width: int, *, trains: bool) -> ClientApp:
+    """A client that trains, or one that only unpacks what it is sent and packs it again."""
+    app, data = ClientApp(), make_examples()
+    model = make_model(width) if trains else None
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays = message.content["arrays"]
+        parts = {name: array.numpy() for name, array in arrays.items()}
+        if model is not None:
+            parts = train_model(model, data, parts)
+        record = ArrayRecord({name: Array(part) for name, part in parts.items()})
+        metrics = MetricRecord({"num-examples": EXAMPLES})
+        return Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def describe_run(clients: int, rounds: int) -> dict[str, Any]:
+    """A run that learns in half of its rounds."""
+    return {
+        "federation": {
+            "participation": [1, 2, max(clients, 3)],
+            "batch_size": BATCH,
+            "optimizer": {"name": "sgd", "lr": RATE},
+        },
+        "oracle": {
+            "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],
+            "success": [0.2, 0.5, 0.9],
+        },
+        "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
+        "horizon": {"rounds": rounds, "updates": rounds // 2},
+        "policy": {"kind": "random"},
+        "decoy": {"kind": "public"},
+    }
+
+
+def run_federation(asked: argparse.Namespace) -> Stopwatch:
+    """Run all rounds; the first only warms up."""
+    width = find_width(asked.parameters)
+    grid = InProcessGrid(make_app(width, trains=asked.work == "training"), asked.clients)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first = ArrayRecord(make_model(width).state_dict())
+    watch = Stopwatch()
+    watch_all(watch)
+
+    def make_strategy() -> FedAvg:
+        return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+
+    if asked.kind == "stock":
+        make_strategy().start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
+    else:
+        task = make_server_task(
+            lambda: make_model(width), "binary", make_examples(), None,
+            clients=max(asked.clients, 3), examples=EXAMPLES,
+        )  # fmt: skip
+        CovertStrategy(
+            make_strategy,
+            run=describe_run(asked.clients, asked.rounds),
+            task=task,
+            out=asked.folder / "run",
+            seed=1,
+            records=asked.kind == "covert",
+        ).start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
+    watch.end_round()
+    return watch
+
+
+def measure_disk(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description="time a federation over Flower's messages")
+    parser.add_argument("kind", choices=("stock", "covert", "unrecorded"))
+    parser.add_argument("work", choices=("training", "echo"))
+    parser.add_argument("parameters", type=int)
+    parser.add_argument("clients", type=int)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("folder", type=Path)
+    asked = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    watch = run_federation(asked)
+    # Before the first query, and the first round, is preparation; a run's end follows its last.
+    answer = {
+        "rounds": watch.rounds[2:-1] or watch.rounds[1:-1],
+        "memory": measure_peak_memory(),
+        "disk": measure_disk(asked.folder),
+        "parameters": sum(p.numel() for p in make_model(find_width(asked.parameters)).parameters()),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

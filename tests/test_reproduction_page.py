@@ -1,0 +1,147 @@
+"""The page is what the committed results say, and the results are what the code gives."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covertfl.experiments.registry import EXPERIMENTS
+from covertfl.reproduction_markdown import say, say_difference, say_share, table
+from covertfl.reproduction_page import IMAGES, PICTURES, PREFIX, load_results, render_page
+from covertfl.tasks import mnist
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduction.md"
+FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"
+HAS_MNIST = all((FOLDER / name).is_file() for name in mnist.MD5)
+ROUNDING = 0.01  # of an accuracy, on another processor
+
+
+def load(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+def test_page_is_up_to_date() -> None:
+    """Made by covertfl reproduce page --out results --page docs/reproduction.md."""
+    assert PAGE.read_text("utf-8") == render_page(load_results(RESULTS, list(EXPERIMENTS)))
+
+
+def test_nothing_is_missing() -> None:
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(EXPERIMENTS)
+    for name in PICTURES:
+        assert (PAGE.parent / IMAGES / f"{PREFIX}{name}.png").exists()
+
+
+def test_results_say_how_they_were_made() -> None:
+    for name in EXPERIMENTS:
+        made = load(name)["made"]
+        assert made["command"].startswith(f"covertfl reproduce {name}")
+        assert all(made[key] for key in ("date", "machine", "versions"))
+
+
+def test_numbers_in_words() -> None:
+    entry = {"mean": 0.5, "interval": [0.4, 0.6]}
+    assert say(entry) == "0.500 [0.400, 0.600]"
+    assert say({"mean": 0.5, "interval": None}, 1) == "0.5"
+    assert say_share(entry) == "50% [40, 60]"
+    assert say_difference(entry, 0.55) == "-0.050"
+    assert say_difference(entry, 0.7) == "**-0.200**"
+    assert say_difference(entry, None) == ""
+    assert table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
+
+
+# --- one cell of each table, from scratch -------------------------------------------------------
+
+
+def recompute(setup: Any, policy: str, public: Any, stride: int, folder: Path) -> Any:
+    from covertfl.experiments.cells import CellStore
+    from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping
+    from covertfl.experiments.setups import prepare_run
+    from covertfl.preparation import KernelShelf
+
+    run = prepare_run(setup, policy, 0, KernelShelf())
+    worker = CovertRuns(CellStore(folder), stride=stride)
+    return worker.work_out([run], [Eavesdropping(public)])[0, 0]
+
+
+def test_main_table_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from covertfl.experiments.setups import PublicData
+    from covertfl.experiments.table_main import POSITIVE_SHARES, make_setup
+
+    rows = load("table-main")["rows"]
+    (row,) = (
+        row
+        for row in rows
+        if (row["scenario"], row["policy"], row["decoy"]) == (2, "optimal", "public")
+    )
+    public = PublicData(positive_share=POSITIVE_SHARES[2])
+    outcome = recompute(make_setup("sound"), "optimal", public, 1, tmp_path)
+    assert outcome.learner[-1] == pytest.approx(row["by_seed"]["learner"][0], abs=ROUNDING)
+    assert outcome.final == pytest.approx(row["by_seed"]["eavesdropper"][0], abs=ROUNDING)
+    assert outcome.exposure == pytest.approx(row["by_seed"]["exposure"][0], abs=1e-5)
+
+
+def list_setups() -> dict[str, Any]:
+    """The federation behind each MNIST table, as its result says it was run."""
+    from covertfl.experiments import table_fedsgd, table_mnist, table_states
+
+    def is_quick(name: str) -> bool:
+        return bool(load(name)["made"]["quick"])
+
+    return {
+        "table-mnist-20": table_mnist.make_setup("sound", 20, quick=is_quick("table-mnist-20")),
+        "table-mnist-50": table_mnist.make_setup("sound", 50, quick=is_quick("table-mnist-50")),
+        "table-fedsgd": table_fedsgd.make_setup("sound", quick=is_quick("table-fedsgd")),
+        "table-states": table_states.make_setup("sound", quick=is_quick("table-states")),
+        "random-policy": table_mnist.make_setup("sound", 20, quick=is_quick("random-policy")),
+    }
+
+
+@pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
+@pytest.mark.parametrize(
+    "name", ["table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy"]
+)
+def test_schedules_again(name: str) -> None:
+    """Exposure and completion of every seed; they need no training."""
+    pytest.importorskip("torch")
+    from covertfl.experiments.setups import prepare_run
+    from covertfl.preparation import KernelShelf
+
+    setup, shelf = list_setups()[name], KernelShelf()
+    assert load(name)["settings"]["rounds"] == setup.rounds
+    for row in load(name)["rows"][:2]:
+        exposures = row["by_seed"]["exposure"]
+        runs = [prepare_run(setup, row["policy"], seed, shelf) for seed in range(len(exposures))]
+        assert [run.schedule.exposure for run in runs] == pytest.approx(exposures, abs=1e-5)
+        completed = sum(run.schedule.is_completed for run in runs)
+        assert completed / len(runs) == pytest.approx(row["completion"]["mean"], abs=1e-5)
+
+
+@pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
+@pytest.mark.parametrize(
+    "name", ["table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states"]
+)
+def test_mnist_cell_again(name: str, tmp_path: Path) -> None:
+    """One run of each table; the paper's network takes too long without a GPU."""
+    pytest.importorskip("torch")
+    from covertfl.experiments import table_fedsgd, table_mnist, table_states
+
+    publics = {"table-fedsgd": table_fedsgd.PUBLIC, "table-states": table_states.PUBLIC}
+    result = load(name)
+    if not result["made"]["quick"]:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("the committed result is of the paper's network")
+    (row,) = (row for row in result["rows"][:2] if row["policy"] == "optimal")
+    public = publics.get(name, table_mnist.list_rows(20)[0].against.public)
+    stride = table_mnist.QUICK_STRIDE if result["made"]["quick"] else table_mnist.STRIDE
+    outcome = recompute(list_setups()[name], "optimal", public, stride, tmp_path)
+    assert outcome.learner[-1] == pytest.approx(row["by_seed"]["learner"][0], abs=3 * ROUNDING)
+    assert outcome.final == pytest.approx(row["by_seed"]["eavesdropper"][0], abs=3 * ROUNDING)

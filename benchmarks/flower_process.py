@@ -168,7 +168,7 @@ def make_app(width: int, *, trains: bool) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        arrays = message.content["arrays"]
+        arrays = message.content.array_records["arrays"]
         parts = {name: array.numpy() for name, array in arrays.items()}
         if model is not None:
             parts = train_model(model, data, parts)

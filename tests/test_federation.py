@@ -32,7 +32,7 @@ from covertfl.oracle import compute_stationary_law
 from covertfl.policy import HorizonTable
 from covertfl.problem import QueueProblem
 from covertfl.run_state import RunState, pack_state, unpack_state
-from covertfl.seeding import Stream, make_generator
+from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.solvers.constrained import solve_queue
 from covertfl.training import KernelShelf, build_federation
 from covertfl.transcript import Checkpoint, RunFolder
@@ -219,6 +219,11 @@ def test_no_stream_is_drawn_from_twice(
         opened[(stream, *place)] += 1
         return make_generator(seed, stream, *place)
 
+    def open_seeded(seed: int, stream: Stream, *place: int) -> tuple[np.random.Generator, int]:
+        opened[(stream, *place)] += 1
+        return make_generator_and_seed(seed, stream, *place)
+
+    monkeypatch.setattr(client_answers, "make_generator_and_seed", open_seeded)
     for module in (client_answers, federation_module, function_answers, world):
         monkeypatch.setattr(module, "make_generator", open_stream)
     run(federation)

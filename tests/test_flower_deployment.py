@@ -146,6 +146,26 @@ def test_a_deployment_that_is_ended_and_resumed(
     assert audit(out, capsys)["learner"]["exposure"] > 0.0
 
 
+OWNER = """
+import time
+from covertfl.engines.flower.deployment_federation import LocalFederation, LocalNode
+with LocalFederation([LocalNode()]):
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_federation_ends_with_its_owner(scratch: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "up\n"
+        assert len(find_processes(scratch)) == 5
+        owner.kill()
+    assert wait_until(lambda: not find_processes(scratch), 15.0)
+    assert wait_until(lambda: not list(scratch.iterdir()), 5.0)
+
+
 def test_faults_of_a_deployment(tmp_path: Path, scratch: Path) -> None:
     rounds, out = 11, tmp_path / "out"
     settings = make_run(**RUN, rounds=rounds, updates=4)
@@ -154,6 +174,7 @@ def test_faults_of_a_deployment(tmp_path: Path, scratch: Path) -> None:
         check_private(federation.folder)
         check_bundle_content(deployment.bundle)
         assert federation.find_config(1) == {"partition-id": 1, "num-partitions": 4}
+        assert len(find_processes(scratch)) == 11  # keeper, SuperLink, server, two for each node
         check_refusals(deployment)
         assert federation.list_connected() == [0, 1, 2, 3]
 

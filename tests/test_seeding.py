@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from covertfl.seeding import Stream, draw_seed, make_generator
+from covertfl.seeding import Stream, draw_seed, make_generator, make_generator_and_seed
 
 
 def test_a_place_always_draws_the_same() -> None:
@@ -13,6 +13,9 @@ def test_a_place_always_draws_the_same() -> None:
         first = make_generator(7, stream, 3, 1).random(5)
         np.testing.assert_array_equal(first, make_generator(7, stream, 3, 1).random(5))
         assert draw_seed(7, stream, 3, 1) == draw_seed(7, stream, 3, 1)
+        generator, seed = make_generator_and_seed(7, stream, 3, 1)
+        np.testing.assert_array_equal(first, generator.random(5))
+        assert seed == draw_seed(7, stream, 3, 1)
 
 
 def test_no_two_places_draw_the_same() -> None:

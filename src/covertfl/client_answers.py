@@ -20,7 +20,7 @@ from covertfl.participation import (
     count_examples,
 )
 from covertfl.run_file import RunSettings
-from covertfl.seeding import Stream, draw_seed, make_generator
+from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.weights import Layout, Vector
 from covertfl.world import World
@@ -45,14 +45,14 @@ def make_client_job(
     """
     section, seed = settings.sections.federation, settings.seed
     rows = task.clients[client]
-    generator = make_generator(seed, Stream.CLIENT, round_number, client)
+    generator, own = make_generator_and_seed(seed, Stream.CLIENT, round_number, client)
     count = int(count_examples(np.array(batches), np.array(len(rows)), section.batch_size))
     return LocalJob(
         weights=weights,
         examples=task.train,
         rows=generator.permutation(rows)[:count],
         batch_size=section.batch_size,
-        seed=draw_seed(seed, Stream.CLIENT, round_number, client),
+        seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
     )
 

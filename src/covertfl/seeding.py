@@ -35,8 +35,19 @@ def make_generator(seed: int, stream: Stream, *place: int) -> np.random.Generato
 
 def draw_seed(seed: int, stream: Stream, *place: int) -> int:
     """A seed in 0 .. 2^63 - 1 for something that takes a number instead of a generator."""
-    state = _sequence(seed, stream, place).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
+    return _to_seed(_sequence(seed, stream, place))
+
+
+def make_generator_and_seed(
+    seed: int, stream: Stream, *place: int
+) -> tuple[np.random.Generator, int]:
+    """What `make_generator` and `draw_seed` give at one place, for half the work."""
+    sequence = _sequence(seed, stream, place)
+    return np.random.default_rng(sequence), _to_seed(sequence)
+
+
+def _to_seed(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def _sequence(seed: int, stream: Stream, place: tuple[int, ...]) -> np.random.SeedSequence:

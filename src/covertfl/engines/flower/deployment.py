@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -142,11 +143,11 @@ class Deployment:
         self._stack.close()
 
     def _bring_up(self) -> None:
-        import tempfile
-
-        # Apart from the federation's folder: it must be there before the first process is.
-        folder = Path(tempfile.mkdtemp(prefix="covertfl-server-"))
-        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        # Part of the federation's folder, which its keeper removes even if this process is killed.
+        whole = Path(tempfile.mkdtemp(prefix="covertfl-"))
+        self._stack.callback(shutil.rmtree, whole, ignore_errors=True)
+        folder = whole / "server-only"
+        folder.mkdir(mode=0o700)
         self._news = ServerNews(folder / "news.jsonl")
         self._place = ServerPlace(
             folder / "run.toml",
@@ -169,6 +170,7 @@ class Deployment:
             pause=self._pause,
             # torch's optimisers import it when the first is made, which takes seconds.
             preloaded=[] if self._app is None else ["torch._dynamo"],
+            folder=whole,
         )
         self._stack.enter_context(self.federation)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
 import signal
 import socket
 import tempfile
@@ -90,6 +91,7 @@ class LocalFederation:
     server_path : folders that the server app may import from, and no node
     pause : seconds between two looks for messages, None for Flower's own 3
     preloaded : modules that apps need and that take long to import
+    folder : existing, for its owner only, removed at the end; None to make one
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class LocalFederation:
         server_path: Sequence[str] = (),
         pause: float | None = PAUSE,
         preloaded: Sequence[str] = (),
+        folder: Path | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self._server_environment = dict(server_environment or {})
@@ -107,7 +110,8 @@ class LocalFederation:
         self._pause, self._preloaded = pause, tuple(preloaded)
         self._stack = contextlib.ExitStack()
         self._ports: list[int] = []
-        self.folder: Path
+        # mkdtemp: for its owner only
+        self.folder = Path(tempfile.mkdtemp(prefix="covertfl-")) if folder is None else folder
         self.processes: KeptProcesses
         self.certificate: ServerCertificate
         self.keys: list[NodeKey] = []
@@ -133,7 +137,7 @@ class LocalFederation:
         self._stack.close()
 
     def _bring_up(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="covertfl-"))  # mkdtemp: for its owner only
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.processes = KeptProcesses(self.folder, self._preloaded)
         self._stack.callback(self.processes.close)
         self.certificate = make_server_certificate(self.folder, address=HOST)

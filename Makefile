@@ -7,10 +7,10 @@ READY  := $(VENV)/.ready
 SOURCES := $(wildcard src/covertfl/_*.c src/covertfl/_*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deploy check format bench clean
+.PHONY: help demo test test-deploy test-timing check format bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The environment is made anew when its definition changes.
 $(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
@@ -27,6 +27,9 @@ test: $(READY)  ## run the tests
 
 test-deploy: $(READY)  ## run the tests that start a Flower federation on this machine
 	$(BIN)/python -m pytest -m deployment
+
+test-timing: $(READY)  ## let a client try to tell true queries from decoys by times and sizes
+	$(BIN)/python scripts/measure_timing.py
 
 check: $(READY)  ## lint, format and type checks
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ import json
 import logging
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from covertfl.transcript import RunFolder
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"
 RECORDS, CHECKPOINT = "records", "checkpoint"
-# The rest is CovertStrategy's own: reading replies, writing queries, handing replies on, and others.
+# The rest is CovertStrategy's own: reading replies, writing queries, handing replies on, others.
 READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
 OWN = (READING, WRITING, HANDING, OTHER)
 
@@ -47,7 +47,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.rounds: list[dict[str, float]] = []
-        self._now: Counter[str] = Counter()
+        self._now: defaultdict[str, float] = defaultdict(float)
         self._inside = [OTHER]
         self._since = time.perf_counter()
 
@@ -245,6 +245,7 @@ def main() -> None:
     parser.add_argument("rounds", type=int)
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args()
+    torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     watch = run_federation(asked)
     # Before the first query, and the first round, is preparation; a run's end follows its last.

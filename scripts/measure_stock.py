@@ -242,7 +242,7 @@ def write_page(found: Mapping[str, Any], seeds: int, seconds: float) -> None:
     """Put the table between its marks."""
     made = (
         f"Made on {datetime.date.today().isoformat()} by `python scripts/measure_stock.py --seeds "
-        f"{seeds} --write` in {seconds:.0f} s: toxicity, {seeds} seeds, 45 rounds, policy "
+        f"{seeds} --write`: toxicity, {seeds} seeds, 45 rounds, policy "
         f"`{ROWS['FedAvg in CovertStrategy']}`, decoy `public`, recorded by a client that takes "
         "part in every round."
     )

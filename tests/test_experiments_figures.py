@@ -78,7 +78,8 @@ def test_tracking_changes_half_way() -> None:
 def test_prices_give_vertices_and_jumps() -> None:
     queue, _ = figure_cost.load_problems("sound")
     prices = np.geomspace(0.002, 2.0, 60)
-    policies = figure_cost.sweep_price(queue, prices.tolist())
+    solved, policies = figure_cost.sweep_price(queue, prices.tolist())
+    assert solved == prices.tolist()
     shares = np.array(
         [
             evaluate_queue_policy(queue, QueueTable(learn.astype(float))).learn_fraction
@@ -102,7 +103,7 @@ def test_limits_give_no_jumps() -> None:
 
 def test_many_tables_are_simulated_side_by_side() -> None:
     queue, _ = figure_cost.load_problems("sound")
-    policies = figure_cost.sweep_price(queue, [0.005, 0.05, 1.0])
+    _, policies = figure_cost.sweep_price(queue, [0.005, 0.05, 1.0])
     tables = np.stack(policies).astype(float)
     exact = [evaluate_queue_policy(queue, QueueTable(table)).learn_fraction for table in tables]
     found = figure_cost.simulate_tables(queue, tables, 10, generator=np.random.default_rng(0))

@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib")
 
 from typer.testing import CliRunner
 
+from covertfl import preparation
 from covertfl.cli import app
 from covertfl.errors import InvalidInput
 from covertfl.experiments import (
@@ -32,17 +33,20 @@ from covertfl.experiments import (
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction import choose_names, format_command, reproduce
-from covertfl.reproduction_page import PICTURES, SECTIONS, load_results, render_page
+from covertfl.reproduction_figures import PICTURES
+from covertfl.reproduction_page import SECTIONS, load_results, render_page
 from covertfl.tasks import mnist
 
 FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"
 HAS_MNIST = all((FOLDER / name).is_file() for name in mnist.MD5)
 ON_MNIST = ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy")
 REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (preparation, {"MEASURED_ROUNDS": 2000, "REPORTED_ROUNDS": 2000}),
     (table_main, {"ROUNDS": 6, "UPDATES": 2, "POLICIES": ("greedy", "optimal")}),
     (table_mnist, {"QUICK_THINNING": 60, "QUICK_DIVISOR": 15, "QUICK_ROWS": (0, 26)}),
-    (table_fedsgd, {"QUICK_DIVISOR": 30}),
-    (table_states, {}),
+    (table_mnist, {"QUICK_SEEDS": 1}),
+    (table_fedsgd, {"QUICK_DIVISOR": 30, "QUICK_SEEDS": 1}),
+    (table_states, {"QUICK_SEEDS": 1}),
     (figure_spga, {"PRINTED_ITERATIONS": 20, "ITERATIONS": 20, "ROLLOUT": 50, "QUICK_RUNS": 2}),
     (figure_tracking, {"ITERATIONS": 32, "CHANGE_AT": 16, "ROLLOUT": 50, "QUICK_RUNS": 2}),
     (figure_cost, {"QUICK_VALUES": 4, "QUICK_RUNS": 4, "ROUNDS": 50, "BURN_IN": 5}),

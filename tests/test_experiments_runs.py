@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -25,9 +25,10 @@ from covertfl.experiments.schedule import (
     list_needed_moves,
     name_truth,
 )
-from covertfl.experiments.scorer import DeviceScorer, Scorer
+from covertfl.experiments.scorer import Scorer
 from covertfl.experiments.setups import PublicData, Setup, describe_run, load_task, prepare_run
 from covertfl.experiments.walks import Trajectory, drive, walk_truth
+from covertfl.local_training import LocalKernel
 from covertfl.participation import Attendance
 from covertfl.preparation import KernelShelf
 from covertfl.run_file import build_run
@@ -154,13 +155,30 @@ def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path
     assert coarse.eavesdropper != pytest.approx(exact.eavesdropper, abs=1e-6)
 
 
-def test_device_scorer_agrees() -> None:
+class ManyAtOnce:
+    """A kernel that predicts for many weights in one call, as that of a GPU does."""
+
+    def __init__(self, kernel: LocalKernel) -> None:
+        self._kernel, self.calls = kernel, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def predict_many(self, weights: Any, features: Any) -> Any:
+        self.calls += 1
+        return np.stack([self._kernel.predict(each, features) for each in weights])
+
+
+def test_rating_many_weights_at_once_changes_nothing() -> None:
     run = prepare_run(SETUP, "optimal", 5, KernelShelf())
-    weights = run.answers.first_weights(1)
+    weights = [run.answers.first_weights(seed) for seed in (1, 2)]
+    kernel = ManyAtOnce(run.answers.kernel)
     here = Scorer(run.answers.task, run.answers.kernel, stride=3)
-    there = DeviceScorer(run.answers.task, run.answers.kernel, stride=3, device="cpu")
-    assert there.rate(weights) == here.rate(weights)
-    assert there.rate_coarsely(weights) == here.rate_coarsely(weights)
+    there = Scorer(run.answers.task, cast(LocalKernel, kernel), stride=3)
+    for fully in (True, False):
+        assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
+    assert kernel.calls == 2
+    assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
 
 
 # --- the estimate (6) ---------------------------------------------------------------------------

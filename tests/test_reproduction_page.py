@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from covertfl.experiments.registry import EXPERIMENTS
+from covertfl.reproduction_figures import PICTURES
 from covertfl.reproduction_markdown import say, say_difference, say_share, table
-from covertfl.reproduction_page import IMAGES, PICTURES, PREFIX, load_results, render_page
+from covertfl.reproduction_page import IMAGES, PREFIX, load_results, render_page
 from covertfl.tasks import mnist
 
 ROOT = Path(__file__).parent.parent
@@ -124,6 +125,7 @@ def test_schedules_again(name: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states"]
 )

@@ -206,8 +206,8 @@ def draw_cost(result: Result) -> Figure:
         axes.axhline(50.0, color=GREY, linestyle=":", linewidth=1.0, label="one half")
         axes.set_xscale(scale)
         axes.set_xlabel(label)
-        counted = f"{curve['vertices']} vertices" if "vertices" in curve else "no jumps"
-        axes.set_title(f"{title}\n({counted})", fontsize=TITLE - 1, loc="left")
+        counted = f"\n({curve['vertices']} vertices)" if "vertices" in curve else "\n"
+        axes.set_title(f"{title}{counted}", fontsize=TITLE - 1, loc="left")
         axes.set_ylim(-2, 102)
         tidy(axes)
     panels[0].set_ylabel("learning queries (% of rounds)")

@@ -20,7 +20,7 @@ from covertfl.experiments.schedule import (
     list_needed_moves,
     name_truth,
 )
-from covertfl.experiments.scorer import Scorer, make_scorer
+from covertfl.experiments.scorer import Scorer
 from covertfl.experiments.setups import PreparedRun, PublicData
 from covertfl.experiments.walks import Trajectory, drive, walk_decoy, walk_truth
 from covertfl.participation import count_examples
@@ -149,14 +149,13 @@ class CovertRuns:
     Parameters
     ----------
     store : of finished cells
-    device : of training and scoring
     stride : of the coarse scoring of decoys
 
     `examples` counts what all trajectories that it gave out were trained on, now or before.
     """
 
-    def __init__(self, store: CellStore, *, device: str = "cpu", stride: int = 1) -> None:
-        self._store, self._device, self._stride = store, device, stride
+    def __init__(self, store: CellStore, *, stride: int = 1) -> None:
+        self._store, self._stride = store, stride
         self._scorers: dict[tuple[str, str | None], Scorer] = {}
         self._spent = 0.0
         self._trained = 0
@@ -320,9 +319,7 @@ class CovertRuns:
     def _find_scorer(self, run: PreparedRun) -> Scorer:
         place = (run.setup.task, run.setup.model)
         if place not in self._scorers:
-            self._scorers[place] = make_scorer(
-                run.answers.task, run.answers.kernel, stride=self._stride, device=self._device
-            )
+            self._scorers[place] = Scorer(run.answers.task, run.answers.kernel, stride=self._stride)
         return self._scorers[place]
 
     # --- cells ---

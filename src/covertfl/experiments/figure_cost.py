@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.errors import NoSolution
 from covertfl.experiments.averages import shorten
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
@@ -46,6 +47,7 @@ LEAST_SCALE, LARGEST_SCALE = 0.002, 2.0
 ROUNDS, BURN_IN = 2000, 500
 SEED = 4
 QUICK_VALUES, QUICK_RUNS = 100, 100
+FARTHEST = 20.0  # a limit is tightened by at most this factor, where none is too tight
 JUMP = 0.005  # a difference between neighbours that counts as a jump
 
 
@@ -81,14 +83,26 @@ def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
     return queue, horizon
 
 
-def sweep_price(problem: QueueProblem, prices: Sequence[float]) -> list[BoolArray]:
-    """Optimal policies of privacy cost + price x learning cost, the Lagrangian problem (10)."""
+def sweep_price(
+    problem: QueueProblem, prices: Sequence[float]
+) -> tuple[list[float], list[BoolArray]]:
+    """Optimal policies of privacy cost + price x learning cost, the Lagrangian problem (10).
+
+    Returns
+    -------
+    the prices that have an optimum, and the optima; a cost that is not convex may have none that
+    is reached from every start
+    """
     operator = QueueOperator(problem)
-    found, start = [], always_learn(problem)
+    solved, found, start = [], [], always_learn(problem)
     for price in prices:
-        start = solve_average_cost(operator, (1.0, price), start).learn
+        try:
+            start = solve_average_cost(operator, (1.0, price), start).learn
+        except NoSolution:
+            continue
+        solved.append(price)
         found.append(start)
-    return found
+    return solved, found
 
 
 def count_vertices(policies: Sequence[BoolArray]) -> int:
@@ -132,8 +146,8 @@ def describe_curve(costs: FloatArray, exact: FloatArray, simulated: FloatArray) 
 
 def work_out_price(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
     """The learning cost as a price."""
-    prices = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
-    policies = sweep_price(problem, prices.tolist())
+    asked = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
+    prices, policies = sweep_price(problem, asked.tolist())
     exact = np.array(
         [
             evaluate_queue_policy(problem, QueueTable(learn.astype(np.float64))).learn_fraction
@@ -143,7 +157,9 @@ def work_out_price(problem: QueueProblem, values: int, repeats: int) -> Mapping[
     tables = np.stack(policies).astype(np.float64)
     generator = np.random.default_rng(SEED)
     simulated = simulate_tables(problem, tables, repeats, generator=generator)
-    return describe_curve(prices, exact, simulated) | {"vertices": count_vertices(policies)}
+    return describe_curve(np.array(prices), exact, simulated) | {
+        "vertices": count_vertices(policies)
+    }
 
 
 def work_out_limit(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
@@ -152,14 +168,23 @@ def work_out_limit(problem: QueueProblem, values: int, repeats: int) -> Mapping[
     tight = solve_average_cost(operator, (0.0, 1.0), always_learn(problem)).gain
     idle = QueueTable(never_learn(problem).astype(np.float64))
     loose = evaluate_queue_policy(problem, idle).learning_cost
-    factors = np.linspace(problem.limit / loose, 0.999 * problem.limit / tight, values)
-    solutions = [solve_queue(problem.with_limit(problem.limit / factor)) for factor in factors]
+    least = problem.limit / loose
+    most = FARTHEST * least
+    if tight > 0.0:
+        most = min(most, 0.999 * problem.limit / tight)
+    factors, solutions = [], []
+    for factor in np.linspace(least, most, values).tolist():
+        try:
+            solutions.append(solve_queue(problem.with_limit(problem.limit / factor)))
+        except NoSolution:
+            continue
+        factors.append(factor)
     exact = np.array([solution.evaluation.learn_fraction for solution in solutions])
     tables = np.stack([solution.policy.table for solution in solutions])
     generator = np.random.default_rng(SEED + 1)
     simulated = simulate_tables(problem, tables, repeats, generator=generator)
     mixing = sum(solution.mixing is not None for solution in solutions)
-    return describe_curve(factors, exact, simulated) | {"mixing": mixing}
+    return describe_curve(np.array(factors), exact, simulated) | {"mixing": mixing}
 
 
 def work_out_horizon(problem: FiniteHorizon, values: int, runs: int) -> Mapping[str, Any]:
@@ -216,6 +241,6 @@ def run_figure(request: Request, store: CellStore) -> Result:
 FIGURE = Experiment(
     "figure-cost",
     "Learning cost against the proportion of learning queries",
-    "Figure 4 (Appendix A)",
+    "Figure 4, Appendix A",
     run_figure,
 )

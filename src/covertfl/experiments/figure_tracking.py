@@ -118,5 +118,5 @@ def run_figure(request: Request, store: CellStore) -> Result:
 
 
 FIGURE = Experiment(
-    "figure-tracking", "Constant steps follow a change", "Figure 5 (Appendix A)", run_figure
+    "figure-tracking", "Constant steps follow a change", "Figure 5, Appendix A", run_figure
 )

@@ -54,4 +54,4 @@ def run_table(request: Request, store: CellStore) -> Result:
     }
 
 
-TABLE = Experiment("table-fedsgd", "MNIST with FedSGD", "Table 2 (Appendix A), left", run_table)
+TABLE = Experiment("table-fedsgd", "MNIST with FedSGD", "Table 2, left, Appendix A", run_table)

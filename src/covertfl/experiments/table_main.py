@@ -80,7 +80,7 @@ def work_out(
         for decoy in DECOYS
     ]
     places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
-    found = CovertRuns(store, device=device).work_out(runs, against, at_once=2 * len(POLICIES))
+    found = CovertRuns(store).work_out(runs, against, at_once=2 * len(POLICIES))
     outcomes: dict[Condition, list[RunOutcome]] = {
         Condition(scenario, policy, decoy): []
         for decoy in DECOYS

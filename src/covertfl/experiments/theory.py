@@ -34,5 +34,5 @@ def run_theory(request: Request, store: CellStore) -> Result:
 
 
 THEORY = Experiment(
-    "theory", "What is proven, measured", "Theorems 1 to 3, Lemmas 1, 2", run_theory
+    "theory", "What is proven, measured", "Theorems 1 to 3, Lemmas 1 and 2", run_theory
 )

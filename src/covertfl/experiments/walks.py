@@ -2,12 +2,12 @@
 
 A walk is a generator that asks for local jobs and goes on with their results, as a training run
 does, and draws from the same streams: its weights are those that `covertfl train` would send.  The
-jobs of all walks that wait are carried out as one batch.
+jobs of all walks that wait are carried out as one batch, and so are their ratings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,20 @@ from covertfl.seeding import Stream, draw_seed
 from covertfl.weights import Vector
 
 Jobs = Sequence[LocalJob]
-Walk = Generator[Jobs, list[Vector], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ToRate:
+    """Weights whose accuracy a walk asks for, on all of the validation set or a part of it."""
+
+    scorer: Scorer
+    weights: Vector
+    fully: bool
+
+
+# A walk is sent the weights that its jobs gave, or the accuracy that it asked for.
+Request = Jobs | ToRate
+Walk = Generator[Request, Any, Any]
 NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
 
 
@@ -53,19 +66,19 @@ class _Rating:
         self._best: tuple[int, Vector] | None = None
         self.found = Trajectory()
 
-    def take(self, moves: int, weights: Vector) -> None:
+    def take(self, moves: int, weights: Vector) -> Generator[Request, Any, None]:
         coarse, full = self.found.coarse, self.found.full
-        coarse[moves] = self._scorer.rate_coarsely(weights)
+        coarse[moves] = yield ToRate(self._scorer, weights, False)
         if self._scorer.is_exact:
             full[moves] = coarse[moves]
         elif moves in self._fully:
-            full[moves] = self._scorer.rate(weights)
+            full[moves] = yield ToRate(self._scorer, weights, True)
         if self._best is None or coarse[moves] > coarse[self._best[0]]:
             self._best = moves, weights
 
-    def close(self) -> Trajectory:
+    def close(self) -> Generator[Request, Any, Trajectory]:
         if self._best is not None and self._best[0] not in self.found.full:
-            self.found.full[self._best[0]] = self._scorer.rate(self._best[1])
+            self.found.full[self._best[0]] = yield ToRate(self._scorer, self._best[1], True)
         return self.found
 
 
@@ -93,7 +106,7 @@ def walk_truth(
     queries = _list_queries(schedule, learns=True)
     last_held = follow_estimate(schedule)[-1].true
     rating = _Rating(scorer, {len(queries), last_held or 0})
-    rating.take(0, learner.true)
+    yield from rating.take(0, learner.true)
     kept = [learner.true]
     for moves, (number, oracle_state) in enumerate(queries, start=1):
         sent = Query(number, oracle_state, 0, learner.true)
@@ -108,10 +121,10 @@ def walk_truth(
         ]
         sifted = sift_replies(replies, len(learner.true), int(answers.sizes.max()))
         learner = answers.learn(learner, sent, Outcome(attendance, sifted.total, sifted, True))
-        rating.take(moves, learner.true)
+        yield from rating.take(moves, learner.true)
         if keeps_weights:
             kept.append(learner.true)
-    found = rating.close()
+    found = yield from rating.close()
     found.weights = kept if keeps_weights else []
     return found
 
@@ -137,7 +150,7 @@ def walk_decoy(
     wanted = set(needed)
     for moves in range(needed[-1] + 1 if needed else 0):
         if moves in wanted:
-            rating.take(moves, learner.decoys[0])
+            yield from rating.take(moves, learner.decoys[0])
         if moves == needed[-1]:
             break
         number, oracle_state = next(queries)
@@ -146,7 +159,7 @@ def walk_decoy(
         sent = Query(number, oracle_state, 1, learner.decoys[0])
         outcome = Outcome(schedule.attendances[number - 1], 0, NO_REPLIES, True)
         learner = yield from _deceive(answers, learner, sent, outcome, rating.found)
-    return rating.close()
+    return (yield from rating.close())
 
 
 def _list_queries(schedule: Schedule, *, learns: bool) -> list[tuple[int, int]]:
@@ -165,7 +178,7 @@ def _deceive(
     query: Query,
     outcome: Outcome,
     found: Trajectory,
-) -> Generator[Jobs, list[Vector], LearnerState]:
+) -> Generator[Request, Any, LearnerState]:
     """`ClientAnswers.deceive`, which asks for the server's work only; its examples are counted."""
     asking, results = answers.deceive(learner, query, outcome), None
     while True:
@@ -190,7 +203,7 @@ def drive(
     tell : told how many examples were trained on, after every batch
     """
     outcomes: dict[int, Any] = {}
-    waiting: dict[int, Jobs] = {}
+    waiting: dict[int, Request] = {}
 
     def go_on(number: int, results: Any) -> None:
         try:
@@ -202,16 +215,37 @@ def drive(
     for number in range(len(walks)):
         go_on(number, None)
     while waiting:
-        trained = sum(map(count_rows, waiting.values()))
-        for number, results in _carry_out(walks, dict(waiting)).items():
+        # Jobs wait until all have been rated, so that walks stay in step and batches large.
+        rates = {number: ask for number, ask in waiting.items() if isinstance(ask, ToRate)}
+        if rates:
+            for number, accuracy in _rate(rates).items():
+                go_on(number, accuracy)
+            continue
+        jobs = {number: ask for number, ask in waiting.items() if not isinstance(ask, ToRate)}
+        trained = sum(map(count_rows, jobs.values()))
+        for number, results in _carry_out(walks, jobs).items():
             go_on(number, results)
         if tell is not None:
             tell(trained)
     return [outcomes[number] for number in range(len(walks))]
 
 
+def _rate(asked: Mapping[int, ToRate]) -> dict[int, float]:
+    """The accuracies that walks ask for, those on the same examples together."""
+    groups: dict[tuple[int, bool], list[int]] = {}
+    for number, ask in asked.items():
+        groups.setdefault((id(ask.scorer), ask.fully), []).append(number)
+    found: dict[int, float] = {}
+    for members in groups.values():
+        first = asked[members[0]]
+        weights = [asked[number].weights for number in members]
+        rated = first.scorer.rate(weights, fully=first.fully)
+        found.update(zip(members, rated, strict=True))
+    return found
+
+
 def _carry_out(
-    walks: Sequence[tuple[LocalKernel, Walk]], waiting: dict[int, Jobs]
+    walks: Sequence[tuple[LocalKernel, Walk]], waiting: Mapping[int, Jobs]
 ) -> dict[int, list[Vector]]:
     """The results of all jobs, each kernel's done together."""
     kernels = {id(walks[number][0]): walks[number][0] for number in waiting}

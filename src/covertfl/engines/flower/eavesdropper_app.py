@@ -29,14 +29,17 @@ def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> Cli
     ----------
     app : any client app; it does not notice
     folder : `rounds.jsonl` and `weights/` for `covertfl audit`, `evaluations.jsonl` for arrays that
-        came to be evaluated, and `metadata.jsonl` with all else that a message shows, and when
+        came to be evaluated, `metadata.jsonl` with all else that a message shows, and when, and
+        `replies.jsonl` with the times at which its own answers left
     """
     spy, records = ClientApp(), Path(folder)
 
     @spy.train()
     def train(message: Message, context: Context) -> Message:
-        listen(message, records, "rounds.jsonl")
-        return app(message, context)
+        number = listen(message, records, "rounds.jsonl")
+        reply = app(message, context)
+        _append(records / "replies.jsonl", {"round": number, "replied": time.time()})
+        return reply
 
     @spy.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -46,8 +49,8 @@ def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> Cli
     return spy
 
 
-def listen(message: Message, folder: Path, file: str) -> None:
-    """Record a query."""
+def listen(message: Message, folder: Path, file: str) -> int:
+    """Record a query; gives its round."""
     received = time.time()
     (folder / "weights").mkdir(parents=True, exist_ok=True)
     names = [_keep(arrays, folder) for arrays in message.content.array_records.values()]
@@ -55,6 +58,7 @@ def listen(message: Message, folder: Path, file: str) -> None:
     for name in names:
         _append(folder / file, {"round": number, "client": None, "weights": name})
     _append(folder / "metadata.jsonl", describe_message(message, received))
+    return number
 
 
 def describe_message(message: Message, received: float) -> dict[str, Any]:
@@ -83,15 +87,17 @@ def describe_message(message: Message, received: float) -> dict[str, Any]:
 
 
 def _keep(arrays: ArrayRecord, folder: Path) -> str:
-    """Write weights down once for each content; gives their name."""
+    """Write weights down; gives their name.
+
+    Known ones are written again: what the listener hears must not change how long it listens, or
+    it would find its own traces in the times that it notes.
+    """
     from safetensors.numpy import save
 
     parts = {name: np.ascontiguousarray(array.numpy()) for name, array in arrays.items()}
     content = save(parts)
     name = name_content(content)
-    path = folder / "weights" / f"{name}.safetensors"
-    if not path.exists():
-        write_atomically(path, content)
+    write_atomically(folder / "weights" / f"{name}.safetensors", content)
     return name
 
 

@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import CovertStrategy, InProcessGrid, make_server_task
+from covertfl.engines.flower import CovertStrategy, InProcessGrid, answers, make_server_task
 from covertfl.engines.flower.answers import GridAnswers
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -73,7 +74,7 @@ class Stopwatch:
             self._charge()
             self._inside.pop()
 
-    def watch(self, owner: type, method: str, name: str) -> None:
+    def watch(self, owner: type | ModuleType, method: str, name: str) -> None:
         """Let a method of a class be a part."""
         before: Callable[..., Any] = getattr(owner, method)
 
@@ -116,6 +117,8 @@ def watch_all(watch: Stopwatch) -> None:
     watch.watch(RunFolder, "_sync", RECORDS)
     watch.watch(RunFolder, "seal", CHECKPOINT)
     watch.watch(GridAnswers, "remember", CHECKPOINT)
+    # What a round has observed is written down before its query, for a restart.
+    watch.watch(answers, "write_atomically", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
     watch.watch(InnerStrategies, "aggregate", HANDING)

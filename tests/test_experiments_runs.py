@@ -181,6 +181,17 @@ def test_rating_many_weights_at_once_changes_nothing() -> None:
     assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
 
 
+def test_threads_change_nothing() -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    scorer = Scorer(run.answers.task, run.answers.kernel)
+
+    def walk(threads: int) -> list[Trajectory]:
+        walks = [walk_truth(run.answers, run.schedule, scorer) for _ in range(3)]
+        return drive([(run.answers.kernel, each) for each in walks], threads=threads)
+
+    assert [found.full for found in walk(1)] == [found.full for found in walk(3)]
+
+
 # --- the estimate (6) ---------------------------------------------------------------------------
 
 

@@ -46,6 +46,7 @@ LINE_FILES = (
 CHECKPOINT = "checkpoint/state.safetensors"
 LOCK = "lock"
 WEIGHTS = "public/weights"
+SPARE = ".spare"
 SETTINGS = "run.toml"
 SUMMARY = "summary.json"
 
@@ -106,6 +107,7 @@ class RunFolder:
         # What the disk may not hold yet: new files and folders with new names in them.
         self._fresh: dict[Path, IO[bytes]] = {}
         self._sealed: dict[str, int] = {}
+        self._spares = 0
 
     # --- beginning ---
 
@@ -170,6 +172,10 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 stream.close()
         self._close_fresh()
+        if self._spares:
+            with contextlib.suppress(OSError):  # resuming removes them as well
+                for path in (self.path / WEIGHTS).glob(f".*{SPARE}"):
+                    path.unlink()
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
@@ -208,20 +214,27 @@ class RunFolder:
     def write_weights(self, layout: Layout, vector: Vector) -> str:
         """Record weights that are sent, once for each content; gives their name, or nothing.
 
-        Where every round is to take the same time a content that is known is written again: it
-        belongs to a trajectory that has not moved, and a round without a write ends sooner.
+        Where every round is to take the same time, one that sends what is known writes a spare
+        file: a round without a write ends sooner, and one that replaces a file later.
         """
         if not self._keeps_weights:
             return ""
         content = serialise(layout, vector)
         name = name_content(content)
-        if self._is_steady or name not in self._written:
-            path = self.path / WEIGHTS / f"{name}.safetensors"
-            with _naming(path):
-                if self._is_steady or not _holds(path, content):
-                    self._fresh[path] = _write_new(path, content)
-            self._written.add(name)
+        path = self.path / WEIGHTS / f"{name}.safetensors"
+        with _naming(path):
+            if self._is_steady:
+                target = self._name_spare() if path.exists() else path
+                self._fresh[target] = _write_new(target, content)
+            elif name not in self._written and not _holds(path, content):
+                self._fresh[path] = _write_new(path, content)
+        self._written.add(name)
         return name
+
+    def _name_spare(self) -> Path:
+        """A new name for a file that is removed when the folder is closed."""
+        self._spares += 1
+        return self.path / WEIGHTS / f".{self._spares}{SPARE}"
 
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Add lines to one of the line files."""

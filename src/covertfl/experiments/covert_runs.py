@@ -150,12 +150,13 @@ class CovertRuns:
     ----------
     store : of finished cells
     stride : of the coarse scoring of decoys
+    threads : that put replies together while a GPU trains
 
     `examples` counts what all trajectories that it gave out were trained on, now or before.
     """
 
-    def __init__(self, store: CellStore, *, stride: int = 1) -> None:
-        self._store, self._stride = store, stride
+    def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
+        self._store, self._stride, self._threads = store, stride, threads
         self._scorers: dict[tuple[str, str | None], Scorer] = {}
         self._spent = 0.0
         self._trained = 0
@@ -308,7 +309,7 @@ class CovertRuns:
 
     def _drive(self, walks: Sequence[Any]) -> list[Any]:
         started = time.perf_counter()
-        found = drive(walks, tell=self._count)
+        found = drive(walks, tell=self._count, threads=self._threads)
         self._spent = time.perf_counter() - started
         return found
 

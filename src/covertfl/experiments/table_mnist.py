@@ -21,6 +21,7 @@ from covertfl.experiments.setups import (
     choose_acceptance,
     prepare_run,
 )
+from covertfl.mlp_kernel import count_cores
 from covertfl.preparation import KernelShelf
 
 # The paper's settings (Appendix A).
@@ -185,8 +186,9 @@ def work_out(
         for policy in policies
     ]
     stride = STRIDE if setup.thinning == 1 else QUICK_STRIDE
-    worker = CovertRuns(store, stride=stride)
-    found = worker.work_out(runs, against, at_once=CPU_RUNS if device == "cpu" else None)
+    on_cpu = device == "cpu"
+    worker = CovertRuns(store, stride=stride, threads=1 if on_cpu else count_cores())
+    found = worker.work_out(runs, against, at_once=CPU_RUNS if on_cpu else None)
     outcomes: dict[tuple[str, int], list[RunOutcome]] = {}
     for (number, other), outcome in sorted(found.items()):
         outcomes.setdefault((runs[number].policy, other), []).append(outcome)

@@ -8,6 +8,7 @@ jobs of all walks that wait are carried out as one batch, and so are their ratin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -193,13 +194,17 @@ def _deceive(
 
 
 def drive(
-    walks: Sequence[tuple[LocalKernel, Walk]], *, tell: Callable[[int], None] | None = None
+    walks: Sequence[tuple[LocalKernel, Walk]],
+    *,
+    tell: Callable[[int], None] | None = None,
+    threads: int = 1,
 ) -> list[Any]:
     """Carry all walks to their ends, the jobs of those that wait as one batch.
 
     Parameters
     ----------
     walks : each with the kernel that carries out its jobs
+    threads : walks that go on side by side; a GPU must not wait for one core to average replies
     tell : told how many examples were trained on, after every batch
     """
     outcomes: dict[int, Any] = {}
@@ -212,19 +217,26 @@ def drive(
             waiting.pop(number, None)
             outcomes[number] = stop.value
 
+    def all_go_on(answers: Mapping[int, Any]) -> None:
+        if threads == 1:
+            for number, answer in answers.items():
+                go_on(number, answer)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(go_on, answers.keys(), answers.values()))
+
+    # One after the other: first weights are drawn from torch's global generator.
     for number in range(len(walks)):
         go_on(number, None)
     while waiting:
         # Jobs wait until all have been rated, so that walks stay in step and batches large.
         rates = {number: ask for number, ask in waiting.items() if isinstance(ask, ToRate)}
         if rates:
-            for number, accuracy in _rate(rates).items():
-                go_on(number, accuracy)
+            all_go_on(_rate(rates))
             continue
         jobs = {number: ask for number, ask in waiting.items() if not isinstance(ask, ToRate)}
         trained = sum(map(count_rows, jobs.values()))
-        for number, results in _carry_out(walks, jobs).items():
-            go_on(number, results)
+        all_go_on(_carry_out(walks, jobs))
         if tell is not None:
             tell(trained)
     return [outcomes[number] for number in range(len(walks))]

@@ -11,6 +11,7 @@ A reply comes from anybody: it is looked at before it is decoded, and what does 
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ class ArrayForm:
         """
         vector, start = np.empty(self.layout.size, dtype=np.float32), 0
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
-            values = record[name].numpy()
+            values = _view(record[name])
             if values.shape != shape:
                 raise InvalidInput(f"{name} must have shape {shape}, got {values.shape}")
             vector[start : start + values.size] = values.reshape(-1)
@@ -182,7 +183,7 @@ def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.N
     """The numbers of an array, read only once its size is known to be right."""
     if array.dtype != str(dtype):
         raise Refused("wrong dtype")
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     if tuple(array.shape) != shape or not size <= len(array.data) <= size + HEADER:
         raise Refused("wrong shape")
     start, is_fortran = _find_start(array.data, dtype, shape)
@@ -193,6 +194,15 @@ def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.N
     if not is_finite(values):
         raise Refused("not finite")
     return values
+
+
+def _view(array: Array) -> npt.NDArray[Any]:
+    """The numbers of an array of our own making, without a copy where that is possible."""
+    dtype, shape = np.dtype(array.dtype), tuple(array.shape)
+    usual = _write_header(dtype, shape)
+    if not array.data.startswith(usual):
+        return array.numpy()
+    return np.frombuffer(array.data, dtype=dtype, offset=len(usual)).reshape(shape)
 
 
 def _find_start(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, bool]:

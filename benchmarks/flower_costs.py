@@ -1,0 +1,210 @@
+"""What CovertStrategy costs over the strategy it wraps, for docs/scale.md.
+
+    python benchmarks/flower_costs.py [--only overhead|scale] [--quick] [--write]
+
+Every federation is a process of its own (`flower_process.py`), stock and covert in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flower_process import CHECKPOINT, CLIENTS, DECOY, OWN, RECORDS, WRAPPED
+from machine import describe_machine, is_busy
+from measurement import format_seconds, run_apart
+
+from covertfl.atomic_file import write_atomically
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "scale.md"
+PROCESS = str(Path(__file__).with_name("flower_process.py"))
+LIMIT = 900.0
+TARGET = 0.05
+# Parameters, clients, rounds and repeats: few clients where replies fill the memory.
+OVERHEAD = ((100_000, 10, 12, 3), (10_000_000, 4, 6, 1), (100_000_000, 2, 3, 1))
+SCALE = (
+    (10_000, 10, 8),
+    (10_000, 100, 8),
+    (10_000, 1_000, 6),
+    (10_000, 10_000, 3),
+    (1_000_000, 10, 8),
+    (1_000_000, 100, 6),
+    (10_000_000, 10, 4),
+    (10_000_000, 50, 3),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What rounds of one kind of federation took.
+
+    Parameters
+    ----------
+    rounds : seconds by part
+    memory : peak, bytes
+    disk : bytes after all rounds
+    """
+
+    rounds: tuple[Mapping[str, float], ...]
+    memory: int
+    disk: int
+
+    def find(self, *parts: str) -> float:
+        """Median seconds of some parts of a round together."""
+        return statistics.median(
+            sum(seconds.get(part, 0.0) for part in parts) for seconds in self.rounds
+        )
+
+    @property
+    def total(self) -> float:
+        """Median seconds of a round."""
+        return statistics.median(sum(seconds.values()) for seconds in self.rounds)
+
+    @property
+    def own_share(self) -> float:
+        """Own code over the wrapped round of the same rounds: clients and wrapped strategy."""
+        return statistics.median(
+            sum(seconds.get(part, 0.0) for part in OWN)
+            / (seconds.get(CLIENTS, 0.0) + seconds.get(WRAPPED, 0.0))
+            for seconds in self.rounds
+        )
+
+
+def run_one(kind: str, work: str, parameters: int, clients: int, rounds: int) -> Cost:
+    """One federation, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="covertfl-costs-") as folder:
+        arguments = (kind, work, parameters, clients, rounds, folder)
+        answer: Any = run_apart(PROCESS, arguments, limit=LIMIT)
+    if answer is None:
+        raise RuntimeError(f"{kind} {work} with {parameters} parameters took over {LIMIT:.0f} s")
+    return Cost(tuple(answer["rounds"]), answer["memory"], answer["disk"])
+
+
+def join(costs: Sequence[Cost]) -> Cost:
+    """Repeats together; memory and disk of the largest."""
+    rounds = tuple(seconds for cost in costs for seconds in cost.rounds)
+    return Cost(rounds, max(c.memory for c in costs), max(c.disk for c in costs))
+
+
+def measure_overhead(*, quick: bool) -> tuple[list[str], bool]:
+    """The table of what each part of a round takes, and whether the target is met."""
+    parts = {"records": (RECORDS,), "checkpoint": (CHECKPOINT,), "decoy": (DECOY,)}
+    lines = [
+        "| parameters | clients | their work | stock round | wrapped round | own code | "
+        + " | ".join(parts)
+        + " | memory: stock, covert, without records |",
+        "| ---: | ---: | --- |" + " ---: |" * (4 + len(parts)),
+    ]
+    is_met = True
+    for parameters, clients, rounds, repeats in OVERHEAD[: 1 if quick else None]:
+        for work in ("training", "echo"):
+            found: dict[str, list[Cost]] = {"stock": [], "covert": [], "unrecorded": []}
+            for _ in range(repeats):
+                for kind, costs in found.items():
+                    if kind != "unrecorded" or work == "echo":
+                        costs.append(run_one(kind, work, parameters, clients, rounds))
+                        tell(f"{parameters} {work} {kind}: {costs[-1].total:.3g} s")
+            stock, covert = join(found["stock"]), join(found["covert"])
+            wrapped = covert.find(CLIENTS, WRAPPED)
+            memory = [stock.memory, covert.memory]
+            memory += [join(found["unrecorded"]).memory] if found["unrecorded"] else []
+            is_met = is_met and (work == "echo" or covert.own_share < TARGET)
+            cells = [
+                f"{parameters:.0e}".replace("e+0", "e"),
+                str(clients),
+                work,
+                format_seconds(stock.total),
+                format_seconds(wrapped),
+                f"{format_seconds(covert.find(*OWN))}, {covert.own_share:.1%}",
+                *(
+                    f"{format_seconds(covert.find(*names))}, {covert.find(*names) / wrapped:.0%}"
+                    for names in parts.values()
+                ),
+                ", ".join(f"{value / 1e6:,.0f} MB" for value in memory),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+            tell(lines[-1])
+            tell(", ".join(f"{part} {format_seconds(covert.find(part))}" for part in OWN))
+    return lines, is_met
+
+
+def measure_scale(*, quick: bool) -> tuple[list[str], bool]:
+    """The table of time, memory and disk by clients and parameters."""
+    lines = [
+        "| parameters | clients | server's time a round: stock | covert, no records or decoy "
+        "| decoy | records | checkpoint | memory: stock | covert | disk a round, at most |",
+        "| ---: | ---: |" + " ---: |" * 8,
+    ]
+    for parameters, clients, rounds in SCALE[: 2 if quick else None]:
+        stock = run_one("stock", "echo", parameters, clients, rounds)
+        covert = run_one("covert", "echo", parameters, clients, rounds)
+        cells = [
+            f"{parameters:.0e}".replace("e+0", "e"),
+            f"{clients:,}",
+            format_seconds(stock.find(WRAPPED, *OWN)),
+            format_seconds(covert.find(WRAPPED, *OWN)),
+            format_seconds(covert.find(DECOY)),
+            format_seconds(covert.find(RECORDS)),
+            format_seconds(covert.find(CHECKPOINT)),
+            f"{stock.memory / 1e6:,.0f} MB",
+            f"{covert.memory / 1e6:,.0f} MB",
+            f"{4 * parameters / 1e6:,.3g} MB",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        tell(lines[-1])
+    return lines, True
+
+
+def tell(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+TABLES: Mapping[str, Callable[..., tuple[list[str], bool]]] = {
+    "overhead": measure_overhead,
+    "scale": measure_scale,
+}
+
+
+def write_table(name: str, lines: Sequence[str], *, was_busy: bool) -> None:
+    """Put a table between its marks."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    busy = " Other programs were busy on it." if was_busy else ""
+    made = (
+        f"Measured on {datetime.date.today().isoformat()} by `python benchmarks/flower_costs.py "
+        f"--only {name} --write`, {describe_machine()}.{busy}"
+    )
+    before, rest = PAGE.read_text("utf-8").split(begin)
+    after = rest.split(end)[1]
+    table = "\n".join(lines)
+    write_atomically(PAGE, f"{before}{begin}\n{made}\n\n{table}\n{end}{after}")
+
+
+def main() -> int:
+    """Measure, print, and write where asked."""
+    parser = argparse.ArgumentParser(description="measure what CovertStrategy costs")
+    parser.add_argument("--only", choices=TABLES)
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--write", action="store_true", help="write docs/scale.md")
+    asked = parser.parse_args()
+    all_met = True
+    for name in [asked.only] if asked.only else TABLES:
+        was_busy = is_busy()
+        lines, is_met = TABLES[name](quick=asked.quick)
+        all_met = all_met and is_met
+        print("\n".join(lines))
+        if asked.write:
+            write_table(name, lines, was_busy=was_busy)
+    return 0 if all_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,14 +16,14 @@ help:  ## list the targets
 $(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,flower,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,simulation,report,dev]"
 	touch $@
 
 demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes to out/demo
 	$(BIN)/covertfl demo --out out/demo
 
-test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## run the tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-deploy: $(READY)  ## run the tests that start a Flower federation on this machine
 	$(BIN)/python -m pytest -m deployment

@@ -55,6 +55,7 @@ def test_idx_files_are_read(tmp_path: Path) -> None:
         gzip.compress(b"\x00\x00\x0d\x01\x00\x00\x00\x01a"),
         make_idx((3,), b"abc")[:-9],
     ],
+    ids=["not gzip", "nothing in it", "too short", "other numbers", "cut off"],
 )
 def test_bad_idx_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "some.gz").write_bytes(content)

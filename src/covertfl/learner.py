@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from covertfl.local_training import LocalOptimizer
+from covertfl.oracle import FloatArray
 from covertfl.weights import Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
@@ -128,7 +129,7 @@ def average_replies(replies: SiftedReplies) -> Vector:
     Summed in double precision in the order of the clients, so that it depends on nothing else.
     """
     weights = replies.examples.astype(np.float64)
-    total = np.einsum("i,ij->j", weights, replies.values)
+    total: FloatArray = np.einsum("i,ij->j", weights, replies.values)
     return (total / replies.total).astype(np.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,30 @@ def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
         run_covert(tmp_path / str(number), Counted, learns)
         counts.append(list(calls))
     assert counts[0] == counts[1] == [NODES, 1] * ROUNDS
+
+
+class KeepsLines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_the_log_does_not_tell_learning_from_obfuscating(tmp_path: Path) -> None:
+    """Flower keeps a server app's output, and more people may read it than its owner."""
+    keepers = {}
+    for name, learns in (("true", list(LEARNS)), ("decoy", [])):
+        keeper = keepers[name] = KeepsLines()
+        logging.getLogger("flwr").addHandler(keeper)
+        try:
+            run_covert(tmp_path / name, STRATEGIES["FedAvg"], learns)
+        finally:
+            logging.getLogger("flwr").removeHandler(keeper)
+    assert keepers["true"].lines == keepers["decoy"].lines
 
 
 def test_settings_and_evaluation_of_the_server(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ round takes the same time, falls to a spare one, whose memory is of no consequen
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,17 @@ logger = logging.getLogger("flwr")
 MakeStrategy = Callable[[], Strategy]
 # These choose among replies, so a decoy's one proposal must stand in for as many.
 CHOOSERS = (Bulyan, FedTrimmedAvg, MultiKrum)
+
+
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """Keep a strategy from logging how many replies it got: the log may be read by others."""
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class RollCall(Grid):
@@ -134,9 +146,12 @@ class InnerStrategies:
         """
         if type(self._spokesman).__module__.startswith("flwr."):
             first = ArrayRecord()  # Flower's own strategies do not look at them, only keep them
-        messages = self._spokesman.configure_train(
-            round_number, first, copy_config(config), RollCall(self._least)
-        )
+        with _in_silence():
+            messages = list(
+                self._spokesman.configure_train(
+                    round_number, first, copy_config(config), RollCall(self._least)
+                )
+            )
         for message in messages:
             for record in message.content.config_records.values():
                 return copy_config(record)
@@ -162,11 +177,12 @@ class InnerStrategies:
         """
         strategy = self._own[trajectory] if kept else self._spare
         number = self._steps[trajectory] + 1
-        strategy.configure_train(
-            number, self._form.write(weights), ConfigRecord(), RollCall(max(self._least, 1))
-        )
         try:
-            arrays, metrics = strategy.aggregate_train(number, replies)
+            with _in_silence():
+                strategy.configure_train(
+                    number, self._form.write(weights), ConfigRecord(), RollCall(max(self._least, 1))
+                )
+                arrays, metrics = strategy.aggregate_train(number, replies)
         except (AggregationError, InconsistentMessageReplies) as error:
             # Clients must not be able to end the training; the weights stay as they are.
             logger.warning("the wrapped strategy could not aggregate: %s", error)

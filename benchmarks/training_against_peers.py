@@ -257,9 +257,9 @@ ABOUT = (
     f"One round of FedAvg: {CLIENTS} clients, {BATCHES} batches of {BATCH_SIZE} each, Adam with "
     "learning rate 1e-3 begun anew in every round, the same synthetic data and first weights.  "
     "The toxicity head has dropout 0.1.  The first round of each process, which loads and starts "
-    "things (Ray takes 10 to 20 s), is not counted; best and median of a round, and rounds a second, "
-    "are over all other rounds of all its processes.  With ten seeds at once a round is the time "
-    "for one round of one seed.",
+    "things (Ray takes 10 to 20 s), is not counted; best and median of a round, and rounds a "
+    "second, are over all other rounds of all its processes.  With ten seeds at once a round is "
+    "the time for one round of one seed.",
     "covertfl does a round as its engine does: each client's examples are put in an order of "
     "their own, all jobs go to the kernel together, the replies are checked and averaged.  The "
     "others keep the examples in one order, which is less work.",

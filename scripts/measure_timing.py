@@ -395,8 +395,9 @@ def format_table(verdicts: Sequence[Verdict]) -> str:
 def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -> None:
     """Put the table between its marks."""
     made = (
-        f"Made on {datetime.date.today().isoformat()} by `make test-timing` "
-        f"(`python scripts/measure_timing.py --write`) in {seconds:.0f} s, {permutations} "
+        f"Made on {datetime.date.today().isoformat()} by "
+        f"`python scripts/measure_timing.py --write` (`make test-timing` is the "
+        f"same without writing) in {seconds:.0f} s, {permutations} "
         f"permutations, {FOLDS}-fold cross-validation."
     )
     before, rest = PAGE.read_text("utf-8").split(BEGIN)

@@ -292,7 +292,7 @@ def check_refusals(deployment: Deployment) -> None:
             ["--root-certificates", wrong, "--auth-supernode-private-key", key],
             "certificate verify failed",
         ),
-        ("plain-text", ["--insecure"], "Server disconnected without sending a response"),
+        ("plain-text", ["--insecure"], "Failed to initialize the connection"),
     ):
         assert said in federation.try_to_join(name, arguments)
 

@@ -46,7 +46,7 @@ def make_client_job(
     section, seed = settings.sections.federation, settings.seed
     rows = task.clients[client]
     generator, own = make_generator_and_seed(seed, Stream.CLIENT, round_number, client)
-    count = int(count_examples(np.array(batches), np.array(len(rows)), section.batch_size))
+    count = min(batches * section.batch_size, len(rows))
     return LocalJob(
         weights=weights,
         examples=task.train,

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from covertfl.preparation import Tell
 from covertfl.run_file import RunSettings, build_run
-from covertfl.training import Tell, train
+from covertfl.training import train
 
 ORACLE = {
     "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],

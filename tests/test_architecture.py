@@ -112,6 +112,7 @@ LAYERS = (
         "engines.flower.simulation",
         "engines.flower",
         "engines.flower.certificates",
+        "engines.flower.deployment_fork",
         "engines.flower.deployment_roles",
         "engines.flower.deployment_keeper",
         "engines.flower.deployment_processes",

@@ -34,9 +34,10 @@ from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples
+from covertfl.preparation import KernelShelf
 from covertfl.run_file import build_run
 from covertfl.tasks.task import TrainingTask
-from covertfl.training import KernelShelf, train
+from covertfl.training import train
 from covertfl.weights import Layout, name_content
 from seen_queries import feed, follow_schedule
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, read_column, read_rounds, run_small

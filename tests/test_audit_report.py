@@ -30,7 +30,8 @@ from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from covertfl.federation import Federation
 from covertfl.intervals import t_interval, wilson_interval
-from covertfl.training import KernelShelf, build_federation, train
+from covertfl.preparation import KernelShelf, build_federation
+from covertfl.training import train
 from small_runs import FUNCTION_QUEUE, QUEUE, make_run, read_rounds, run_small
 
 NUM_SEEDS = 3

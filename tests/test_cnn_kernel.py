@@ -12,7 +12,6 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples, LocalJob, LocalOptimizer
 from covertfl.mlp_kernel import derive_dropout_key, derive_dropout_keys
-from covertfl.weights import Vector
 
 pytest.importorskip("torch")
 import torch
@@ -24,13 +23,8 @@ from covertfl.cnn_passes import PlainPasses
 from covertfl.local_kernels import choose_kernel, draw_weights
 from covertfl.tasks.models import make_mlp, make_paper_cnn, make_small_cnn
 from covertfl.torch_kernel import ModelFactory, TorchKernel
+from plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
 
-OPTIMIZERS = {
-    "sgd": LocalOptimizer("sgd", lr=0.05),
-    "momentum": LocalOptimizer("sgd", lr=0.05, momentum=0.9, weight_decay=0.01),
-    "adam": LocalOptimizer("adam", lr=1e-3, weight_decay=0.1),
-    "adamw": LocalOptimizer("adamw", lr=1e-3, weight_decay=0.1),
-}
 IMAGE = (2, 11, 11)
 
 
@@ -76,51 +70,11 @@ def make_dropping() -> nn.Module:
 
 
 def make_examples(num: int = 60, seed: int = 0) -> Examples:
-    generator = np.random.default_rng(seed)
-    features = generator.standard_normal((num, *IMAGE)).astype(np.float32)
-    return Examples(features, generator.integers(0, 3, num))
+    return make_images(num, IMAGE, seed)
 
 
 def make_jobs(make_model: ModelFactory) -> list[LocalJob]:
-    """Jobs of two sets of examples, several lengths, batch sizes and kinds."""
-    generator = np.random.default_rng(1)
-    sets = (make_examples(), make_examples(seed=5))
-    kinds = [(50, 20), (40, 20), (0, 20), (7, 20), (60, 20), (30, 8)]
-    jobs = [
-        LocalJob(
-            draw_weights(make_model, seed=number % 3),
-            sets[number % 2],
-            generator.permutation(60)[:length],
-            batch_size,
-            number,
-        )
-        for number, (length, batch_size) in enumerate(kinds)
-    ]
-    return jobs + [replace(job, work="gradient") for job in jobs[:4]]
-
-
-def train_plainly(make_model: ModelFactory, options: LocalOptimizer, job: LocalJob) -> Vector:
-    """One pass as anyone would write it, without dropout."""
-    module = make_model()
-    nn.utils.vector_to_parameters(torch.tensor(job.weights), module.parameters())
-    parameters, decay = list(module.parameters()), options.weight_decay
-    optimizer: torch.optim.Optimizer
-    if options.name == "sgd":
-        optimizer = torch.optim.SGD(
-            parameters, options.lr, momentum=options.momentum, weight_decay=decay
-        )
-    elif options.name == "adam":
-        optimizer = torch.optim.Adam(parameters, options.lr, weight_decay=decay)
-    else:
-        optimizer = torch.optim.AdamW(parameters, options.lr, weight_decay=decay)
-    for start in range(0, len(job.rows), job.batch_size):
-        rows = job.rows[start : start + job.batch_size]
-        outputs = module(torch.tensor(job.examples.features[rows]))
-        optimizer.zero_grad()
-        labels = torch.tensor(job.examples.labels[rows])
-        torch.autograd.backward(nn.functional.cross_entropy(outputs, labels))
-        optimizer.step()
-    return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    return make_uneven_jobs(make_model, (make_examples(), make_examples(seed=5)))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -221,23 +175,6 @@ def test_momentum_begins_anew_in_every_job_of_a_chain() -> None:
     np.testing.assert_allclose(kernel.run_chains([chain])[0], expected, rtol=0.0, atol=1e-6)
 
 
-def count_right(kernel: CnnKernel, weights: Vector, examples: Examples) -> float:
-    outputs = kernel.predict(weights, examples.features)
-    return float((outputs.argmax(axis=1) == examples.labels).mean())
-
-
-def test_scores_are_those_after_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covertfl.cnn_kernel._PREDICTED_WEIGHTS", 2)
-    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["sgd"], "cpu")
-    held_out, chains = make_examples(200, seed=9), make_chains()
-    results, scores = kernel.score_chains(chains, held_out)
-    for chain, result, found in zip(chains, results, scores, strict=True):
-        parts = [kernel.run_chains([chain[:count]])[0] for count in range(1, len(chain) + 1)]
-        expected = [count_right(kernel, weights, held_out) for weights in parts]
-        np.testing.assert_allclose(found, expected, atol=0.006)
-        np.testing.assert_allclose(result, parts[-1], rtol=0.0, atol=1e-5)
-
-
 def test_a_binary_loss_worked_by_hand() -> None:
     """All weights 0 but the last bias: the slope of that bias is 1/2 - label, on average."""
 
@@ -252,10 +189,6 @@ def test_a_binary_loss_worked_by_hand() -> None:
     gradient = kernel.run([job])[0]
     np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
     assert not gradient[:-1].any()
-    held_out = Examples(examples.features, labels)
-    assert kernel.score_chains([[replace(job, rows=job.rows[:0], work="train")]], held_out)[1] == [
-        pytest.approx([0.75])
-    ]
 
 
 def test_what_is_not_finite_stays_with_its_job() -> None:

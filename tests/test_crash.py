@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.training import Progress, train
+from covertfl.preparation import Progress
+from covertfl.training import train
 from covertfl.transcript import read_checkpoint
 from small_runs import FUNCTION_QUEUE, HORIZON, make_run, read_column, read_folder
 
@@ -29,7 +30,8 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 from small_runs import make_run
-from covertfl.training import KernelShelf, build_federation, train
+from covertfl.preparation import KernelShelf, build_federation
+from covertfl.training import train
 
 whole, killed, kills, early = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), 6
 settings = make_run(

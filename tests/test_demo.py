@@ -15,8 +15,9 @@ from covertfl.client_answers import ClientAnswers
 from covertfl.demo import CONDITIONS, NUM_SEEDS, Condition, run_demo
 from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples
+from covertfl.preparation import KernelShelf, build_federation
 from covertfl.run_file import build_run
-from covertfl.training import KernelShelf, build_federation, train
+from covertfl.training import train
 from covertfl.transcript import read_checkpoint, read_lines
 from covertfl.weights import Vector
 

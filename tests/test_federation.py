@@ -30,11 +30,11 @@ from covertfl.function_answers import FunctionAnswers
 from covertfl.learner import Reply
 from covertfl.oracle import compute_stationary_law
 from covertfl.policy import HorizonTable
+from covertfl.preparation import KernelShelf, build_federation
 from covertfl.problem import QueueProblem
 from covertfl.run_state import RunState, pack_state, unpack_state
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.solvers.constrained import solve_queue
-from covertfl.training import KernelShelf, build_federation
 from covertfl.transcript import Checkpoint, RunFolder
 from covertfl.weights import Layout, Vector
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run

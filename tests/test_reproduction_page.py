@@ -40,7 +40,11 @@ def test_nothing_is_missing() -> None:
 
 def test_results_say_how_they_were_made() -> None:
     for name in EXPERIMENTS:
-        made = load(name)["made"]
+        made, experiment = load(name)["made"], EXPERIMENTS[name]
+        assert (load(name)["title"], load(name)["paper_place"]) == (
+            experiment.title,
+            experiment.paper,
+        )
         assert made["command"].startswith(f"covertfl reproduce {name}")
         assert all(made[key] for key in ("date", "machine", "versions"))
 

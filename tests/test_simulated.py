@@ -16,7 +16,8 @@ from covertfl.engines.simulated import run_jobs
 from covertfl.federation import ClientWork
 from covertfl.local_training import Examples, LocalJob
 from covertfl.participation import Attendance
-from covertfl.training import KernelShelf, build_federation, train_all
+from covertfl.preparation import KernelShelf, build_federation
+from covertfl.training import train_all
 from covertfl.weights import Layout, Vector
 from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, read_folder
 

@@ -10,8 +10,6 @@ import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples, LocalJob, LocalOptimizer, Work
-from covertfl.mlp_kernel import dropout_mask
-from covertfl.weights import Vector
 
 pytest.importorskip("torch")
 import torch
@@ -19,13 +17,7 @@ from torch import nn
 
 from covertfl.local_kernels import draw_weights
 from covertfl.torch_kernel import TorchKernel, describe_layout
-
-OPTIMIZERS = {
-    "sgd": LocalOptimizer("sgd", lr=0.05),
-    "momentum": LocalOptimizer("sgd", lr=0.05, momentum=0.9, weight_decay=0.01),
-    "adam": LocalOptimizer("adam", lr=1e-3, weight_decay=0.1),
-    "adamw": LocalOptimizer("adamw", lr=1e-3, weight_decay=0.1),
-}
+from plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
 
 
 def make_network() -> nn.Module:
@@ -63,58 +55,11 @@ class Noisy(nn.Module):
 
 
 def make_examples(num: int = 120, seed: int = 0) -> Examples:
-    generator = np.random.default_rng(seed)
-    features = generator.standard_normal((num, 1, 8, 8)).astype(np.float32)
-    return Examples(features, generator.integers(0, 3, num))
+    return make_images(num, (1, 8, 8), seed)
 
 
 def make_jobs() -> list[LocalJob]:
-    """Jobs of two sets of examples, several lengths, batch sizes and kinds."""
-    generator = np.random.default_rng(1)
-    sets = (make_examples(), make_examples(seed=5))
-    kinds = [(50, 20), (40, 20), (0, 20), (7, 20), (64, 20), (30, 8)]
-    jobs = [
-        LocalJob(
-            draw_weights(make_network, seed=number % 3),
-            sets[number % 2],
-            generator.permutation(120)[:length],
-            batch_size,
-            number,
-        )
-        for number, (length, batch_size) in enumerate(kinds)
-    ]
-    return jobs + [replace(job, work="gradient") for job in jobs[:4]]
-
-
-def train_plainly(options: LocalOptimizer, job: LocalJob) -> Vector:
-    """One pass as anyone would write it, with the kernel's dropout masks."""
-    module = make_network()
-    nn.utils.vector_to_parameters(torch.tensor(job.weights), module.parameters())
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    optimizer = (
-        torch.optim.SGD(
-            module.parameters(),
-            options.lr,
-            momentum=options.momentum,
-            weight_decay=options.weight_decay,
-        )
-        if options.name == "sgd"
-        else kinds[options.name](module.parameters(), options.lr, weight_decay=options.weight_decay)
-    )
-    for step, start in enumerate(range(0, len(job.rows), job.batch_size)):
-        rows = job.rows[start : start + job.batch_size]
-        values, dropouts = torch.tensor(job.examples.features[rows]), 0
-        for layer in module.children():
-            if isinstance(layer, nn.Dropout):
-                mask = dropout_mask(job.seed, step, dropouts, tuple(values.shape), layer.p)
-                values, dropouts = values * torch.tensor(mask), dropouts + 1
-            else:
-                values = layer(values)
-        labels = torch.tensor(job.examples.labels[rows])
-        optimizer.zero_grad()
-        torch.autograd.backward(nn.functional.cross_entropy(values, labels))
-        optimizer.step()
-    return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    return make_uneven_jobs(make_network, (make_examples(), make_examples(seed=5)))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -122,7 +67,7 @@ def train_plainly(options: LocalOptimizer, job: LocalJob) -> Vector:
 def test_a_pass_is_that_of_a_plain_loop(optimizer: str, batched: bool) -> None:
     options, job = OPTIMIZERS[optimizer], make_jobs()[0]
     result = TorchKernel(make_network, "multiclass", options, batched=batched).run([job])[0]
-    plain = train_plainly(options, job)
+    plain = train_plainly(make_network, options, job)
     assert np.abs(plain - job.weights).max() > 1e-3
     np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5)
 

@@ -17,18 +17,10 @@ from covertfl.client_answers import ClientAnswers
 from covertfl.errors import InvalidInput
 from covertfl.local_training import LocalOptimizer
 from covertfl.oracle import IntArray
+from covertfl.preparation import KernelShelf, Progress, Tell, build_federation
 from covertfl.run_file import format_run, read_run
 from covertfl.tasks.task import TrainingTask
-from covertfl.training import (
-    KernelShelf,
-    Progress,
-    Tell,
-    build_federation,
-    is_finished,
-    read_summary,
-    train,
-    train_all,
-)
+from covertfl.training import is_finished, read_summary, train, train_all
 from covertfl.transcript import PublicTranscript, read_checkpoint
 from covertfl.weights import Layout, Vector
 from small_runs import (

@@ -23,8 +23,8 @@ from covertfl.eavesdroppers.separation import Separator
 from covertfl.errors import InvalidInput
 from covertfl.federation import Federation
 from covertfl.local_training import LocalJob
+from covertfl.preparation import KernelShelf, build_federation
 from covertfl.run_file import read_run
-from covertfl.training import KernelShelf, build_federation
 from covertfl.transcript import SETTINGS, SUMMARY, PublicTranscript, read_lines
 from covertfl.weights import Layout, Vector, name_content
 

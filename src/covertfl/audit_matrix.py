@@ -17,9 +17,10 @@ from covertfl.audit_report import describe_audit
 from covertfl.audit_runs import audit_folders
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput, Missing
+from covertfl.preparation import Progress
 from covertfl.problem import FiniteHorizon
 from covertfl.run_file import PolicyKind, RunSettings
-from covertfl.training import Progress, train_all
+from covertfl.training import train_all
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
 QUEUE_POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal")  # the others need a horizon

@@ -13,8 +13,8 @@ from covertfl.audit import OpenedRun, RunAudit, audit_opened, open_run
 from covertfl.audit_report import AuditReport, describe_audit, put_together
 from covertfl.coalitions import CoalitionFinding, audit_coalitions
 from covertfl.errors import InvalidInput
+from covertfl.preparation import KernelShelf
 from covertfl.run_file import find_change, format_run, read_run
-from covertfl.training import KernelShelf
 from covertfl.transcript import SETTINGS
 
 AUDIT = "audit.json"

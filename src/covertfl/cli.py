@@ -24,8 +24,8 @@ from covertfl import __version__
 from covertfl.errors import CovertflError, InvalidInput, Missing, NoSolution
 
 if TYPE_CHECKING:
+    from covertfl.preparation import Progress as TrainingProgress
     from covertfl.problem_file import LoadedProblem
-    from covertfl.training import Progress as TrainingProgress
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 

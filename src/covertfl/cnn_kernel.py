@@ -62,14 +62,12 @@ class _Plan:
     shares : (S, B) weight of each example's loss; 0 where a batch is short
     numbers : (S,) number of the step in its job, from 0
     seeds : (S,) of the step's job
-    ends : (S + 1,) how many jobs are complete after so many steps and not before
     """
 
     rows: npt.NDArray[np.int32]
     shares: npt.NDArray[np.float32]
     numbers: npt.NDArray[np.uint64]
     seeds: npt.NDArray[np.uint64]
-    ends: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -92,49 +90,6 @@ class _Data:
     features: torch.Tensor
     labels: torch.Tensor
     starts: dict[Examples, int]
-
-
-class _Scores:
-    """Shares of right answers, of weights that are collected until there are enough for a stack.
-
-    Parameters
-    ----------
-    predict : (K, n, outputs) raw outputs of stacked weights
-    labels : (n,) on the device
-    """
-
-    def __init__(
-        self, predict: Callable[[torch.Tensor], torch.Tensor], labels: torch.Tensor
-    ) -> None:
-        self.predict, self.labels = predict, labels
-        self.numbers: list[int] = []
-        self.found: list[torch.Tensor] = []
-        self.waiting: list[torch.Tensor] = []
-
-    def add(self, weights: torch.Tensor, counts: npt.NDArray[np.int64]) -> None:
-        """Take note of the weights of the jobs that have a count; it says how often."""
-        chosen = np.repeat(np.arange(len(counts)), counts)
-        if len(chosen):
-            places = torch.from_numpy(chosen).to(weights.device)
-            self.waiting.append(weights.index_select(0, places))
-            self.numbers += chosen.tolist()
-        if sum(map(len, self.waiting)) >= _PREDICTED_WEIGHTS:
-            self._score()
-
-    def _score(self) -> None:
-        for stack in torch.split(torch.cat(self.waiting), _PREDICTED_WEIGHTS):
-            outputs = self.predict(stack)
-            answers = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
-            self.found.append((answers == self.labels).sum(dim=1))
-        self.waiting = []
-
-    def collect(self, count: int) -> list[npt.NDArray[np.float64]]:
-        """Scores of each of so many jobs, in the order in which they were noted."""
-        if self.waiting:
-            self._score()
-        right = torch.cat(self.found).cpu().numpy() if self.found else np.zeros(0)
-        numbers = np.array(self.numbers, dtype=np.int64)
-        return [right[numbers == number] / max(len(self.labels), 1) for number in range(count)]
 
 
 class CnnKernel:
@@ -200,25 +155,10 @@ class CnnKernel:
         ----------
         chains : each of jobs of one batch size, at least one; gradients only as chains of one job
         """
-        return self._run_kinds(chains, None)[0]
-
-    def score_chains(
-        self, chains: Sequence[Sequence[LocalJob]], examples: Examples
-    ) -> tuple[list[Vector], list[npt.NDArray[np.float64]]]:
-        """As `run_chains`, and the share of examples that are right after each job of each chain.
-
-        The answer of a binary model is 1 where its output is positive.
-        """
-        return self._run_kinds(chains, examples)
-
-    def _run_kinds(
-        self, chains: Sequence[Sequence[LocalJob]], scored: Examples | None
-    ) -> tuple[list[Vector], list[npt.NDArray[np.float64]]]:
-        """Chains that can be stacked together, the longest first."""
         for chain in chains:
             self._check_chain(chain)
         results: list[Vector] = [chain[0].weights for chain in chains]
-        scores: list[npt.NDArray[np.float64]] = [np.zeros(0) for _ in chains]
+        # Chains of one kind are stacked together, the longest first.
         kinds: dict[tuple[str, int, tuple[int, ...]], list[int]] = {}
         for number, chain in enumerate(chains):
             image = chain[0].examples.features.shape[1:]
@@ -229,10 +169,10 @@ class CnnKernel:
                 most = max(1, min(_STACKED_JOBS, _STACKED_IMAGES // batch_size))
                 for start in range(0, len(members), most):
                     numbers = members[start : start + most]
-                    stack = self._run_stack([chains[number] for number in numbers], scored)
-                    for number, result, score in zip(numbers, *stack, strict=True):
-                        results[number], scores[number] = result, score
-        return results, scores
+                    found = self._run_stack([chains[number] for number in numbers])
+                    for number, result in zip(numbers, found, strict=True):
+                        results[number] = result
+        return results
 
     def _check_chain(self, chain: Sequence[LocalJob]) -> None:
         if not chain:
@@ -270,10 +210,8 @@ class CnnKernel:
             self._networks[image] = network
         return self._networks[image]
 
-    def _run_stack(
-        self, chains: Sequence[Sequence[LocalJob]], scored: Examples | None
-    ) -> tuple[list[Vector], list[npt.NDArray[np.float64]]]:
-        """Results and scores of chains of one kind, in falling order of length."""
+    def _run_stack(self, chains: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+        """Results of chains of one kind, in falling order of length."""
         jobs = [job for chain in chains for job in chain]
         network = self._find_network(jobs[0].examples.features.shape[1:])
         data = self._load_data(jobs)
@@ -281,38 +219,23 @@ class CnnKernel:
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
         plans = [_plan_chain(chain, data, width) for chain in chains]
         weights = self._load_weights(network, [chain[0].weights for chain in chains])
-        scores = None if scored is None else self._make_scores(network, scored)
         if jobs[0].work == "train":
-            self._train(network, data, plans, weights, scores)
+            self._train(network, data, plans, weights)
         else:
             weights = self._sum_gradients(network, data, plans, weights)
         places = torch.from_numpy(network.places).to(self.device)
-        results = self._download(weights.index_select(1, places))
-        nothing = [np.zeros(0) for _ in chains]
-        return results, nothing if scores is None else scores.collect(len(chains))
+        return self._download(weights.index_select(1, places))
 
     def _train(
-        self,
-        network: Network,
-        data: _Data,
-        plans: Sequence[_Plan],
-        weights: torch.Tensor,
-        scores: _Scores | None,
+        self, network: Network, data: _Data, plans: Sequence[_Plan], weights: torch.Tensor
     ) -> None:
         """Take all steps of all jobs."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
-        ends = np.zeros((max(map(len, plans)) + 1, len(plans)), dtype=np.int64)
-        for number, plan in enumerate(plans):
-            ends[: len(plan.ends), number] = plan.ends
-        if scores is not None:
-            scores.add(weights, ends[0])
         for step, table, active in self._list_steps(plans):
             held = weights[:active], gradient[:active]
             self._find_gradients(network, data, table, step % _TABLE_STEPS, *held)
             scales = table.scales[step % _TABLE_STEPS, :active]
             self._update(*held, first[:active], second[:active], scales)
-            if scores is not None:
-                scores.add(weights, ends[step + 1])
 
     def _sum_gradients(
         self, network: Network, data: _Data, plans: Sequence[_Plan], weights: torch.Tensor
@@ -332,11 +255,6 @@ class CnnKernel:
             if step % _TABLE_STEPS == 0:
                 table = self._tabulate(plans, step)
             yield step, table, int(np.sum(lengths > step))
-
-    def _make_scores(self, network: Network, examples: Examples) -> _Scores:
-        images = self._move_images(examples.features)
-        labels = torch.tensor(examples.labels, device=self.device)
-        return _Scores(lambda stack: self._predict_stack(network, stack, images), labels)
 
     def _load_weights(self, network: Network, vectors: Sequence[Vector]) -> torch.Tensor:
         """(J, padded) weights; those that jobs share are moved to the device once."""
@@ -567,8 +485,7 @@ def _plan_chain(chain: Sequence[LocalJob], data: _Data, width: int) -> _Plan:
         start += count
     numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in steps])
     seeds = np.repeat(np.array([job.seed for job in chain], dtype=np.uint64), steps)
-    ends = np.bincount(np.cumsum(steps), minlength=sum(steps) + 1)
-    return _Plan(rows, shares, numbers, seeds, ends)
+    return _Plan(rows, shares, numbers, seeds)
 
 
 def _share_out(length: int, size: int, is_whole: bool) -> npt.NDArray[np.float32]:

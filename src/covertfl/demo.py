@@ -19,9 +19,10 @@ from covertfl.atomic_file import write_atomically
 from covertfl.audit import RunAudit, audit_run
 from covertfl.demo_page import Panel, render_page
 from covertfl.horizon_evaluation import evaluate_horizon_policy
+from covertfl.preparation import KernelShelf, Progress
 from covertfl.problem import FiniteHorizon
 from covertfl.run_file import RunSettings, build_run
-from covertfl.training import KernelShelf, Progress, train_all
+from covertfl.training import train_all
 
 NUM_SEEDS = 5
 LISTENER = "majority"  # the paper's eavesdropper

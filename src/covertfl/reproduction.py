@@ -20,8 +20,8 @@ from covertfl.errors import InvalidInput
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
+from covertfl.preparation import list_versions
 from covertfl.reproduction_page import RESULT_SUFFIX, draw_pictures, load_results, write_page
-from covertfl.training import list_versions
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of finished parts

@@ -14,13 +14,8 @@ from covertfl.errors import InvalidInput
 from covertfl.preparation import (
     KernelShelf,
     PreparedRun,
-    Progress,
     Tell,
-    build_federation,
     check_place,
-    describe_data,
-    list_versions,
-    measure_federation,
     prepare_run,
     require_torch,
     watch_run,
@@ -29,23 +24,6 @@ from covertfl.run_file import LARGEST_SEED, RunSettings
 from covertfl.toml_file import read_text
 from covertfl.transcript import SUMMARY, read_checkpoint
 from covertfl.weights import Layout, serialise
-
-__all__ = [
-    "KernelShelf",
-    "PreparedRun",
-    "Progress",
-    "Tell",
-    "build_federation",
-    "describe_data",
-    "export_model",
-    "is_finished",
-    "list_versions",
-    "measure_federation",
-    "prepare_run",
-    "read_summary",
-    "train",
-    "train_all",
-]
 
 
 def train(

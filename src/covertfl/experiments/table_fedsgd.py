@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from covertfl.experiments import table_mnist
 from covertfl.experiments.cells import CellStore
-from covertfl.experiments.covert_runs import Eavesdropping, summarise
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
 from covertfl.experiments.setups import PublicData, Setup
 
@@ -16,7 +15,6 @@ ROUNDS, UPDATES = 240, 75
 CLIENTS = 20
 PUBLIC = PublicData(size=0.1, classes=4, class_share=0.9)
 SEEDS = 20
-POLICIES = ("greedy", "optimal")
 # Eavesdropper's and learner's accuracy.
 PAPER: Mapping[str, tuple[float, float]] = {"greedy": (0.89, 0.89), "optimal": (0.56, 0.88)}
 QUICK_DIVISOR, QUICK_SEEDS = 4, 2
@@ -37,21 +35,7 @@ def run_table(request: Request, store: CellStore) -> Result:
     """Both policies against the one eavesdropper."""
     setup = make_setup(request.reading, quick=request.quick)
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    outcomes, examples = table_mnist.work_out(
-        setup, POLICIES, seeds, [Eavesdropping(PUBLIC)], store, device=request.device
-    )
-    return {
-        "settings": setup.describe() | {"public": vars(PUBLIC)},
-        "examples": examples,
-        "rows": [
-            {
-                "policy": policy,
-                **summarise(outcomes[policy, 0]),
-                "paper": {"eavesdropper": PAPER[policy][0], "learner": PAPER[policy][1]},
-            }
-            for policy in POLICIES
-        ],
-    }
+    return table_mnist.compare_policies(setup, PUBLIC, PAPER, seeds, request, store)
 
 
 TABLE = Experiment("table-fedsgd", "MNIST with FedSGD", "Table 2, left, Appendix A", run_table)

@@ -195,6 +195,37 @@ def work_out(
     return outcomes, worker.examples
 
 
+def compare_policies(
+    setup: Setup,
+    public: PublicData,
+    paper: Mapping[str, tuple[float, float]],
+    seeds: int,
+    request: Request,
+    store: CellStore,
+) -> Result:
+    """Policies against one eavesdropper, for tables of a row each.
+
+    Parameters
+    ----------
+    paper : eavesdropper's and learner's printed accuracy by policy
+    """
+    outcomes, examples = work_out(
+        setup, tuple(paper), seeds, [Eavesdropping(public)], store, device=request.device
+    )
+    return {
+        "settings": setup.describe() | {"public": vars(public)},
+        "examples": examples,
+        "rows": [
+            {
+                "policy": policy,
+                **summarise(outcomes[policy, 0]),
+                "paper": {"eavesdropper": eavesdropper, "learner": learner},
+            }
+            for policy, (eavesdropper, learner) in paper.items()
+        ],
+    }
+
+
 def run_table(clients: int, request: Request, store: CellStore) -> Result:
     """One of the two tables."""
     setup = make_setup(request.reading, clients, quick=request.quick)

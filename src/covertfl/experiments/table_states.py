@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from covertfl.experiments import table_mnist
 from covertfl.experiments.cells import CellStore
-from covertfl.experiments.covert_runs import Eavesdropping, summarise
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
 from covertfl.experiments.setups import PublicData, Setup
 
@@ -21,7 +20,6 @@ PARTICIPATION = (36, 41, 45, 50, 55, 58, 100)
 MIN_SHARE = 0.125
 PUBLIC = PublicData(size=1.0, classes=2, class_share=0.99)
 SEEDS = 30
-POLICIES = ("greedy", "optimal")
 # Eavesdropper's and learner's accuracy.
 PAPER: Mapping[str, tuple[float, float]] = {"greedy": (0.93, 0.88), "optimal": (0.34, 0.88)}
 QUICK_SEEDS = 2
@@ -44,21 +42,7 @@ def run_table(request: Request, store: CellStore) -> Result:
     """Both policies against the one eavesdropper."""
     setup = make_setup(request.reading, quick=request.quick)
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    outcomes, examples = table_mnist.work_out(
-        setup, POLICIES, seeds, [Eavesdropping(PUBLIC)], store, device=request.device
-    )
-    return {
-        "settings": setup.describe() | {"public": vars(PUBLIC)},
-        "examples": examples,
-        "rows": [
-            {
-                "policy": policy,
-                **summarise(outcomes[policy, 0]),
-                "paper": {"eavesdropper": PAPER[policy][0], "learner": PAPER[policy][1]},
-            }
-            for policy in POLICIES
-        ],
-    }
+    return table_mnist.compare_policies(setup, PUBLIC, PAPER, seeds, request, store)
 
 
 TABLE = Experiment(

@@ -20,10 +20,11 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
+
+from covertfl.engines.flower.deployment_fork import work_and_exit
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
 PRELOADED = (
@@ -116,8 +117,8 @@ def tell(news: Mapping[str, Any]) -> None:
 
 def become(order: Mapping[str, Any]) -> NoReturn:
     """Turn this process, just forked, into what is ordered; does not return."""
-    status = 1
-    try:
+
+    def work() -> None:
         os.setpgid(0, 0)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
@@ -129,16 +130,8 @@ def become(order: Mapping[str, Any]) -> NoReturn:
         from covertfl.engines.flower.deployment_roles import ROLES
 
         ROLES[order["role"]](dict(order["settings"]))
-        status = 0
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
+
+    work_and_exit(work)
 
 
 def _redirect(log: str) -> None:

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Queue
@@ -27,6 +26,8 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.object_ref import load_app
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
+
+from covertfl.engines.flower.deployment_fork import work_and_exit
 
 Settings = Mapping[str, Any]
 
@@ -127,20 +128,12 @@ class ForkingExecutor(SubprocessExecutor):
 
 def _run_task(spec: ExecutionSpec, settings: Settings) -> NoReturn:
     """Run a task in this process, just forked; does not return."""
-    status = 1
-    try:
+
+    def work() -> None:
         _forget_exit_handlers()
         RUNS[spec.task_type](spec, settings)
-        status = 0
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
+
+    work_and_exit(work)
 
 
 def _forget_exit_handlers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from flwr.app import Context
@@ -62,16 +63,36 @@ def run_in_process(
         connected=lambda number: world.attend(number).clients.tolist(),
         first_round=1 + count_done(out, resume=resume),
     )
-    strategy = CovertStrategy(
+    strategy = make_simulated_strategy(
+        settings, out, grid.clients, resume=resume, force=force, tell=tell
+    )
+    strategy.start(grid)
+
+
+def make_simulated_strategy(
+    settings: RunSettings,
+    out: Path,
+    clients: Mapping[int, int],
+    *,
+    resume: bool,
+    force: bool,
+    tell: Tell | None,
+) -> CovertStrategy:
+    """The strategy of a run whose clients are simulated: all draws come from the run's own seed.
+
+    Parameters
+    ----------
+    clients : by node
+    """
+    return CovertStrategy(
         run=settings,
         out=out,
         seed="run",
         resume=resume,
         force=force,
-        roll=KnownRoll(grid.clients),
+        roll=KnownRoll(clients),
         tell=tell,
     )
-    strategy.start(grid)
 
 
 def count_done(out: Path, *, resume: bool) -> int:

@@ -22,9 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import AttendedGrid
-from covertfl.engines.flower.roll import KnownRoll
-from covertfl.engines.flower.server_app import count_done
-from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
 from covertfl.preparation import Tell, find_training_task, make_world
 from covertfl.run_file import RunSettings
@@ -61,14 +59,8 @@ def run_simulation(
         attended = AttendedGrid(
             grid, nodes, lambda number: world.attend(number).clients.tolist(), first_round=first
         )
-        strategy = CovertStrategy(
-            run=settings,
-            out=out,
-            seed="run",
-            resume=resume,
-            force=force,
-            roll=KnownRoll(clients),
-            tell=tell,
+        strategy = make_simulated_strategy(
+            settings, out, clients, resume=resume, force=force, tell=tell
         )
         strategy.start(attended)
 

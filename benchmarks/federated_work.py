@@ -20,7 +20,8 @@ from covertfl.weights import Vector
 
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)
-SEED = 1
+# With this seed no input of a ReLU lies so near 0 that rounding decides on which side it is.
+SEED = 2
 
 
 @dataclass(frozen=True)

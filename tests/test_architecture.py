@@ -58,6 +58,7 @@ LAYERS = (
         "cnn_blocks",
         "cnn_passes",
         "cnn_triton",
+        "cnn_ratings",
         "cnn_kernel",
         "local_kernels",
         "splits",

@@ -23,6 +23,7 @@ from covertfl.cnn_passes import PlainPasses
 from covertfl.local_kernels import choose_kernel, draw_weights
 from covertfl.tasks.models import make_mlp, make_paper_cnn, make_small_cnn
 from covertfl.torch_kernel import ModelFactory, TorchKernel
+from covertfl.weights import Vector
 from plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
 
 IMAGE = (2, 11, 11)
@@ -175,6 +176,57 @@ def test_momentum_begins_anew_in_every_job_of_a_chain() -> None:
     np.testing.assert_allclose(kernel.run_chains([chain])[0], expected, rtol=0.0, atol=1e-6)
 
 
+def test_a_mean_is_that_of_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weights and of gradients, by numbers of rows, also where a stack takes only two jobs."""
+    monkeypatch.setattr("covertfl.cnn_kernel._STACKED_JOBS", 2)
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
+    jobs = make_jobs(make_dropping)
+    groups = [jobs[:3], [jobs[4], jobs[0], jobs[3]], jobs[6:8]]
+    for group, mean in zip(groups, kernel.average_jobs(groups), strict=True):
+        rows = [len(job.rows) for job in group]
+        expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
+        np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-6)
+    with pytest.raises(InvalidInput, match="at least one example"):
+        kernel.average_jobs([jobs[:1], [jobs[2]]])
+
+
+def count_right(kernel: CnnKernel, weights: Vector, examples: Examples) -> float:
+    outputs = kernel.predict(weights, examples.features)
+    return float((outputs.argmax(axis=1) == examples.labels).mean())
+
+
+@pytest.mark.parametrize("enough", [1, 2, 64])
+def test_ratings_are_those_of_weights_on_the_way(
+    enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covertfl.cnn_ratings._ENOUGH", enough)
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["sgd"], "cpu")
+    coarse, full = make_examples(200, seed=9), make_examples(300, seed=10)
+    chains, stops = make_chains(), [(0, 1, 3), (1,), (1, 2, 3), (0, 1)]
+    for chain, places, found in zip(
+        chains, stops, kernel.rate_chains(chains, stops, coarse=coarse, full=full), strict=True
+    ):
+        held = [
+            kernel.run_chains([chain[:stop]])[0] if stop else chain[0].weights for stop in places
+        ]
+        expected = [count_right(kernel, weights, coarse) for weights in held]
+        np.testing.assert_allclose(found.coarse, expected, atol=0.006)
+        best = int(found.coarse.argmax())
+        assert found.best == pytest.approx(count_right(kernel, held[best], full), abs=0.004)
+        assert found.last == pytest.approx(count_right(kernel, held[-1], full), abs=0.004)
+
+
+def test_chains_that_cannot_be_rated() -> None:
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["sgd"], "cpu")
+    chain, examples = make_chains()[0], make_examples()
+    for stops in ((), (4,)):
+        with pytest.raises(InvalidInput, match="stops on its way"):
+            kernel.rate_chains([chain], [stops], coarse=examples, full=examples)
+    gradient = [replace(chain[0], work="gradient")]
+    with pytest.raises(InvalidInput, match="must train"):
+        kernel.rate_chains([gradient], [(1,)], coarse=examples, full=examples)
+
+
 def test_a_binary_loss_worked_by_hand() -> None:
     """All weights 0 but the last bias: the slope of that bias is 1/2 - label, on average."""
 
@@ -189,6 +241,9 @@ def test_a_binary_loss_worked_by_hand() -> None:
     gradient = kernel.run([job])[0]
     np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
     assert not gradient[:-1].any()
+    still = replace(job, rows=job.rows[:0], work="train")
+    (rated,) = kernel.rate_chains([[still]], [(0, 1)], coarse=examples, full=examples)
+    assert rated.coarse.tolist() == [0.75, 0.75] and rated.best == rated.last == 0.75
 
 
 def test_what_is_not_finite_stays_with_its_job() -> None:
@@ -309,6 +364,26 @@ def test_bits_of_a_gpu_depend_on_the_job_alone(precision: str) -> None:
     first, again = kernel.run(jobs), kernel.run(jobs[::-1])[::-1]
     for job, one, two in zip(jobs, first, again, strict=True):
         assert one.tobytes() == two.tobytes() == kernel.run([job])[0].tobytes()
+
+
+@needs_gpu
+def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
+    jobs, held_out = make_jobs(make_dropping), make_examples(200, seed=9)
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer())
+    groups = [jobs[:2], jobs[3:5], jobs[6:8]]
+    together = kernel.average_jobs(groups)
+    for group, mean in zip(groups, together, strict=True):
+        assert mean.tobytes() == kernel.average_jobs([group])[0].tobytes()
+        rows = [len(job.rows) for job in group]
+        expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
+        np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-9)
+    chains, stops = make_chains(), [(0, 1, 3), (1,), (1, 2, 3), (0, 1)]
+    rated = kernel.rate_chains(chains, stops, coarse=held_out, full=held_out)
+    for chain, places, found in zip(chains, stops, rated, strict=True):
+        (alone,) = kernel.rate_chains([chain], [places], coarse=held_out, full=held_out)
+        assert found.coarse.tolist() == alone.coarse.tolist()
+        assert (found.best, found.last) == (alone.best, alone.last)
+        assert found.best == found.coarse.max()
 
 
 @needs_gpu

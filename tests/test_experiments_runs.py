@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -28,12 +30,14 @@ from covertfl.experiments.schedule import (
 from covertfl.experiments.scorer import Scorer
 from covertfl.experiments.setups import PublicData, Setup, describe_run, load_task, prepare_run
 from covertfl.experiments.walks import Trajectory, drive, walk_truth
-from covertfl.local_training import LocalKernel
+from covertfl.local_training import Examples, LocalJob, LocalKernel
 from covertfl.participation import Attendance
 from covertfl.preparation import KernelShelf
 from covertfl.run_file import build_run
+from covertfl.tasks.task import score_accuracy
 from covertfl.training import export_model, train
 from covertfl.transcript import read_lines
+from covertfl.weights import Vector
 
 SETUP = Setup(
     task="digits",
@@ -179,6 +183,96 @@ def test_rating_many_weights_at_once_changes_nothing() -> None:
         assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
     assert kernel.calls == 2
     assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
+
+
+class OnDevice(ManyAtOnce):
+    """A kernel that also averages results and follows chains by itself, as that of a GPU does."""
+
+    def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+        self.calls += 1
+        means = []
+        for group in groups:
+            results, rows = self._kernel.run(group), [len(job.rows) for job in group]
+            means.append(np.average(results, axis=0, weights=rows).astype(np.float32))
+        return means
+
+    def rate_chains(
+        self,
+        chains: Sequence[Sequence[LocalJob]],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> list[SimpleNamespace]:
+        self.calls += 1
+        return [
+            self._rate_chain(chain, places, coarse, full)
+            for chain, places in zip(chains, stops, strict=True)
+        ]
+
+    def _rate_chain(
+        self, chain: Sequence[LocalJob], stops: Sequence[int], coarse: Examples, full: Examples
+    ) -> SimpleNamespace:
+        held = [chain[0].weights]
+        for job in chain:
+            held += self._kernel.run([replace(job, weights=held[-1])])
+        rated = np.array([self._count_right(held[stop], coarse) for stop in stops])
+        best = held[stops[int(rated.argmax())]]
+        return SimpleNamespace(
+            coarse=rated,
+            best=self._count_right(best, full),
+            last=self._count_right(held[-1], full),
+        )
+
+    def _count_right(self, weights: Vector, examples: Examples) -> float:
+        outputs = self._kernel.predict(weights, examples.features)
+        return score_accuracy(outputs, examples.labels, "multiclass")
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("stride", [1, 7])
+def test_where_means_and_chains_are_worked_out_changes_nothing(
+    algorithm: Literal["fedavg", "fedsgd"], stride: int, tmp_path: Path
+) -> None:
+    shelf, setup = KernelShelf(), replace(SETUP, algorithm=algorithm)
+    runs = [prepare_run(setup, policy, 5, shelf) for policy in ("greedy", "optimal")]
+    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+    device = OnDevice(runs[0].answers.kernel)
+    moved = [
+        replace(
+            run,
+            federation=replace(
+                run.federation,
+                answerers=replace(run.answers, kernel=cast(LocalKernel, device)),
+            ),
+        )
+        for run in runs
+    ]
+    here = CovertRuns(CellStore(tmp_path / "a"), stride=stride).work_out(runs, against)
+    there = CovertRuns(CellStore(tmp_path / "b"), stride=stride).work_out(moved, against)
+    assert device.calls > 2
+    assert {place: vars(outcome) for place, outcome in here.items()} == {
+        place: vars(outcome) for place, outcome in there.items()
+    }
+
+
+def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+
+    class Spoiling(OnDevice):
+        def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
+            results = self._kernel.run(jobs)
+            return [results[0] * np.float32(np.nan), *results[1:]]
+
+        def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+            return [np.average(self.run(group), axis=0).astype(np.float32) for group in groups]
+
+    kernel = cast(LocalKernel, Spoiling(run.answers.kernel))
+    answers = replace(run.answers, kernel=kernel)
+    scorer = Scorer(answers.task, answers.kernel)
+    walk = walk_truth(answers, run.schedule, scorer, keeps_weights=True)
+    (truth,) = drive([(kernel, walk)])
+    assert all(np.isfinite(weights).all() for weights in truth.weights)
 
 
 def test_threads_change_nothing() -> None:

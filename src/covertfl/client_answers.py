@@ -185,6 +185,20 @@ class ClientAnswers:
     ) -> Generator[Work, Any, Vector | None]:
         """Where the decoy that was queried would go; None where it has no replies to go by."""
         decoy = self.decoys[query.trajectory - 1]
+        view, jobs = self.plan_decoy(learner, query, outcome)
+        if decoy.needs_replies and not len(view.examples):
+            return None
+        results: Sequence[Vector] = ()
+        if jobs:
+            results = yield ServerWork(jobs)
+        moving = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 1)
+        return decoy.move(view, results, generator=moving)
+
+    def plan_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
+        """What the decoy that was queried looks at, and its jobs; none without replies it needs."""
+        decoy = self.decoys[query.trajectory - 1]
         view = DecoyView(
             weights=query.weights,
             learner=learner.true,
@@ -194,15 +208,9 @@ class ClientAnswers:
             predict=self.kernel.predict,
         )
         if decoy.needs_replies and not len(view.examples):
-            return None
-        seed = self.settings.hidden_seed
-        planning = make_generator(seed, Stream.DECOY, query.round, 0)
-        jobs = tuple(decoy.plan(view, generator=planning))
-        results: Sequence[Vector] = ()
-        if jobs:
-            results = yield ServerWork(jobs)
-        moving = make_generator(seed, Stream.DECOY, query.round, 1)
-        return decoy.move(view, results, generator=moving)
+            return view, ()
+        planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
+        return view, tuple(decoy.plan(view, generator=planning))
 
     def remember(self) -> Remembered:
         """Nothing."""

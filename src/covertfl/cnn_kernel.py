@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from torch import nn
 
 from covertfl.cnn_blocks import Network, describe_network
 from covertfl.cnn_passes import Passes, PlainPasses
+from covertfl.cnn_ratings import ChainRatings, RatedChain
 from covertfl.errors import InvalidInput
 from covertfl.local_training import Examples, LocalJob, LocalOptimizer, Loss
 from covertfl.mlp_kernel import count_cores, derive_dropout_keys
@@ -92,6 +93,14 @@ class _Data:
     starts: dict[Examples, int]
 
 
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Chains that are carried out together, in falling order of length, and their numbers."""
+
+    numbers: list[int]
+    chains: list[Sequence[LocalJob]]
+
+
 class CnnKernel:
     """Carries out local jobs for stacks of convolutional networks.
 
@@ -155,24 +164,86 @@ class CnnKernel:
         ----------
         chains : each of jobs of one batch size, at least one; gradients only as chains of one job
         """
+        results: list[Vector] = [chain[0].weights for chain in chains if chain]
         for chain in chains:
             self._check_chain(chain)
-        results: list[Vector] = [chain[0].weights for chain in chains]
-        # Chains of one kind are stacked together, the longest first.
+        with self._at_work():
+            for stack in self._list_stacks(chains):
+                found = self._run_stack(stack)
+                for number, result in zip(stack.numbers, self._download(found), strict=True):
+                    results[number] = result
+        return results
+
+    def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+        """The mean of the results of each group's jobs, weighted by their rows (FedAvg, FedSGD).
+
+        Summed in double precision, jobs with more batches first, so that it depends on the group
+        alone.  Only means leave the device.
+        """
+        jobs = [job for group in groups for job in group]
+        owners = [number for number, group in enumerate(groups) for _ in group]
+        sizes = [sum(len(job.rows) for job in group) for group in groups]
+        if not all(sizes):
+            raise InvalidInput("a mean needs at least one example, got none")
+        for job in jobs:
+            self._check_chain([job])
+        with self._at_work():
+            shape = (len(groups), self.layout.size)
+            totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
+            for stack in self._list_stacks([[job] for job in jobs]):
+                for number, result in zip(stack.numbers, self._run_stack(stack), strict=True):
+                    totals[owners[number]].add_(result, alpha=len(jobs[number].rows))
+            counts = torch.tensor(sizes, dtype=torch.float64, device=self.device)
+            return self._download((totals / counts[:, None]).float())
+
+    def rate_chains(
+        self,
+        chains: Sequence[Sequence[LocalJob]],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> list[RatedChain]:
+        """Carry out chains as `run_chains` does and rate their weights on the way.
+
+        The answer of a binary model is 1 where its output is positive.
+
+        Parameters
+        ----------
+        chains : as for `run_chains`, of jobs that train
+        stops : for each chain after how many of its jobs it is rated, rising, 0 for its beginning
+        coarse : examples for every stop
+        full : examples for the best stop and for the end
+        """
+        for chain, places in zip(chains, stops, strict=True):
+            self._check_chain(chain)
+            if chain[0].work != "train" or not places or not 0 <= places[-1] <= len(chain):
+                raise InvalidInput("a chain that is rated must train and have stops on its way")
+        found: dict[int, RatedChain] = {}
+        with self._at_work():
+            for stack in self._list_stacks(chains):
+                rated = self._rate_stack(stack, [stops[n] for n in stack.numbers], coarse, full)
+                found.update(zip(stack.numbers, rated, strict=True))
+        return [found[number] for number in range(len(chains))]
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """One call at a time has the device."""
+        with self._lock, torch.no_grad(), self._on_device():
+            yield
+
+    def _list_stacks(self, chains: Sequence[Sequence[LocalJob]]) -> Iterator[_Stack]:
+        """Chains of one kind together, the longest first."""
         kinds: dict[tuple[str, int, tuple[int, ...]], list[int]] = {}
         for number, chain in enumerate(chains):
             image = chain[0].examples.features.shape[1:]
             kinds.setdefault((chain[0].work, chain[0].batch_size, image), []).append(number)
-        with self._lock, torch.no_grad(), self._on_device():
-            for (_, batch_size, _), members in kinds.items():
-                members.sort(key=lambda number: -_count_steps(chains[number]))
-                most = max(1, min(_STACKED_JOBS, _STACKED_IMAGES // batch_size))
-                for start in range(0, len(members), most):
-                    numbers = members[start : start + most]
-                    found = self._run_stack([chains[number] for number in numbers])
-                    for number, result in zip(numbers, found, strict=True):
-                        results[number] = result
-        return results
+        for (_, batch_size, _), members in kinds.items():
+            members.sort(key=lambda number: -_count_steps(chains[number]))
+            most = max(1, min(_STACKED_JOBS, _STACKED_IMAGES // batch_size))
+            for start in range(0, len(members), most):
+                numbers = members[start : start + most]
+                yield _Stack(numbers, [chains[number] for number in numbers])
 
     def _check_chain(self, chain: Sequence[LocalJob]) -> None:
         if not chain:
@@ -210,32 +281,75 @@ class CnnKernel:
             self._networks[image] = network
         return self._networks[image]
 
-    def _run_stack(self, chains: Sequence[Sequence[LocalJob]]) -> list[Vector]:
-        """Results of chains of one kind, in falling order of length."""
-        jobs = [job for chain in chains for job in chain]
+    def _run_stack(self, stack: _Stack) -> torch.Tensor:
+        """(J, P) results, on the device."""
+        network, data, plans, weights = self._load_stack(stack)
+        if stack.chains[0][0].work == "train":
+            for _ in self._train(network, data, plans, weights):
+                pass
+        else:
+            weights = self._sum_gradients(network, data, plans, weights)
+        return weights.index_select(1, torch.from_numpy(network.places).to(self.device))
+
+    def _load_stack(self, stack: _Stack) -> tuple[Network, _Data, list[_Plan], torch.Tensor]:
+        """What the steps of a stack need, on the device."""
+        jobs = [job for chain in stack.chains for job in chain]
         network = self._find_network(jobs[0].examples.features.shape[1:])
         data = self._load_data(jobs)
         # A batch is no wider than the longest job.
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
-        plans = [_plan_chain(chain, data, width) for chain in chains]
-        weights = self._load_weights(network, [chain[0].weights for chain in chains])
-        if jobs[0].work == "train":
-            self._train(network, data, plans, weights)
-        else:
-            weights = self._sum_gradients(network, data, plans, weights)
-        places = torch.from_numpy(network.places).to(self.device)
-        return self._download(weights.index_select(1, places))
+        plans = [_plan_chain(chain, data, width) for chain in stack.chains]
+        weights = self._load_weights(network, [chain[0].weights for chain in stack.chains])
+        return network, data, plans, weights
+
+    def _rate_stack(
+        self,
+        stack: _Stack,
+        stops: Sequence[Sequence[int]],
+        coarse: Examples,
+        full: Examples,
+    ) -> list[RatedChain]:
+        """Ratings of the chains of a stack."""
+        network, data, plans, weights = self._load_stack(stack)
+        places = [
+            _find_stops(chain, where) for chain, where in zip(stack.chains, stops, strict=True)
+        ]
+        ratings = ChainRatings(self._make_rater(network, coarse), weights, places)
+        ratings.note(weights, 0)
+        for step in self._train(network, data, plans, weights):
+            ratings.note(weights, step)
+        ratings.settle()
+        rate_fully = self._make_rater(network, full)
+        return ratings.collect(rate_fully(ratings.best), rate_fully(weights))
+
+    def _make_rater(
+        self, network: Network, examples: Examples
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Finds the shares of right answers of stacked weights."""
+        images = self._move_images(examples.features)
+        labels = torch.tensor(examples.labels, device=self.device)
+
+        def rate_some(stack: torch.Tensor) -> torch.Tensor:
+            outputs = self._predict_stack(network, stack, images)
+            answers = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
+            return (answers == labels).double().mean(dim=1)
+
+        def rate(stack: torch.Tensor) -> torch.Tensor:
+            return torch.cat([rate_some(part) for part in torch.split(stack, _PREDICTED_WEIGHTS)])
+
+        return rate
 
     def _train(
         self, network: Network, data: _Data, plans: Sequence[_Plan], weights: torch.Tensor
-    ) -> None:
-        """Take all steps of all jobs."""
+    ) -> Iterator[int]:
+        """Take all steps of all jobs; says after each how many were taken."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
         for step, table, active in self._list_steps(plans):
             held = weights[:active], gradient[:active]
             self._find_gradients(network, data, table, step % _TABLE_STEPS, *held)
             scales = table.scales[step % _TABLE_STEPS, :active]
             self._update(*held, first[:active], second[:active], scales)
+            yield step + 1
 
     def _sum_gradients(
         self, network: Network, data: _Data, plans: Sequence[_Plan], weights: torch.Tensor
@@ -448,7 +562,7 @@ class CnnKernel:
             check_weights(vector, self.layout)
         network = self._find_network(features.shape[1:])
         found = np.empty((len(weights), len(features), network.blocks[-1].outputs), np.float32)
-        with self._lock, torch.no_grad(), self._on_device():
+        with self._at_work():
             images = self._move_images(features)
             for start in range(0, len(weights), _PREDICTED_WEIGHTS):
                 some = slice(start, start + _PREDICTED_WEIGHTS)
@@ -470,6 +584,12 @@ class CnnKernel:
 
 def _count_steps(chain: Sequence[LocalJob]) -> int:
     return sum(-(-len(job.rows) // job.batch_size) for job in chain)
+
+
+def _find_stops(chain: Sequence[LocalJob], stops: Sequence[int]) -> list[int]:
+    """Steps that have been taken at some stops."""
+    ends = np.cumsum([0, *(_count_steps([job]) for job in chain)])
+    return [int(ends[stop]) for stop in stops]
 
 
 def _plan_chain(chain: Sequence[LocalJob], data: _Data, width: int) -> _Plan:

@@ -186,7 +186,13 @@ def move_true(
     state: LearnerState, replies: SiftedReplies, optimizer: LocalOptimizer
 ) -> LearnerState:
     """The state after an accepted learning query: FedAvg, or FedSGD where there is a memory."""
-    average = average_replies(replies)
+    return move_to_average(state, average_replies(replies), optimizer)
+
+
+def move_to_average(
+    state: LearnerState, average: Vector, optimizer: LocalOptimizer
+) -> LearnerState:
+    """As `move_true`, for (P,) the mean of all replies."""
     if state.memory is None:
         return replace(state, true=average, updates=state.updates + 1)
     true, memory = apply_gradient(state.true, average, state.memory, optimizer)

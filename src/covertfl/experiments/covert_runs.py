@@ -22,7 +22,14 @@ from covertfl.experiments.schedule import (
 )
 from covertfl.experiments.scorer import Scorer
 from covertfl.experiments.setups import PreparedRun, PublicData
-from covertfl.experiments.walks import Trajectory, drive, walk_decoy, walk_truth
+from covertfl.experiments.walks import (
+    RatesChains,
+    Trajectory,
+    drive,
+    walk_chain,
+    walk_decoy,
+    walk_truth,
+)
 from covertfl.participation import count_examples
 
 
@@ -304,8 +311,12 @@ class CovertRuns:
     def _walk_decoy(
         self, run: PreparedRun, against: Eavesdropping, needed: Sequence[int], truth: Any
     ) -> Any:
-        answers = run.with_public(against.public, against.decoy)
-        return walk_decoy(answers, run.schedule, needed, self._find_scorer(run), truth)
+        answers, scorer = run.with_public(against.public, against.decoy), self._find_scorer(run)
+        # The paper's decoy under FedAvg is one training that goes on and on.
+        is_chain = against.decoy == "public" and run.setup.algorithm == "fedavg" and needed[-1] > 0
+        if is_chain and isinstance(answers.kernel, RatesChains):
+            return walk_chain(answers, run.schedule, needed, scorer)
+        return walk_decoy(answers, run.schedule, needed, scorer, truth)
 
     def _drive(self, walks: Sequence[Any]) -> list[Any]:
         started = time.perf_counter()

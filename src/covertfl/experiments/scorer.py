@@ -32,12 +32,14 @@ class Scorer:
     task : model, loss and validation set
     kernel : of the model
     stride : of the coarse rating; 1 where all examples are always used
+
+    `full` and `coarse` are the examples of both ratings.
     """
 
     def __init__(self, task: TrainingTask, kernel: LocalKernel, *, stride: int = 1) -> None:
         self._task, self._kernel, self._stride = task, kernel, stride
-        self._full = task.validation
-        self._coarse = take_part(task.validation, stride)
+        self.full = task.validation
+        self.coarse = take_part(task.validation, stride)
 
     @property
     def is_exact(self) -> bool:
@@ -46,7 +48,7 @@ class Scorer:
 
     def rate(self, weights: Sequence[Vector], *, fully: bool) -> list[float]:
         """Accuracy of each weights on the whole validation set, or on a part of it."""
-        examples = self._full if fully else self._coarse
+        examples = self.full if fully else self.coarse
         outputs = self._predict(weights, examples)
         return [score_accuracy(each, examples.labels, self._task.loss) for each in outputs]
 

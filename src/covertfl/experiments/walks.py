@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -18,12 +18,39 @@ from covertfl.client_answers import ClientAnswers
 from covertfl.experiments.schedule import Schedule, follow_estimate
 from covertfl.experiments.scorer import Scorer
 from covertfl.federation import ClientWork, Outcome, Query, ServerWork
-from covertfl.learner import LearnerState, Reply, SiftedReplies, sift_replies, start_learner
-from covertfl.local_training import LocalJob, LocalKernel
+from covertfl.learner import (
+    LearnerState,
+    Reply,
+    SiftedReplies,
+    average_replies,
+    move_to_average,
+    sift_replies,
+    start_learner,
+)
+from covertfl.local_training import Examples, LocalJob, LocalKernel
+from covertfl.oracle import FloatArray, IntArray
 from covertfl.seeding import Stream, draw_seed
 from covertfl.weights import Vector
 
 Jobs = Sequence[LocalJob]
+
+
+@dataclass(frozen=True, eq=False)
+class ToAverage:
+    """The clients' jobs of a round, of whose results a walk asks for the mean."""
+
+    jobs: Jobs
+    clients: IntArray
+    most_examples: int
+
+
+@dataclass(frozen=True, eq=False)
+class ToChain:
+    """Jobs one after the other, and after how many of them their weights are to be rated."""
+
+    jobs: Jobs
+    stops: Sequence[int]
+    scorer: Scorer
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +62,46 @@ class ToRate:
     fully: bool
 
 
-# A walk is sent the weights that its jobs gave, or the accuracy that it asked for.
-Request = Jobs | ToRate
+# A walk is sent the weights that its jobs gave, or what else it asked for.
+Request = Jobs | ToAverage | ToChain | ToRate
 Walk = Generator[Request, Any, Any]
+_Kind = TypeVar("_Kind", ToAverage, ToChain, ToRate)
+# Chains that are carried out between two reports of progress.
+_CHAINS_AT_ONCE = 512
 NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
+
+
+@runtime_checkable
+class AveragesJobs(Protocol):
+    """A kernel that puts the results of jobs together by itself."""
+
+    def average_jobs(self, groups: Sequence[Jobs]) -> list[Vector]:
+        """The mean of the results of each group's jobs, weighted by their rows."""
+        ...
+
+
+class RatedChain(Protocol):
+    """Accuracies along a chain of jobs: at its stops, and more exactly at the best and the last."""
+
+    coarse: FloatArray
+    best: float
+    last: float
+
+
+@runtime_checkable
+class RatesChains(Protocol):
+    """A kernel that carries out jobs one after the other and rates their weights on the way."""
+
+    def rate_chains(
+        self,
+        chains: Sequence[Jobs],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> Sequence[RatedChain]:
+        """What the weights of each chain are worth after so many of its jobs."""
+        ...
 
 
 @dataclass(eq=False)
@@ -109,19 +172,13 @@ def walk_truth(
     rating = _Rating(scorer, {len(queries), last_held or 0})
     yield from rating.take(0, learner.true)
     kept = [learner.true]
-    for moves, (number, oracle_state) in enumerate(queries, start=1):
-        sent = Query(number, oracle_state, 0, learner.true)
+    for moves, (number, _) in enumerate(queries, start=1):
         attendance = schedule.attendances[number - 1]
         jobs = answers.make_jobs(ClientWork(number, learner.true, attendance))
         rating.found.examples += count_rows(jobs)
-        results = yield jobs
         present = attendance.clients[attendance.batches > 0]
-        replies = [
-            Reply(int(client), values, len(job.rows))
-            for client, job, values in zip(present, jobs, results, strict=True)
-        ]
-        sifted = sift_replies(replies, len(learner.true), int(answers.sizes.max()))
-        learner = answers.learn(learner, sent, Outcome(attendance, sifted.total, sifted, True))
+        average = yield ToAverage(jobs, present, int(answers.sizes.max()))
+        learner = move_to_average(learner, average, answers.optimizer)
         yield from rating.take(moves, learner.true)
         if keeps_weights:
             kept.append(learner.true)
@@ -161,6 +218,29 @@ def walk_decoy(
         outcome = Outcome(schedule.attendances[number - 1], 0, NO_REPLIES, True)
         learner = yield from _deceive(answers, learner, sent, outcome, rating.found)
     return (yield from rating.close())
+
+
+def walk_chain(
+    answers: ClientAnswers, schedule: Schedule, needed: Sequence[int], scorer: Scorer
+) -> Walk:
+    """As `walk_decoy` for decoys that train on and on, whose jobs are known beforehand.
+
+    Parameters
+    ----------
+    answers : with a decoy whose jobs do not depend on its weights, and whose move is their result
+    needed : as for `walk_decoy`, not only the beginning
+    """
+    learner, found = start_trajectories(answers), Trajectory()
+    jobs: list[LocalJob] = []
+    for number, oracle_state in _list_queries(schedule, learns=False)[: needed[-1]]:
+        sent = Query(number, oracle_state, 1, learner.decoys[0])
+        outcome = Outcome(schedule.attendances[number - 1], 0, NO_REPLIES, True)
+        jobs += answers.plan_decoy(learner, sent, outcome)[1]
+    found.examples = count_rows(jobs)
+    rated: RatedChain = yield ToChain(jobs, needed, scorer)
+    found.coarse = dict(zip(needed, rated.coarse.tolist(), strict=True))
+    found.full = {needed[-1]: rated.last, needed[int(rated.coarse.argmax())]: rated.best}
+    return found
 
 
 def _list_queries(schedule: Schedule, *, learns: bool) -> list[tuple[int, int]]:
@@ -230,16 +310,36 @@ def drive(
         go_on(number, None)
     while waiting:
         # Jobs wait until all have been rated, so that walks stay in step and batches large.
-        rates = {number: ask for number, ask in waiting.items() if isinstance(ask, ToRate)}
+        rates = _choose(waiting, ToRate)
+        chains = _choose(waiting, ToChain)
         if rates:
             all_go_on(_rate(rates))
             continue
-        jobs = {number: ask for number, ask in waiting.items() if not isinstance(ask, ToRate)}
-        trained = sum(map(count_rows, jobs.values()))
-        all_go_on(_carry_out(walks, jobs))
+        asked = _take_part(chains) if chains else dict(waiting)
+        trained = sum(count_rows(_list_jobs(ask)) for ask in asked.values())
+        all_go_on(_carry_out(walks, asked))
         if tell is not None:
             tell(trained)
     return [outcomes[number] for number in range(len(walks))]
+
+
+def _choose(waiting: Mapping[int, Request], kind: type[_Kind]) -> dict[int, _Kind]:
+    """Requests of one kind."""
+    return {number: ask for number, ask in waiting.items() if isinstance(ask, kind)}
+
+
+def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Request]:
+    """The longest chains, so many that all are done in a few portions of one size."""
+    portions = -(-len(chains) // _CHAINS_AT_ONCE)
+    longest = sorted(chains, key=lambda number: -count_rows(chains[number].jobs))
+    return {number: chains[number] for number in longest[: -(-len(chains) // portions)]}
+
+
+def _list_jobs(ask: Request) -> Jobs:
+    """The jobs of a request."""
+    if isinstance(ask, ToRate):
+        return ()
+    return ask.jobs if isinstance(ask, ToAverage | ToChain) else ask
 
 
 def _rate(asked: Mapping[int, ToRate]) -> dict[int, float]:
@@ -257,17 +357,58 @@ def _rate(asked: Mapping[int, ToRate]) -> dict[int, float]:
 
 
 def _carry_out(
-    walks: Sequence[tuple[LocalKernel, Walk]], waiting: Mapping[int, Jobs]
-) -> dict[int, list[Vector]]:
-    """The results of all jobs, each kernel's done together."""
+    walks: Sequence[tuple[LocalKernel, Walk]], waiting: Mapping[int, Request]
+) -> dict[int, Any]:
+    """What walks asked for, that of each kernel and kind together."""
     kernels = {id(walks[number][0]): walks[number][0] for number in waiting}
-    done: dict[int, list[Vector]] = {}
+    done: dict[int, Any] = {}
     for key, kernel in kernels.items():
-        members = [number for number in waiting if id(walks[number][0]) == key]
-        results = kernel.run([job for number in members for job in waiting[number]])
-        start = 0
-        for number in members:
-            stop = start + len(waiting[number])
-            done[number] = results[start:stop]
-            start = stop
+        members = {number: ask for number, ask in waiting.items() if id(walks[number][0]) == key}
+        done |= _rate_chains(kernel, _choose(members, ToChain))
+        done |= _average_there(kernel, _choose(members, ToAverage))
+        rest = {n: ask for n, ask in members.items() if n not in done}
+        results = _run(kernel, {n: _list_jobs(ask) for n, ask in rest.items()})
+        for number, ask in rest.items():
+            found = results[number]
+            done[number] = _average_here(ask, found) if isinstance(ask, ToAverage) else found
     return done
+
+
+def _rate_chains(kernel: LocalKernel, asked: Mapping[int, ToChain]) -> dict[int, RatedChain]:
+    """Chains, those with the same examples for rating together."""
+    done: dict[int, RatedChain] = {}
+    for scorer in {id(ask.scorer): ask.scorer for ask in asked.values()}.values():
+        members = [number for number, ask in asked.items() if ask.scorer is scorer]
+        chains = [asked[number].jobs for number in members]
+        stops = [asked[number].stops for number in members]
+        assert isinstance(kernel, RatesChains)
+        rated = kernel.rate_chains(chains, stops, coarse=scorer.coarse, full=scorer.full)
+        done |= dict(zip(members, rated, strict=True))
+    return done
+
+
+def _average_there(kernel: LocalKernel, asked: Mapping[int, ToAverage]) -> dict[int, Vector]:
+    """Means that the kernel works out by itself, if it can."""
+    if not asked or not isinstance(kernel, AveragesJobs):
+        return {}
+    means = kernel.average_jobs([ask.jobs for ask in asked.values()])
+    # One reply that is not finite spoils a mean: then replies are looked at one by one.
+    pairs = zip(asked, means, strict=True)
+    return {number: mean for number, mean in pairs if np.isfinite(mean).all()}
+
+
+def _average_here(ask: ToAverage, results: Sequence[Vector]) -> Vector:
+    """The mean of those results that a server would take."""
+    replies = [
+        Reply(int(client), values, len(job.rows))
+        for client, job, values in zip(ask.clients, ask.jobs, results, strict=True)
+    ]
+    return average_replies(sift_replies(replies, len(results[0]), ask.most_examples))
+
+
+def _run(kernel: LocalKernel, asked: Mapping[int, Jobs]) -> dict[int, list[Vector]]:
+    """The results of all jobs, done together."""
+    if not asked:
+        return {}
+    results = iter(kernel.run([job for jobs in asked.values() for job in jobs]))
+    return {number: [next(results) for _ in jobs] for number, jobs in asked.items()}

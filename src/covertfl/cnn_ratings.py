@@ -1,0 +1,99 @@
+"""Ratings of weights that are being trained on a device, without taking them off it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+# Weights that are rated together, so that the device has enough to do.
+_ENOUGH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class RatedChain:
+    """Shares of right answers along a chain of jobs.
+
+    Parameters
+    ----------
+    coarse : (k,) at its stops
+    best : on more examples, at the first of its best stops
+    last : on more examples, at its end
+    """
+
+    coarse: npt.NDArray[np.float64]
+    best: float
+    last: float
+
+
+class ChainRatings:
+    """Rates the weights of chains at their stops, many at once, and holds the best of each.
+
+    Parameters
+    ----------
+    rate : (K,) ratings of stacked weights (K, padded)
+    weights : (J, padded) at the beginning
+    stops : of each chain the steps after which it is rated, rising, at least one
+
+    `best` has the weights of each chain's first best stop so far.
+    """
+
+    def __init__(
+        self,
+        rate: Callable[[torch.Tensor], torch.Tensor],
+        weights: torch.Tensor,
+        stops: Sequence[Sequence[int]],
+    ) -> None:
+        self.best = weights.clone()
+        self._rate, self._stops = rate, stops
+        self._most = torch.full((len(weights),), -1.0, dtype=torch.float64, device=weights.device)
+        self._stopping: dict[int, list[int]] = {}
+        for number, steps in enumerate(stops):
+            for step in dict.fromkeys(steps):
+                self._stopping.setdefault(step, []).append(number)
+        self._numbers: list[int] = []
+        self._waiting: list[torch.Tensor] = []
+        self._found: list[tuple[list[int], torch.Tensor]] = []
+
+    def note(self, weights: torch.Tensor, step: int) -> None:
+        """Take the weights of those chains that stop after a step."""
+        numbers = self._stopping.get(step, [])
+        if not numbers:
+            return
+        # A chain must not wait twice: what is better is chosen from what was held before.
+        if not set(numbers).isdisjoint(self._numbers):
+            self.settle()
+        self._waiting.append(weights[torch.tensor(numbers, device=weights.device)])
+        self._numbers += numbers
+        if len(self._numbers) >= _ENOUGH:
+            self.settle()
+
+    def settle(self) -> None:
+        """Rate what still waits."""
+        if not self._numbers:
+            return
+        stack = torch.cat(self._waiting)
+        ratings = self._rate(stack)
+        places = torch.tensor(self._numbers, device=stack.device)
+        is_better = ratings > self._most[places]
+        self._most[places] = torch.maximum(ratings, self._most[places])
+        self.best[places] = torch.where(is_better[:, None], stack, self.best[places])
+        self._found.append((self._numbers, ratings))
+        self._numbers, self._waiting = [], []
+
+    def collect(self, best: torch.Tensor, last: torch.Tensor) -> list[RatedChain]:
+        """What was found, with (J,) ratings of `best` and of the end on more examples."""
+        found: list[list[float]] = [[] for _ in self._stops]
+        for numbers, ratings in self._found:
+            for number, rating in zip(numbers, ratings.tolist(), strict=True):
+                found[number].append(rating)
+        chains = []
+        for steps, rated, of_best, of_last in zip(
+            self._stops, found, best.tolist(), last.tolist(), strict=True
+        ):
+            by_step = dict(zip(dict.fromkeys(steps), rated, strict=True))
+            chains.append(RatedChain(np.array([by_step[step] for step in steps]), of_best, of_last))
+        return chains

@@ -227,6 +227,18 @@ def test_chains_that_cannot_be_rated() -> None:
         kernel.rate_chains([gradient], [(1,)], coarse=examples, full=examples)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_pieces_of_a_gradient_make_the_whole(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job for job in make_jobs(make_dropping) if job.work == "gradient"]
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), "cpu")
+    whole = kernel.run(jobs)
+    monkeypatch.setattr("covertfl.cnn_kernel._PIECE_STEPS", steps)
+    monkeypatch.setattr("covertfl.cnn_kernel._STACKED_JOBS", 3)
+    for one, other in zip(whole, kernel.run(jobs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-7)
+    assert np.abs(whole[0]).max() > 1e-3
+
+
 def test_a_binary_loss_worked_by_hand() -> None:
     """All weights 0 but the last bias: the slope of that bias is 1/2 - label, on average."""
 

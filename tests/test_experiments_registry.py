@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from covertfl import preparation
 from covertfl.cli import app
-from covertfl.errors import InvalidInput
+from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments import (
     figure_cost,
     figure_spga,
@@ -30,7 +31,7 @@ from covertfl.experiments import (
     theory_structure,
     theory_updates,
 )
-from covertfl.experiments.experiment import Request
+from covertfl.experiments.experiment import Experiment, Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction import choose_names, format_command, reproduce
 from covertfl.reproduction_figures import PICTURES
@@ -86,6 +87,57 @@ def test_all_experiments_reach_the_page(tmp_path: Path) -> None:
     for name in list_possible():
         assert f"\n## {name}\n" in page
     assert "nan" not in page
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were a GPU, and an experiment that keeps it busy."""
+    busy = Experiment("busy", "Busy", "nowhere", lambda request, _: {"on": request.device}, True)
+    monkeypatch.setattr("covertfl.reproduction.EXPERIMENTS", {**EXPERIMENTS, "busy": busy})
+    monkeypatch.setattr("covertfl.reproduction.describe_machine", lambda device: device)
+    monkeypatch.setattr("covertfl.local_kernels.check_device", lambda device: None)
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
+    request = Request(quick=True, seeds=2, device="cuda")
+    told: list[dict[str, Any]] = []
+    names = ["theory", "busy", "figure-tracking"]
+    results = reproduce(names, request, tmp_path, told=told.append)
+    assert [result["experiment"] for result in results] == names
+    assert [result["experiment"] for result in told] == ["busy", "theory", "figure-tracking"]
+    assert results[1]["on"] == "cuda"
+    assert results[0]["made"]["command"] == "covertfl reproduce theory --seeds 2 --quick"
+    alone = reproduce(["theory"], request, tmp_path)[0]
+    assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_failure_beside_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("in the way")
+    request = Request(quick=True, seeds=2, device="cuda")
+    with pytest.raises(InvalidInput, match="cells"):
+        reproduce(["theory", "busy"], request, tmp_path)
+
+
+def kill_oneself(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_process_beside_that_is_killed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covertfl.reproduction._run_for", kill_oneself)
+    request = Request(quick=True, seeds=2, device="cuda")
+    with pytest.raises(CovertflError, match="the process for theory ended with status -9"):
+        reproduce(["theory", "busy"], request, tmp_path)
+
+
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    for device in ("cuda:7", "gpu"):
+        with pytest.raises(InvalidInput, match="device"):
+            reproduce(["theory"], Request(device=device), tmp_path)
 
 
 @pytest.mark.usefixtures("reduced")

@@ -39,6 +39,8 @@ Precision = Literal["tf32", "float32"]
 # Jobs and images of a step, and those of a forward pass: they bound the memory that is taken.
 _STACKED_JOBS, _STACKED_IMAGES = 1024, 40_960
 _PREDICTED_WEIGHTS, _PREDICT_ROWS = 64, 512
+# Steps of a gradient that are taken one after the other.
+_PIECE_STEPS = 8
 # Steps whose rows and keys are prepared together.
 _TABLE_STEPS = 64
 _LARGEST_SIDE = 128
@@ -72,6 +74,14 @@ class _Plan:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def cut(self, most: int) -> list[_Plan]:
+        """Pieces of at most so many steps."""
+        parts = (slice(start, start + most) for start in range(0, len(self), most))
+        return [
+            _Plan(self.rows[part], self.shares[part], self.numbers[part], self.seeds[part])
+            for part in parts
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +250,7 @@ class CnnKernel:
             kinds.setdefault((chain[0].work, chain[0].batch_size, image), []).append(number)
         for (_, batch_size, _), members in kinds.items():
             members.sort(key=lambda number: -_count_steps(chains[number]))
-            most = max(1, min(_STACKED_JOBS, _STACKED_IMAGES // batch_size))
+            most = _count_stacked(batch_size)
             for start in range(0, len(members), most):
                 numbers = members[start : start + most]
                 yield _Stack(numbers, [chains[number] for number in numbers])
@@ -354,13 +364,26 @@ class CnnKernel:
     def _sum_gradients(
         self, network: Network, data: _Data, plans: Sequence[_Plan], weights: torch.Tensor
     ) -> torch.Tensor:
-        """Gradients of the mean losses over all rows."""
-        gradient, total = torch.zeros_like(weights), torch.zeros_like(weights)
-        for step, table, active in self._list_steps(plans):
-            held = weights[:active], gradient[:active]
-            self._find_gradients(network, data, table, step % _TABLE_STEPS, *held)
-            total[:active] += gradient[:active]
-        return total
+        """Gradients of the mean losses over all rows.
+
+        Batches of a gradient do not wait for each other: a job is cut into pieces of few steps, so
+        that long ones leave no stack half empty.  Its pieces are summed in their order.
+        """
+        found = torch.zeros_like(weights)
+        pieces = [(job, part) for job, plan in enumerate(plans) for part in plan.cut(_PIECE_STEPS)]
+        pieces.sort(key=lambda piece: -len(piece[1]))
+        most = _count_stacked(plans[0].rows.shape[1])
+        for start in range(0, len(pieces), most):
+            owners, parts = zip(*pieces[start : start + most], strict=True)
+            held = weights[torch.tensor(owners, device=self.device)]
+            gradient, total = torch.zeros_like(held), torch.zeros_like(held)
+            for step, table, active in self._list_steps(parts):
+                some = held[:active], gradient[:active]
+                self._find_gradients(network, data, table, step % _TABLE_STEPS, *some)
+                total[:active] += gradient[:active]
+            for job, sum_of_piece in zip(owners, total, strict=True):
+                found[job] += sum_of_piece
+        return found
 
     def _list_steps(self, plans: Sequence[_Plan]) -> Iterator[tuple[int, _Table, int]]:
         """Steps, each with the table it stands in and the number of jobs that have it."""
@@ -580,6 +603,11 @@ class CnnKernel:
             shared = some.expand(len(stack), *some.shape)
             outputs.append(self._pass_forward(network, shared, stack, None)[0])
         return torch.cat(outputs, dim=1)
+
+
+def _count_stacked(batch_size: int) -> int:
+    """Jobs that are carried out together."""
+    return max(1, min(_STACKED_JOBS, _STACKED_IMAGES // max(batch_size, 1)))
 
 
 def _count_steps(chain: Sequence[LocalJob]) -> int:

@@ -32,7 +32,7 @@ def choose_kernel(
     optimizer : of the clients
     device : cpu or cuda
     """
-    _check_device(device)
+    check_device(device)
     with torch.random.fork_rng(devices=[]):
         module = make_model()
     if device != "cpu" and fits_cnn_kernel(module) and find_spec("triton") is not None:
@@ -69,7 +69,8 @@ def _fits_mlp_kernel(layers: list[MlpLayer], optimizer: LocalOptimizer) -> bool:
     return ends_linear and all(rate < 1.0 for rate in rates) and optimizer.eps > 0.0
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Refuse a device that is none, or is not there."""
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise InvalidInput(f"device must be cpu or cuda, got {device!r}")

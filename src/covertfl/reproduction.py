@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import datetime
 import json
+import multiprocessing
 import os
 import platform
 import shlex
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from covertfl.atomic_file import write_atomically
-from covertfl.errors import InvalidInput
+from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
-from covertfl.preparation import list_versions
+from covertfl.preparation import list_versions, require_torch
 from covertfl.reproduction_page import RESULT_SUFFIX, draw_pictures, load_results, write_page
 
 ALL, PAGE = "all", "page"
@@ -49,36 +54,111 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run experiments one after the other; parts that are there already are not computed again.
 
+    Where some train on a GPU, those that do not are run beside them by another process.
+
     Parameters
     ----------
     out : folder of result files and pictures
     tell : told of progress in words, and of the share of the experiment that is done
-    told : called with each result as soon as it is written
+    told : called with each result as soon as it is known
     """
-    results = []
-    for name in names:
-        experiment = EXPERIMENTS[name]
+    if request.device != "cpu":
+        require_torch()
+        from covertfl.local_kernels import check_device
 
-        def tell_of(detail: str, share: float, name: str = name) -> None:
-            if tell is not None:
-                tell(f"{name}: {detail}", share)
+        check_device(request.device)
+    apart = choose_apart(names, request)
+    found: dict[str, dict[str, Any]] = {}
+    with _work_beside(apart, request, out) as others:
+        for name in names:
+            if name not in apart:
+                found[name] = _run_one(name, request, out, tell)
+                if told is not None:
+                    told(found[name])
+        if apart and tell is not None:
+            tell(f"{', '.join(apart)}: on the processor", 0.0)
+        for result in others():
+            found[result["experiment"]] = result
+            if told is not None:
+                told(result)
+    return [found[name] for name in names]
 
-        store = CellStore(out / CELLS, tell_of)
-        tell_of("preparing", 0.0)
-        content = experiment.run(request, store)
-        result = {
-            "experiment": name,
-            "title": experiment.title,
-            "paper_place": experiment.paper,
-            "made": describe_making(name, request, store.seconds),
-            **content,
-        }
-        write_result(result, out)
-        draw_pictures([result], out)
-        results.append(result)
-        if told is not None:
-            told(result)
-    return results
+
+def choose_apart(names: Sequence[str], request: Request) -> list[str]:
+    """Experiments that need no GPU, where others keep one busy."""
+    apart = [name for name in names if not EXPERIMENTS[name].uses_gpu]
+    return apart if request.device != "cpu" and len(apart) < len(names) else []
+
+
+def _run_one(
+    name: str, request: Request, out: Path, tell: Callable[[str, float], None] | None = None
+) -> dict[str, Any]:
+    """Run one experiment and write its result and picture."""
+    experiment = EXPERIMENTS[name]
+    if not experiment.uses_gpu:
+        request = replace(request, device="cpu")
+
+    def tell_of(detail: str, share: float) -> None:
+        if tell is not None:
+            tell(f"{name}: {detail}", share)
+
+    store = CellStore(out / CELLS, tell_of)
+    tell_of("preparing", 0.0)
+    content = experiment.run(request, store)
+    result = {
+        "experiment": name,
+        "title": experiment.title,
+        "paper_place": experiment.paper,
+        "made": describe_making(name, request, store.seconds),
+        **content,
+    }
+    write_result(result, out)
+    draw_pictures([result], out)
+    return result
+
+
+@contextmanager
+def _work_beside(
+    names: Sequence[str], request: Request, out: Path
+) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Have experiments run by a process of its own, which ends with the block; gives results."""
+    if not names:
+        yield list
+        return
+    # A new process, not a copy of this one: it must not inherit a GPU.
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_run_for, args=(writer, list(names), request, out))
+    process.start()
+    writer.close()
+
+    def wait() -> list[dict[str, Any]]:
+        try:
+            results = reader.recv()
+        except EOFError:
+            process.join()
+            raise CovertflError(
+                f"the process for {', '.join(names)} ended with status {process.exitcode}"
+            ) from None
+        if isinstance(results, CovertflError):
+            raise results
+        found: list[dict[str, Any]] = results
+        return found
+
+    try:
+        yield wait
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Path) -> None:
+    """Run experiments and send their results, or why there are none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the owner to act on
+    try:
+        writer.send([_run_one(name, request, out) for name in names])
+    except CovertflError as error:
+        writer.send(error)
 
 
 def write_result(result: dict[str, Any], out: Path) -> Path:

@@ -60,9 +60,11 @@ class Experiment:
     title : on the page
     paper : where the paper has it
     run : carries it out; finished parts are taken from the store and new ones put there
+    uses_gpu : whether it trains on the device that is asked for; others always use the processor
     """
 
     name: str
     title: str
     paper: str
     run: Callable[[Request, CellStore], Result]
+    uses_gpu: bool = False

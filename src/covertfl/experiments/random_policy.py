@@ -47,5 +47,5 @@ def run_comparison(request: Request, store: CellStore) -> Result:
 
 
 COMPARISON = Experiment(
-    "random-policy", "Learning queries placed at random", "Appendix A, text", run_comparison
+    "random-policy", "Learning queries placed at random", "Appendix A, text", run_comparison, True
 )

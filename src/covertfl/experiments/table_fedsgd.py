@@ -38,4 +38,6 @@ def run_table(request: Request, store: CellStore) -> Result:
     return table_mnist.compare_policies(setup, PUBLIC, PAPER, seeds, request, store)
 
 
-TABLE = Experiment("table-fedsgd", "MNIST with FedSGD", "Table 2, left, Appendix A", run_table)
+TABLE = Experiment(
+    "table-fedsgd", "MNIST with FedSGD", "Table 2, left, Appendix A", run_table, True
+)

@@ -65,15 +65,11 @@ def make_setup(reading: Reading) -> Setup:
 
 
 def work_out(
-    setup: Setup, seeds: int, store: CellStore, *, device: str = "cpu"
+    setup: Setup, seeds: int, store: CellStore
 ) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]]]:
     """Outcomes of every condition, and each policy's exact chances on its problem."""
     shelf = KernelShelf()
-    runs = [
-        prepare_run(setup, policy, seed, shelf, device=device)
-        for seed in range(seeds)
-        for policy in POLICIES
-    ]
+    runs = [prepare_run(setup, policy, seed, shelf) for seed in range(seeds) for policy in POLICIES]
     against = [
         Eavesdropping(PublicData(positive_share=share), decoy)
         for share in POSITIVE_SHARES.values()
@@ -108,7 +104,7 @@ def _request_runs(
 ) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
     setup = make_setup(request.reading)
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    outcomes, expected = work_out(setup, seeds, store, device=request.device)
+    outcomes, expected = work_out(setup, seeds, store)
     return outcomes, expected, setup
 
 

@@ -257,8 +257,8 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
 
 
 TABLE_20 = Experiment(
-    "table-mnist-20", "MNIST, 20 clients", "Table 3, Appendix A", partial(run_table, 20)
+    "table-mnist-20", "MNIST, 20 clients", "Table 3, Appendix A", partial(run_table, 20), True
 )
 TABLE_50 = Experiment(
-    "table-mnist-50", "MNIST, 50 clients", "Table 4, Appendix A", partial(run_table, 50)
+    "table-mnist-50", "MNIST, 50 clients", "Table 4, Appendix A", partial(run_table, 50), True
 )

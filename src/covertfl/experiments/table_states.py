@@ -46,5 +46,5 @@ def run_table(request: Request, store: CellStore) -> Result:
 
 
 TABLE = Experiment(
-    "table-states", "MNIST with seven oracle states", "Table 2, right, Appendix A", run_table
+    "table-states", "MNIST with seven oracle states", "Table 2, right, Appendix A", run_table, True
 )

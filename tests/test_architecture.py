@@ -185,6 +185,7 @@ LAYERS = (
     (
         "reproduction_figures",
         "reproduction_markdown",
+        "reproduction_readings",
         "reproduction_tables",
         "reproduction_theory",
         "reproduction_page",

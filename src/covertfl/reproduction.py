@@ -30,6 +30,7 @@ from covertfl.reproduction_page import RESULT_SUFFIX, draw_pictures, load_result
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of finished parts
+CODE = "paper-code"  # sub-folder of results in that reading, for the page
 NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
 
 
@@ -225,7 +226,8 @@ def describe_machine(device: str) -> str:
 def rebuild_page(results: Path, page: Path) -> int:
     """Write the page about all results of a folder, with their pictures; gives their number."""
     found = load_results(results, list(EXPERIMENTS))
+    code = load_results(results / CODE, list(EXPERIMENTS))
     if not found:
         raise InvalidInput(f"{results} holds no results: run covertfl reproduce before")
-    write_page(found, page)
+    write_page(found, page, code)
     return len(found)

@@ -14,6 +14,7 @@ from covertfl.atomic_file import write_atomically
 from covertfl.errors import InvalidInput
 from covertfl.reproduction_figures import PICTURES
 from covertfl.reproduction_markdown import table
+from covertfl.reproduction_readings import render_readings
 from covertfl.reproduction_tables import (
     render_accuracy,
     render_fedsgd,
@@ -49,7 +50,8 @@ end with the true trajectory as estimate. *Learner* is the accuracy of the true 
 end, *exposure* the share of learning queries, *completion* the share of runs that made all
 updates. All accuracies are on a balanced validation set that neither clients nor eavesdropper
 hold. Brackets are 95% intervals: Student's t over seeds for means, Wilson's for shares. "ours -
-paper" is set in bold where the paper's value lies outside our interval.
+paper" is set in bold where the paper's value lies outside our interval by more than its rounding
+(0.005).
 
 **What the printed tables get wrong** (D23).
 
@@ -99,21 +101,22 @@ def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> 
     return drawn
 
 
-def write_page(results: Sequence[Result], page: Path) -> None:
-    """Write the page, and its pictures to `images` beside it."""
+def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = ()) -> None:
+    """Write the page, and its pictures to `images` beside it; `code` as for `render_page`."""
     folder = page.parent / IMAGES
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
     draw_pictures(results, folder, PREFIX)
-    write_atomically(page, render_page(results))
+    write_atomically(page, render_page(results, code))
 
 
-def render_page(results: Sequence[Result]) -> str:
-    """The page as Markdown."""
+def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:
+    """The page as Markdown; `code` are results in the reading of the published code."""
     parts = [HEAD, render_overview(results), *(render_section(result) for result in results)]
-    return "\n".join(parts)
+    readings = render_readings(results, code)
+    return "\n".join([*parts, readings] if readings else parts)
 
 
 def render_overview(results: Sequence[Result]) -> str:

@@ -40,7 +40,8 @@ from covertfl.weights import Layout, Vector
 ModelFactory = Callable[[], nn.Module]
 
 _WORD = 0xFFFFFFFF
-_PREDICT_ROWS = 2048
+# Rows of a forward pass: on a CPU no more than its caches hold of a small network's layers.
+_PREDICT_ROWS = {"cpu": 256, "cuda": 2048}
 # Jobs that are stacked at most, which bounds the memory a batch takes.
 _STACKED_JOBS = 256
 
@@ -496,12 +497,13 @@ class TorchKernel:
             self._module.eval()
             stacked = torch.from_numpy(weights[np.newaxis].copy()).to(self.device)
             parts = {name: part[0] for name, part in self._split(stacked).items()}
+            most = _PREDICT_ROWS[self.device.type]
             outputs = [
                 torch.func.functional_call(
                     self._module,
                     parts,
-                    (torch.tensor(features[start : start + _PREDICT_ROWS], device=self.device),),
+                    (torch.tensor(features[start : start + most], device=self.device),),
                 )
-                for start in range(0, max(len(features), 1), _PREDICT_ROWS)
+                for start in range(0, max(len(features), 1), most)
             ]
             return np.array(torch.cat(outputs).cpu().numpy())

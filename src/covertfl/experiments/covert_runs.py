@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from covertfl.experiments.averages import average, share, shorten
@@ -125,6 +125,8 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     }
 
 
+# Of an accuracy in a cell; results have fewer, and must not be rounded twice.
+DIGITS = 9
 # Examples of a decoy's move for each that the paper's decoy uses.
 _EFFORT = {"public": 1, "adversarial": 12}
 _Found = TypeVar("_Found")
@@ -265,11 +267,13 @@ class CovertRuns:
         seconds = self._spent / max(len(walks), 1)
         truths = dict(zip(first, found[: len(first)], strict=True))
         decoys = dict(zip(second, found[len(first) :], strict=True))
-        for number, truth in truths.items():
-            self._keep_truth(runs[number], truth, seconds)
-        for (number, other), decoy in decoys.items():
-            self._keep_decoy(runs[number], against[other], decoy, seconds)
-        return truths, decoys
+        return (
+            {n: self._keep_truth(runs[n], truth, seconds) for n, truth in truths.items()},
+            {
+                (n, m): self._keep_decoy(runs[n], against[m], decoy, seconds)
+                for (n, m), decoy in decoys.items()
+            },
+        )
 
     def _train_truths(
         self, runs: Sequence[PreparedRun], wanted: Iterable[int]
@@ -278,10 +282,11 @@ class CovertRuns:
         walks = [
             (runs[n].answers.kernel, self._walk_truth(runs[n], keeps_weights=True)) for n in numbers
         ]
-        found = dict(zip(numbers, self._drive(walks), strict=True))
-        for number, truth in found.items():
-            self._keep_truth(runs[number], truth, self._spent / len(found))
-        return found
+        found = self._drive(walks)
+        return {
+            number: self._keep_truth(runs[number], truth, self._spent / len(found))
+            for number, truth in zip(numbers, found, strict=True)
+        }
 
     def _train_decoys(
         self,
@@ -299,10 +304,11 @@ class CovertRuns:
             )
             for n, m in places
         ]
-        found = dict(zip(places, self._drive(walks), strict=True))
-        for (number, other), decoy in found.items():
-            self._keep_decoy(runs[number], against[other], decoy, self._spent / len(found))
-        return found
+        found = self._drive(walks)
+        return {
+            (n, m): self._keep_decoy(runs[n], against[m], decoy, self._spent / len(found))
+            for (n, m), decoy in zip(places, found, strict=True)
+        }
 
     def _walk_truth(self, run: PreparedRun, *, keeps_weights: bool = False) -> Any:
         scorer = self._find_scorer(run)
@@ -352,20 +358,24 @@ class CovertRuns:
             return Trajectory()
         return _unpack(self._store.find(self._decoy_key(run, against)))
 
-    def _keep_truth(self, run: PreparedRun, truth: Trajectory, seconds: float) -> None:
-        self._store.keep(self._truth_key(run), _pack(truth), seconds)
+    def _keep_truth(self, run: PreparedRun, truth: Trajectory, seconds: float) -> Trajectory:
+        """What a later call will find, so that it makes no difference when it was computed."""
+        kept = _known(_unpack(self._store.keep(self._truth_key(run), _pack(truth), seconds)))
+        return replace(kept, weights=truth.weights)
 
     def _keep_decoy(
         self, run: PreparedRun, against: Eavesdropping, decoy: Trajectory, seconds: float
-    ) -> None:
-        self._store.keep(self._decoy_key(run, against), _pack(decoy), seconds)
+    ) -> Trajectory:
+        """As `_keep_truth`."""
+        key = self._decoy_key(run, against)
+        return _known(_unpack(self._store.keep(key, _pack(decoy), seconds)))
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:
     """Accuracies as a cell keeps them; JSON has no numbers as keys."""
     return {
-        "coarse": [[moves, round(score, 6)] for moves, score in trajectory.coarse.items()],
-        "full": [[moves, round(score, 6)] for moves, score in trajectory.full.items()],
+        "coarse": [[moves, round(score, DIGITS)] for moves, score in trajectory.coarse.items()],
+        "full": [[moves, round(score, DIGITS)] for moves, score in trajectory.full.items()],
         "examples": trajectory.examples,
     }
 

@@ -55,6 +55,7 @@ class Setup:
     clients, participation : how many, and how many take part by oracle state
     acceptance, min_share : when a round counts
     algorithm : fedavg or fedsgd
+    learning_rate : of the clients' Adam, or of the server's with fedsgd
     thinning : only one in so many examples is used, 1 for all
     transition : of the oracle, where it is not the preset's
     """
@@ -70,6 +71,7 @@ class Setup:
     acceptance: Literal["data", "model"] = "data"
     min_share: float = 0.25
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    learning_rate: float = 1e-3
     thinning: int = 1
     transition: Transition | None = None
 
@@ -81,6 +83,11 @@ class Setup:
 def choose_acceptance(reading: Reading) -> Literal["data", "model"]:
     """By data in the sound reading, by the printed success chances in the paper's (D19)."""
     return "data" if reading == "sound" else "model"
+
+
+def choose_learning_rate(reading: Reading) -> float:
+    """The text's, but the published code's where that is read (D24)."""
+    return 1e-4 if reading == "paper-code" else 1e-3
 
 
 def describe_problem(setup: Setup) -> dict[str, Any]:
@@ -104,6 +111,7 @@ def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str,
             "acceptance": setup.acceptance,
             "min_share": setup.min_share,
             "algorithm": setup.algorithm,
+            "optimizer": {"name": "adam", "lr": setup.learning_rate},
         },
         "policy": {"kind": policy},
         "decoy": {"kind": "public", "gated": False},

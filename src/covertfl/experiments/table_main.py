@@ -16,7 +16,13 @@ from covertfl.experiments.averages import shorten
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.experiments.setups import PublicData, Setup, choose_acceptance, prepare_run
+from covertfl.experiments.setups import (
+    PublicData,
+    Setup,
+    choose_acceptance,
+    choose_learning_rate,
+    prepare_run,
+)
 from covertfl.horizon_evaluation import evaluate_horizon_policy
 from covertfl.intervals import t_interval
 from covertfl.preparation import KernelShelf
@@ -61,6 +67,7 @@ def make_setup(reading: Reading) -> Setup:
         participation=PARTICIPATION,
         acceptance=choose_acceptance(reading),
         min_share=MIN_SHARE,
+        learning_rate=choose_learning_rate(reading),
     )
 
 

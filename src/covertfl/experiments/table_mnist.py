@@ -19,6 +19,7 @@ from covertfl.experiments.setups import (
     Setup,
     Transition,
     choose_acceptance,
+    choose_learning_rate,
     prepare_run,
 )
 from covertfl.mlp_kernel import count_cores
@@ -164,6 +165,7 @@ def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
         model=QUICK_MODEL if quick else MODEL,
         acceptance=choose_acceptance(reading),
         min_share=MIN_SHARE,
+        learning_rate=choose_learning_rate(reading),
         thinning=QUICK_THINNING if quick else 1,
         transition=CODE_TRANSITION if reading == "paper-code" else None,
     )

@@ -222,10 +222,10 @@ def render_states(result: Result) -> str:
         "the learning rate: the last section has it at 1e-4. With the printed chances the greedy "
         "policy is often done before half of the rounds are over: the true trajectory is named in "
         f"{_say_named(result)} of its runs, and in the others the estimate (6) is the decoy, "
-        "which is worth little. *Worst* is what the paper has in mind, the last estimate while learning had the "
-        "majority. The paper explains the greedy policy's eavesdropper being better than the "
-        "learner (0.93 against 0.88) by more time to train; with one metric for both it cannot "
-        "be: the estimate is a query of the learner's.",
+        "which is worth little. *Worst* is what the paper has in mind, the last estimate while "
+        "learning had the majority. The paper explains the greedy policy's eavesdropper being "
+        "better than the learner (0.93 against 0.88) by more time to train; with one metric for "
+        "both it cannot be: the estimate is a query of the learner's.",
     )
 
 

@@ -29,8 +29,8 @@ def test_a_cell_is_computed_once(tmp_path: Path) -> None:
 
 def test_seconds_are_those_of_the_cells_used(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
-    store.keep(KEY, {}, 2.5)
-    store.keep({**KEY, "seed": 2}, {}, 4.0)
+    store.keep(KEY, {"found": 1}, 2.5)
+    store.keep({**KEY, "seed": 2}, {"found": 2}, 4.0)
     assert store.seconds == 6.5
     again = CellStore(tmp_path)
     again.find(KEY)
@@ -39,11 +39,14 @@ def test_seconds_are_those_of_the_cells_used(tmp_path: Path) -> None:
 
 def test_a_broken_cell_is_named(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
-    store.keep(KEY, {}, 0.0)
+    store.keep(KEY, {"found": 1}, 0.0)
     (path,) = tmp_path.iterdir()
-    path.write_text("{")
-    with pytest.raises(InvalidInput, match=path.name):
-        store.find(KEY)
+    whole = path.read_text("utf-8")
+    broken = ("{", "{}", "[]", "null", whole.replace('"found": 1', ""), whole.replace("0.0", "[]"))
+    for text in (*broken, whole.replace('"seed"', '"sead"')):
+        path.write_text(text)
+        with pytest.raises(InvalidInput, match=f"{path.name} is not a finished cell, remove it"):
+            store.find(KEY)
 
 
 def test_progress_says_what_is_left(tmp_path: Path) -> None:

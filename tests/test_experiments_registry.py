@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from covertfl import preparation
 from covertfl.cli import app
-from covertfl.errors import CovertflError, InvalidInput
+from covertfl.errors import CovertflError, InvalidInput, Missing
 from covertfl.experiments import (
     figure_cost,
     figure_spga,
@@ -33,7 +33,7 @@ from covertfl.experiments import (
 )
 from covertfl.experiments.experiment import Experiment, Request
 from covertfl.experiments.registry import EXPERIMENTS
-from covertfl.reproduction import choose_names, format_command, reproduce
+from covertfl.reproduction import choose_names, format_command, rebuild_page, reproduce
 from covertfl.reproduction_figures import PICTURES
 from covertfl.reproduction_page import SECTIONS, load_results, render_page
 from covertfl.tasks import mnist
@@ -49,7 +49,10 @@ REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (table_fedsgd, {"QUICK_DIVISOR": 30, "QUICK_SEEDS": 1}),
     (table_states, {"QUICK_SEEDS": 1}),
     (figure_spga, {"PRINTED_ITERATIONS": 20, "ITERATIONS": 20, "ROLLOUT": 50, "QUICK_RUNS": 2}),
-    (figure_tracking, {"ITERATIONS": 32, "CHANGE_AT": 16, "ROLLOUT": 50, "QUICK_RUNS": 2}),
+    (
+        figure_tracking,
+        {"BLOCK": 4, "ITERATIONS": 32, "CHANGE_AT": 16, "ROLLOUT": 50, "QUICK_RUNS": 2},
+    ),
     (figure_cost, {"QUICK_VALUES": 4, "QUICK_RUNS": 4, "ROUNDS": 50, "BURN_IN": 5}),
     (theory_structure, {"QUICK_MODELS": 5}),
     (theory_queue, {"QUICK_QUEUES": 2, "ROUNDS": 20, "RUNS": 5}),
@@ -114,9 +117,9 @@ def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("with_gpu")
 def test_a_failure_beside_is_told(tmp_path: Path) -> None:
-    (tmp_path / "cells").write_text("in the way")
+    (tmp_path / "theory.json").mkdir()  # in the way of the result
     request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(InvalidInput, match="cells"):
+    with pytest.raises(InvalidInput, match=r"theory\.json"):
         reproduce(["theory", "busy"], request, tmp_path)
 
 
@@ -167,9 +170,33 @@ def test_refusals(tmp_path: Path) -> None:
     run = CliRunner()
     found = run.invoke(app, ["reproduce", "page", "--out", str(tmp_path)])
     assert isinstance(found.exception, InvalidInput)
-    (tmp_path / "theory.json").write_text("{")
-    with pytest.raises(InvalidInput, match=r"theory\.json"):
-        load_results(tmp_path, ["theory"])
+    for text in ("{", "[]", "{}", '{"experiment": "table-main"}'):
+        (tmp_path / "theory.json").write_text(text)
+        with pytest.raises(InvalidInput, match=r"theory\.json is not a result"):
+            load_results(tmp_path, ["theory"])
+    (tmp_path / "theory.json").write_text('{"experiment": "theory"}')
+    with pytest.raises(InvalidInput, match=r"theory\.json is not a result of this version"):
+        rebuild_page(tmp_path, tmp_path / "page.md")
+    with pytest.raises(InvalidInput, match=r"theory\.json cannot be made"):
+        reproduce(["theory"], Request(quick=True), tmp_path / "theory.json")
+    for options in (["--quick"], ["--seeds", "3"], ["--device", "cuda"]):
+        found = run.invoke(app, ["reproduce", "page", *options, "--out", str(tmp_path)])
+        assert isinstance(found.exception, InvalidInput)
+        assert "computes nothing" in str(found.exception)
+
+
+def test_missing_images_are_missed_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def miss() -> None:
+        raise Missing("no images")
+
+    names = ["theory", "table-mnist-20"]
+    known = {name: replace(EXPERIMENTS[name], check=miss) for name in names[1:]}
+    monkeypatch.setattr("covertfl.reproduction.EXPERIMENTS", {**EXPERIMENTS, **known})
+    with pytest.raises(Missing, match="no images"):
+        reproduce(names, Request(quick=True), tmp_path)
+    assert not list((tmp_path / "cells").iterdir())
 
 
 def test_every_experiment_has_a_section() -> None:

@@ -86,9 +86,11 @@ def test_queues_on_each_side_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> No
     found = theory_queue.examine_stability()
     assert found["printed"]["left"] > found["printed"]["right"]  # it fails on the paper's queue
     assert found["printed"]["load"] < found["printed"]["capacity"]  # which can be kept stable
-    growth = {row["share"]: row["growth"] for row in found["loads"]}
+    growth = {row["share"]: row["growth"]["mean"] for row in found["loads"]}
     assert growth[1.2] > 0.04 > growth[0.8]
-    assert growth[1.2] == pytest.approx(found["loads"][-1]["drift"], abs=0.03)
+    low, high = found["loads"][-1]["growth"]["interval"]
+    assert low - 0.02 < found["loads"][-1]["drift"] < high + 0.02
+    assert high - low < 0.05
     lazy = {row["share"]: row for row in found["limits"]}
     assert lazy[0.5]["always_stable"] and not lazy[2.0]["always_stable"]
-    assert lazy[2.0]["growth"] > 0.05 > lazy[0.5]["growth"]
+    assert lazy[2.0]["growth"]["mean"] > 0.05 > lazy[0.5]["growth"]["mean"]

@@ -14,6 +14,7 @@ from covertfl.learner import (
     Algorithm,
     LearnerState,
     Reply,
+    SiftedReplies,
     apply_gradient,
     average_replies,
     find_fault,
@@ -41,6 +42,7 @@ BAD_VALUES: list[tuple[Any, str]] = [
     (floats(1, np.nan, 0), "not finite"),
     (floats(1, np.inf, 0), "not finite"),
     (floats(1, -np.inf, 0), "not finite"),
+    (floats(1, 1e30, 0), "not finite"),  # its square is none that a 32-bit float can hold
     (floats(1, 2), "wrong shape"),
     (floats(1, 2, 3, 4), "wrong shape"),
     (floats(1, 2, 3)[np.newaxis], "wrong shape"),
@@ -158,8 +160,18 @@ def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], 
 
 def test_the_largest_floats_do_not_overflow_on_the_way() -> None:
     largest = np.full(3, np.finfo(np.float32).max)
-    replies = [Reply(0, largest, 100), Reply(1, largest, 100)]
-    np.testing.assert_array_equal(average_replies(sift_replies(replies, 3, 100)), largest)
+    replies = SiftedReplies((0, 1), np.stack([largest] * 2), np.array([100, 100]), ())
+    np.testing.assert_array_equal(average_replies(replies), largest)
+
+
+def test_one_huge_gradient_does_not_stop_the_server() -> None:
+    """Its square would stay in Adam's memory as an infinity, and no step would move anything."""
+    state = start_learner(floats(1, 2, 3), (floats(0, 0, 0),), "fedsgd")
+    gradients = [Reply(0, floats(1e30, 1, 1), 10), Reply(1, floats(1, 1, 1), 10)]
+    sifted = sift_replies(gradients, 3, 10)
+    assert sifted.rejected == ((0, "not finite"),)
+    moved = move_true(state, sifted, LocalOptimizer("adam", lr=0.1))
+    np.testing.assert_allclose(moved.true, [0.9, 1.9, 2.9], atol=1e-6)
 
 
 # --- FedSGD ---

@@ -97,13 +97,15 @@ def test_readings_side_by_side_by_hand() -> None:
 # --- one cell of each table, from scratch -------------------------------------------------------
 
 
-def recompute(setup: Any, policy: str, public: Any, stride: int, folder: Path) -> Any:
+def recompute(
+    setup: Any, policy: str, public: Any, stride: int, folder: Path, device: str = "cpu"
+) -> Any:
     from covertfl.experiments.cells import CellStore
     from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping
     from covertfl.experiments.setups import prepare_run
     from covertfl.preparation import KernelShelf
 
-    run = prepare_run(setup, policy, 0, KernelShelf())
+    run = prepare_run(setup, policy, 0, KernelShelf(), device=device)
     worker = CovertRuns(CellStore(folder), stride=stride)
     return worker.work_out([run], [Eavesdropping(public)])[0, 0]
 
@@ -211,3 +213,23 @@ def test_mnist_cell_again(name: str) -> None:
     spread = known.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(known))
     assert abs(found - known.mean()) < stats.t.ppf(0.995, len(known) - 1) * spread
     assert row["eavesdropper"]["mean"] == pytest.approx(known.mean(), abs=1e-5)
+
+
+def has_gpu() -> bool:
+    torch = pytest.importorskip("torch")
+    return bool(torch.cuda.is_available())
+
+
+@pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
+@pytest.mark.parametrize("name", list(list_publics()))
+def test_mnist_run_again_on_a_gpu(name: str, tmp_path: Path) -> None:
+    """Learner and eavesdropper of one whole run of each table."""
+    if not has_gpu():
+        pytest.skip("needs a GPU")
+    from covertfl.experiments.table_mnist import STRIDE
+
+    (row,) = (row for row in load(name)["rows"][:2] if row["policy"] == "optimal")
+    setup, public = list_setups()[name], list_publics()[name]
+    outcome = recompute(setup, "optimal", public, STRIDE, tmp_path, "cuda")
+    assert outcome.learner[-1] == pytest.approx(row["by_seed"]["learner"][0], abs=ROUNDING)
+    assert outcome.final == pytest.approx(row["by_seed"]["eavesdropper"][0], abs=ROUNDING)

@@ -13,7 +13,8 @@ import os
 import platform
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -26,7 +27,13 @@ from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.preparation import list_versions, require_torch
-from covertfl.reproduction_page import RESULT_SUFFIX, draw_pictures, load_results, write_page
+from covertfl.reproduction_page import (
+    RESULT_SUFFIX,
+    draw_pictures,
+    load_results,
+    render_section,
+    write_page,
+)
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of finished parts
@@ -63,6 +70,9 @@ def reproduce(
     tell : told of progress in words, and of the share of the experiment that is done
     told : called with each result as soon as it is known
     """
+    _check_folder(out)
+    for name in names:
+        EXPERIMENTS[name].check()
     if request.device != "cpu":
         require_torch()
         from covertfl.local_kernels import check_device
@@ -103,14 +113,16 @@ def _run_one(
         if tell is not None:
             tell(f"{name}: {detail}", share)
 
+    started = time.perf_counter()
     store = CellStore(out / CELLS, tell_of)
     tell_of("preparing", 0.0)
     content = experiment.run(request, store)
+    wall = time.perf_counter() - started
     result = {
         "experiment": name,
         "title": experiment.title,
         "paper_place": experiment.paper,
-        "made": describe_making(name, request, store.seconds),
+        "made": describe_making(name, request, store.seconds, wall),
         **content,
     }
     write_result(result, out)
@@ -162,12 +174,17 @@ def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Pa
         writer.send(error)
 
 
+def _check_folder(out: Path) -> None:
+    """Refuse a place that results cannot be written to, before anything is computed."""
+    for place in (out, out / CELLS):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"{place} cannot be made: {error.strerror}") from error
+
+
 def write_result(result: dict[str, Any], out: Path) -> Path:
     """Write one result file."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"{out} cannot be made: {error.strerror}") from error
     path = out / f"{result['experiment']}{RESULT_SUFFIX}"
     write_atomically(path, format_result(result))
     return path
@@ -185,8 +202,14 @@ def format_result(result: dict[str, Any]) -> str:
     return "{\n " + ",\n ".join(lines) + "\n}\n"
 
 
-def describe_making(name: str, request: Request, seconds: float) -> dict[str, Any]:
-    """Date, machine, command and versions behind a result."""
+def describe_making(name: str, request: Request, seconds: float, wall: float) -> dict[str, Any]:
+    """Date, machine, command and versions behind a result.
+
+    Parameters
+    ----------
+    seconds : that went into its parts, whenever they were computed
+    wall : from the beginning to the result; less where parts were there already
+    """
     return {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": describe_machine(request.device),
@@ -194,6 +217,7 @@ def describe_making(name: str, request: Request, seconds: float) -> dict[str, An
         "reading": request.reading,
         "quick": request.quick,
         "seconds": round(seconds, 1),
+        "wall_seconds": round(wall, 1),
         "versions": list_versions(),
     }
 
@@ -229,5 +253,19 @@ def rebuild_page(results: Path, page: Path) -> int:
     code = load_results(results / CODE, list(EXPERIMENTS))
     if not found:
         raise InvalidInput(f"{results} holds no results: run covertfl reproduce before")
+    for folder, some in ((results, found), (results / CODE, code)):
+        for result in some:
+            _check_result(folder, result)
     write_page(found, page, code)
     return len(found)
+
+
+def _check_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Refuse a file that a section cannot be made of, as one of another version."""
+    try:
+        render_section(result)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        path = folder / f"{result['experiment']}{RESULT_SUFFIX}"
+        raise InvalidInput(
+            f"{path} is not a result of this version: {type(error).__name__} {error}"
+        ) from error

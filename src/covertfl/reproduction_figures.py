@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Result = Mapping[str, Any]
-VERMILION, BLUE, GREEN = PALETTE[:3]
+VERMILION, BLUE = PALETTE[:2]
+PURPLE = PALETTE[3]
 GREY = "#555555"
 TITLE = 10  # size of a panel's title
 SMALL = 8
@@ -34,24 +35,20 @@ def draw_accuracy(result: Result) -> Figure:
     curves = result["curves"]
     scenarios = sorted({curve["scenario"] for curve in curves})
     policies = list(dict.fromkeys(curve["policy"] for curve in curves))
-    figure = new_figure(11.0, 2.6 * len(scenarios) + 0.5)
+    figure = new_figure(11.0, 2.6 * len(scenarios) + 0.7)
     panels = figure.subplots(len(scenarios), len(policies), sharex=True, sharey=True, squeeze=False)
     for curve in curves:
-        line, column = scenarios.index(curve["scenario"]), policies.index(curve["policy"])
-        axes = panels[line, column]
-        for name, colour, dash in (("learner", BLUE, "-"), ("eavesdropper", VERMILION, "--")):
-            values = curve[name]
-            rounds = np.arange(1, len(values["mean"]) + 1)
-            label = "learner" if name == "learner" else "eavesdropper's estimate (6)"
-            axes.plot(rounds, values["mean"], dash, color=colour, label=label, linewidth=1.8)
-            low, high = (np.clip(values[end], 0.0, 1.0) for end in ("low", "high"))
-            axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes = panels[scenarios.index(curve["scenario"]), policies.index(curve["policy"])]
+        if curve["decoy"] == "public":
+            _draw_band(axes, curve["learner"], BLUE, "-", "learner")
+            _draw_printed(axes, curve)
+        colour, dash = (VERMILION, "--") if curve["decoy"] == "public" else (PURPLE, "-.")
+        label = f"eavesdropper's estimate (6), {curve['decoy']} decoy"
+        _draw_band(axes, curve["eavesdropper"], colour, dash, label)
+    for (line, column), axes in np.ndenumerate(panels):
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":", label="guessing")
-        axes.set_title(
-            f"scenario {curve['scenario']}: {POLICY_NAMES[curve['policy']]}",
-            fontsize=9,
-            loc="left",
-        )
+        title = f"scenario {scenarios[line]}: {POLICY_NAMES[policies[column]]}"
+        axes.set_title(title, fontsize=9, loc="left")
         axes.set_ylim(0.3, 0.9)
         tidy(axes)
     for axes in panels[-1]:
@@ -59,8 +56,33 @@ def draw_accuracy(result: Result) -> Figure:
     for axes in panels[:, 0]:
         axes.set_ylabel("accuracy")
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
+
+
+def _draw_band(axes: Any, values: Mapping[str, Any], colour: str, dash: str, label: str) -> None:
+    """A mean by round and its interval."""
+    rounds = np.arange(1, len(values["mean"]) + 1)
+    axes.plot(rounds, values["mean"], dash, color=colour, label=label, linewidth=1.8)
+    low, high = (np.clip(values[end], 0.0, 1.0) for end in ("low", "high"))
+    axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _draw_printed(axes: Any, curve: Mapping[str, Any]) -> None:
+    """The paper's final values behind the last round."""
+    if curve["paper"] is None:
+        return
+    last = len(curve["learner"]["mean"])
+    for name, colour in (("learner", BLUE), ("eavesdropper", VERMILION)):
+        axes.plot(
+            [last + 2],
+            [curve["paper"][name]],
+            "x",
+            color=colour,
+            markersize=7,
+            markeredgewidth=2,
+            label=f"paper, final, {name}",
+        )
 
 
 def _name_state(state: int, states: int) -> str:
@@ -89,18 +111,15 @@ def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
 def _draw_exact(
     axes: Any, optimum: Mapping[str, Any], start: float, stop: float, label: str | None
 ) -> None:
-    """Exact backlogs of certain learning as thin lines; equal ones are drawn a little apart."""
-    drawn: list[float] = []
-    apart = 0.012 * (axes.get_ylim()[1] - axes.get_ylim()[0])
+    """Exact backlogs of certain learning as thin lines; equal ones show each other's gaps."""
     for state, backlog in enumerate(optimum["thresholds"]):
         if backlog is not None:
-            height = backlog + apart * drawn.count(backlog)
-            drawn.append(backlog)
             axes.plot(
                 [start, stop],
-                [height, height],
+                [backlog, backlog],
                 color=PALETTE[state % len(PALETTE)],
                 linewidth=1.0,
+                dashes=(6, 0) if state == 0 else (6, 6 * state),
                 label=label if state == 0 else None,
             )
 
@@ -143,16 +162,28 @@ def _add_legend(figure: Any, axes: Any, band: str) -> None:
 
 
 def draw_tracking(result: Result) -> Figure:
-    """Thresholds through the change, with the exact ones before and after."""
-    figure = new_figure(9.0, 4.4)
-    axes = figure.subplots()
-    _draw_paths(axes, result["paths"])
+    """Thresholds and costs through the change, with the exact ones before and after."""
+    figure = new_figure(9.0, 6.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    _draw_paths(upper, result["paths"])
     change, last = result["settings"]["change_at"], result["settings"]["iterations"]
-    before, after = (stage["optimum"] for stage in result["stages"])
-    _draw_exact(axes, before, 0, change, "exact (thin lines)")
-    _draw_exact(axes, after, change, last, None)
-    axes.axvline(change, color=GREY, linestyle=":", linewidth=1.2)
-    axes.annotate(
+    stages = [(0, change), (change, last)]
+    for (start, stop), stage in zip(stages, result["stages"], strict=True):
+        label = "exact (thin lines)" if start == 0 else None
+        _draw_exact(upper, stage["optimum"], start, stop, label)
+        _draw_exact_costs(lower, stage["optimum"], start, stop)
+    for name, colour, dash in (("learning", BLUE, "-"), ("privacy", VERMILION, "--")):
+        curve = result["costs"][name]
+        lower.plot(
+            curve["iterations"], curve["mean"], dash, color=colour, label=f"{name} cost, simulated"
+        )
+        lower.fill_between(
+            curve["iterations"], curve["low"], curve["high"], color=colour, alpha=0.2, linewidth=0
+        )
+    for axes in (upper, lower):
+        axes.axvline(change, color=GREY, linestyle=":", linewidth=1.2)
+        tidy(axes)
+    upper.annotate(
         "the system changes",
         (change, 1.0),
         xycoords=("data", "axes fraction"),
@@ -161,12 +192,28 @@ def draw_tracking(result: Result) -> Figure:
         fontsize=SMALL + 1,
         color=GREY,
     )
-    axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("threshold, no arrival (updates)")
-    tidy(axes)
-    _add_legend(figure, axes, "80% of runs")
+    upper.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+    upper.set_ylabel("threshold, no arrival (updates)")
+    lower.set_yscale("log")
+    lower.set_xlabel("iteration")
+    lower.set_ylabel("cost a round (mean, 95%)")
+    lower.legend(frameon=False, fontsize=SMALL + 1, ncols=2)
+    _add_legend(figure, upper, "80% of runs")
     return figure
+
+
+def _draw_exact_costs(axes: Any, optimum: Mapping[str, Any], start: float, stop: float) -> None:
+    """The limit and the least privacy cost within it."""
+    names = ("limit", "privacy_cost")
+    for name, colour in zip(names, (BLUE, VERMILION), strict=True):
+        label = "limit" if name == "limit" else "privacy cost, exact"
+        axes.plot(
+            [start, stop],
+            [optimum[name]] * 2,
+            color=colour,
+            linewidth=1.0,
+            label=label if start == 0 else None,
+        )
 
 
 _COST_TITLES = {
@@ -226,8 +273,15 @@ def draw_theory(result: Result) -> Figure:
         rows = [row for row in result["theorem-1"]["rows"] if row["steps"] == kind]
         updates = [row["updates"] for row in rows]
         name = "steps 1/m" if kind == "decreasing" else "constant step"
-        means = np.array([row["measured"]["mean"] for row in rows])
-        left.plot(updates, means, dash, marker="o", color=colour, label=f"{name}, measured")
+        left.errorbar(
+            updates,
+            [row["measured"]["mean"] for row in rows],
+            yerr=_error_bars(rows, "measured"),
+            fmt=f"o{dash}",
+            color=colour,
+            capsize=3,
+            label=f"{name}, measured (95%)",
+        )
         bounds = [row["bound"] for row in rows]
         left.plot(updates, bounds, dash, color=colour, alpha=0.5, label=f"{name}, bound")
     left.set_xscale("log")
@@ -257,40 +311,41 @@ def draw_theory(result: Result) -> Figure:
 
 
 def draw_mnist(result: Result) -> Figure:
-    """Eavesdropper's accuracy with the optimal policy, ours and printed, for each public set."""
-    rows = [row for row in result["rows"] if row["policy"] == "optimal"]
-    greedy = [row for row in result["rows"] if row["policy"] == "greedy"]
-    figure = new_figure(10.5, 4.4)
+    """Eavesdropper's accuracy with both policies, ours and printed, for each public set."""
+    figure = new_figure(10.5, 4.6)
     axes = figure.subplots()
-    places = np.arange(len(rows))
-    means = np.array([row["eavesdropper"]["mean"] for row in rows])
-    axes.errorbar(
-        places,
-        means,
-        yerr=_error_bars(rows),
-        fmt="o",
-        color=BLUE,
-        capsize=3,
-        label="optimal policy, ours (95%)",
-    )
-    printed = [row["paper"]["eavesdropper"] for row in rows]
-    known = [place for place, value in zip(places, printed, strict=True) if value is not None]
-    axes.plot(
-        known,
-        [printed[place] for place in known],
-        "x",
-        color=VERMILION,
-        markersize=8,
-        label="optimal policy, paper",
-    )
-    level = float(np.mean([row["eavesdropper"]["mean"] for row in greedy]))
-    axes.axhline(level, color=GREEN, linestyle="--", label="greedy policy, ours")
-    axes.set_xticks(places, [describe_public(row) for row in rows], rotation=90, fontsize=SMALL)
+    looks = {"optimal": (BLUE, "o", "x", -0.15), "greedy": (VERMILION, "s", "+", 0.15)}
+    for policy, (colour, ours, printed, aside) in looks.items():
+        rows = [row for row in result["rows"] if row["policy"] == policy]
+        places = np.arange(len(rows)) + aside
+        axes.errorbar(
+            places,
+            [row["eavesdropper"]["mean"] for row in rows],
+            yerr=_error_bars(rows, "eavesdropper"),
+            fmt=ours,
+            color=colour,
+            markersize=5,
+            capsize=2,
+            elinewidth=1.0,
+            label=f"{policy} policy, ours (95%)",
+        )
+        values = [row["paper"]["eavesdropper"] for row in rows]
+        known = [number for number, value in enumerate(values) if value is not None]
+        axes.plot(
+            places[known],
+            [values[number] for number in known],
+            printed,
+            color="black" if policy == "optimal" else GREY,
+            markersize=8,
+            label=f"{policy} policy, paper",
+        )
+    names = [describe_public(row) for row in rows]
+    axes.set_xticks(np.arange(len(names)), names, rotation=90, fontsize=SMALL)
     axes.set_xlabel("public set: good classes, size in clients' sizes, share of good classes")
     axes.set_ylabel("eavesdropper's accuracy")
     axes.set_ylim(0.0, 1.03)
     tidy(axes)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure
 
 
@@ -300,12 +355,13 @@ def describe_public(row: Mapping[str, Any]) -> str:
     return f"{row['classes']}, {row['size']:g}, {part}"
 
 
-def _error_bars(rows: Sequence[Mapping[str, Any]]) -> Any:
+def _error_bars(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
+    """(2, n) how far intervals reach below and above their means."""
     bars = []
     for row in rows:
-        mean, interval = row["eavesdropper"]["mean"], row["eavesdropper"]["interval"]
+        mean, interval = row[column]["mean"], row[column]["interval"]
         low, high = interval or (mean, mean)
-        bars.append((mean - low, high - mean))
+        bars.append((max(mean - low, 0.0), max(high - mean, 0.0)))
     return np.array(bars).T
 
 

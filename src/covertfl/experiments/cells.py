@@ -45,8 +45,13 @@ class CellStore:
             return None
         except (OSError, ValueError) as error:
             raise InvalidInput(f"{path} is not a finished cell, remove it: {error}") from error
-        self._used[path] = float(kept["seconds"])
-        content: dict[str, Any] = kept["content"]
+        # Whoever reads the content relies on its form, which is that of the same key written here.
+        if not isinstance(kept, dict) or kept.get("key") != json.loads(json.dumps(dict(key))):
+            raise InvalidInput(f"{path} is not a finished cell, remove it: it has another key")
+        seconds, content = kept.get("seconds"), kept.get("content")
+        if not isinstance(seconds, int | float) or not isinstance(content, dict) or not content:
+            raise InvalidInput(f"{path} is not a finished cell, remove it: it has no content")
+        self._used[path] = float(seconds)
         return content
 
     def keep(self, key: Key, content: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from covertfl.experiments.averages import average, share, shorten
-from covertfl.experiments.cells import CellStore
+from covertfl.experiments.cells import CellStore, Key
 from covertfl.experiments.schedule import (
     Held,
     Schedule,
@@ -167,7 +167,6 @@ class CovertRuns:
     def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
         self._store, self._stride, self._threads = store, stride, threads
         self._scorers: dict[tuple[str, str | None], Scorer] = {}
-        self._spent = 0.0
         self._trained = 0
         self.examples = 0
 
@@ -263,16 +262,12 @@ class CovertRuns:
             (runs[n].answers.kernel, self._walk_decoy(runs[n], against[m], needed[n], ()))
             for n, m in second
         ]
-        found = self._drive(walks)
-        seconds = self._spent / max(len(walks), 1)
-        truths = dict(zip(first, found[: len(first)], strict=True))
-        decoys = dict(zip(second, found[len(first) :], strict=True))
+        keys = [self._truth_key(runs[n]) for n in first]
+        keys += [self._decoy_key(runs[n], against[m]) for n, m in second]
+        found = self._drive(walks, keys)
         return (
-            {n: self._keep_truth(runs[n], truth, seconds) for n, truth in truths.items()},
-            {
-                (n, m): self._keep_decoy(runs[n], against[m], decoy, seconds)
-                for (n, m), decoy in decoys.items()
-            },
+            dict(zip(first, found[: len(first)], strict=True)),
+            dict(zip(second, found[len(first) :], strict=True)),
         )
 
     def _train_truths(
@@ -282,11 +277,8 @@ class CovertRuns:
         walks = [
             (runs[n].answers.kernel, self._walk_truth(runs[n], keeps_weights=True)) for n in numbers
         ]
-        found = self._drive(walks)
-        return {
-            number: self._keep_truth(runs[number], truth, self._spent / len(found))
-            for number, truth in zip(numbers, found, strict=True)
-        }
+        found = self._drive(walks, [self._truth_key(runs[n]) for n in numbers])
+        return dict(zip(numbers, found, strict=True))
 
     def _train_decoys(
         self,
@@ -304,11 +296,8 @@ class CovertRuns:
             )
             for n, m in places
         ]
-        found = self._drive(walks)
-        return {
-            (n, m): self._keep_decoy(runs[n], against[m], decoy, self._spent / len(found))
-            for (n, m), decoy in zip(places, found, strict=True)
-        }
+        found = self._drive(walks, [self._decoy_key(runs[n], against[m]) for n, m in places])
+        return dict(zip(places, found, strict=True))
 
     def _walk_truth(self, run: PreparedRun, *, keeps_weights: bool = False) -> Any:
         scorer = self._find_scorer(run)
@@ -324,11 +313,27 @@ class CovertRuns:
             return walk_chain(answers, run.schedule, needed, scorer)
         return walk_decoy(answers, run.schedule, needed, scorer, truth)
 
-    def _drive(self, walks: Sequence[Any]) -> list[Any]:
-        started = time.perf_counter()
-        found = drive(walks, tell=self._count, threads=self._threads)
-        self._spent = time.perf_counter() - started
-        return found
+    def _drive(self, walks: Sequence[Any], keys: Sequence[Key]) -> list[Trajectory]:
+        """Trajectories of walks, each kept as a cell as soon as it has ended.
+
+        What is given out is what a later call will find, so that it makes no difference when it
+        was computed.  Walks that end together share the time since others did, by their examples.
+        """
+        found: dict[int, Trajectory] = {}
+        since = time.perf_counter()
+
+        def keep(outcomes: Mapping[int, Trajectory]) -> None:
+            nonlocal since
+            spent, since = time.perf_counter() - since, time.perf_counter()
+            total = sum(trajectory.examples for trajectory in outcomes.values())
+            for number, trajectory in outcomes.items():
+                part = trajectory.examples / total if total else 1.0 / len(outcomes)
+                content = self._store.keep(keys[number], _pack(trajectory), spent * part)
+                kept = _known(_unpack(content))
+                found[number] = replace(kept, weights=trajectory.weights)
+
+        drive(walks, tell=self._count, ended=keep, threads=self._threads)
+        return [found[number] for number in range(len(walks))]
 
     def _count(self, examples: int) -> None:
         self._trained += examples
@@ -342,10 +347,10 @@ class CovertRuns:
 
     # --- cells ---
 
-    def _truth_key(self, run: PreparedRun) -> dict[str, Any]:
+    def _truth_key(self, run: PreparedRun) -> Key:
         return {"part": "truth", **run.key, "stride": self._stride}
 
-    def _decoy_key(self, run: PreparedRun, against: Eavesdropping) -> dict[str, Any]:
+    def _decoy_key(self, run: PreparedRun, against: Eavesdropping) -> Key:
         return {"part": "decoy", **run.key, **against.describe(), "stride": self._stride}
 
     def _find_truth(self, run: PreparedRun) -> Trajectory | None:
@@ -357,18 +362,6 @@ class CovertRuns:
         if not needed:
             return Trajectory()
         return _unpack(self._store.find(self._decoy_key(run, against)))
-
-    def _keep_truth(self, run: PreparedRun, truth: Trajectory, seconds: float) -> Trajectory:
-        """What a later call will find, so that it makes no difference when it was computed."""
-        kept = _known(_unpack(self._store.keep(self._truth_key(run), _pack(truth), seconds)))
-        return replace(kept, weights=truth.weights)
-
-    def _keep_decoy(
-        self, run: PreparedRun, against: Eavesdropping, decoy: Trajectory, seconds: float
-    ) -> Trajectory:
-        """As `_keep_truth`."""
-        key = self._decoy_key(run, against)
-        return _known(_unpack(self._store.keep(key, _pack(decoy), seconds)))
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:

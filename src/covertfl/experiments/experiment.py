@@ -50,6 +50,10 @@ class Request:
         return quick if self.quick else full
 
 
+def _need_nothing() -> None:
+    """Some experiments need no data but those that are shipped."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper.
@@ -61,6 +65,7 @@ class Experiment:
     paper : where the paper has it
     run : carries it out; finished parts are taken from the store and new ones put there
     uses_gpu : whether it trains on the device that is asked for; others always use the processor
+    check : raises where data are missing, before anything is computed
     """
 
     name: str
@@ -68,3 +73,4 @@ class Experiment:
     paper: str
     run: Callable[[Request, CellStore], Result]
     uses_gpu: bool = False
+    check: Callable[[], None] = _need_nothing

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from covertfl.errors import CovertflError
-from covertfl.experiments.averages import shorten
+from covertfl.experiments.averages import average, shorten
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Request, Result
 from covertfl.oracle import FloatArray
@@ -139,8 +139,8 @@ def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, A
         "runs": len(judged),
         "gave_up": int(np.count_nonzero(~sane)),
         "keep_limit": int(np.count_nonzero(learning[sane] <= 1.05 * limit)),
-        "privacy_cost": round(float(privacy[sane].mean()), 6) if sane.any() else None,
-        "learning_cost": round(float(learning[sane].mean()), 6) if sane.any() else None,
+        "privacy_cost": average(privacy[sane].tolist()) if sane.any() else None,
+        "learning_cost": average(learning[sane].tolist()) if sane.any() else None,
     }
 
 

@@ -5,7 +5,7 @@ Arrivals change half way from 10 updates with chance 0.03 to 4 with chance 0.1 (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -25,6 +25,7 @@ from covertfl.experiments.figure_spga import (
     load_queue,
     summarise_costs,
 )
+from covertfl.oracle import FloatArray
 from covertfl.problem import QueueProblem
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga import (
@@ -44,6 +45,7 @@ ITERATIONS = 2 * CHANGE_AT
 ROLLOUT = 1000
 QUICK_RUNS = 20
 PARTS = 8  # experience is drawn in so many stretches, to bound the memory
+BLOCK = 40  # iterations whose simulated costs are put together in a curve
 LAST = 500  # iterations before the change and before the end that costs are averaged over
 
 
@@ -93,7 +95,26 @@ def run_searches(
                 ],
             }
         )
-    return {"paths": describe_paths(paths), "stages": stages}
+    histories = [run.history for _, run in found]
+    costs = {
+        "privacy": describe_costs([history.privacy_cost for history in histories]),
+        "learning": describe_costs([history.learning_cost for history in histories]),
+    }
+    return {"paths": describe_paths(paths), "stages": stages, "costs": costs}
+
+
+def describe_costs(curves: Sequence[FloatArray]) -> dict[str, Any]:
+    """Mean over runs and its interval, in blocks of iterations."""
+    blocks = np.stack([curve.reshape(-1, BLOCK).mean(axis=1) for curve in curves])
+    iterations = (np.arange(blocks.shape[1]) + 1) * BLOCK
+    found = [average(column.tolist()) for column in blocks.T]
+    ends = [entry["interval"] or [entry["mean"]] * 2 for entry in found]
+    return {
+        "iterations": iterations.tolist(),
+        "mean": [entry["mean"] for entry in found],
+        "low": [low for low, _ in ends],
+        "high": [high for _, high in ends],
+    }
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
@@ -102,8 +123,16 @@ def run_figure(request: Request, store: CellStore) -> Result:
     before, after = map(load_queue, names)
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     settings = default_settings(before, iterations=ITERATIONS, rollout=ROLLOUT, tracking=True)
-    key = {"part": "tracking", "problems": names, "settings": asdict(settings), "runs": runs}
+    key = {
+        "part": "tracking",
+        "block": BLOCK,
+        "problems": names,
+        "settings": asdict(settings),
+        "runs": runs,
+    }
+    store.plan(1)
     found = store.work_out(key, lambda: run_searches(before, after, settings, runs))
+    store.advance(1, f"{runs} runs")
     return {
         "settings": {
             "problems": names,
@@ -118,5 +147,5 @@ def run_figure(request: Request, store: CellStore) -> Result:
 
 
 FIGURE = Experiment(
-    "figure-tracking", "Constant steps follow a change", "Figure 5, Appendix A", run_figure
+    "figure-tracking", "Constant steps through a change", "Figure 5, Appendix A", run_figure
 )

@@ -184,8 +184,10 @@ class PreparedRun:
 
     @property
     def key(self) -> Mapping[str, Any]:
-        """What determines its true trajectory."""
-        return {"setup": self.setup.describe(), "policy": self.policy, "seed": self.seed}
+        """What determines its true trajectory; a GPU's is another than a processor's."""
+        device = self.federation.settings.sections.engine.device.partition(":")[0]
+        setup = self.setup.describe()
+        return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
 
     def with_public(self, public: PublicData, decoy: str) -> ClientAnswers:
         """The same clients, and a decoy made for another public set."""

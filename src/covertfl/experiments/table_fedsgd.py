@@ -39,5 +39,10 @@ def run_table(request: Request, store: CellStore) -> Result:
 
 
 TABLE = Experiment(
-    "table-fedsgd", "MNIST with FedSGD", "Table 2, left, Appendix A", run_table, True
+    "table-fedsgd",
+    "MNIST with FedSGD",
+    "Table 2, left, Appendix A",
+    run_table,
+    uses_gpu=True,
+    check=table_mnist.check_images,
 )

@@ -120,18 +120,23 @@ def run_table(request: Request, store: CellStore) -> Result:
     outcomes, expected, setup = _request_runs(request, store)
     rows = []
     for condition, runs in outcomes.items():
-        paper = None
-        if condition.decoy == "public":
-            paper = PAPER.get((condition.scenario, condition.policy))
         rows.append(
             {
                 **vars(condition),
                 **summarise(runs),
                 "expected": expected[condition.policy],
-                "paper": None if paper is None else {"eavesdropper": paper[0], "learner": paper[1]},
+                "paper": _find_printed(condition),
             }
         )
     return {"settings": setup.describe(), "rows": rows}
+
+
+def _find_printed(condition: Condition) -> dict[str, float] | None:
+    """The paper's final values, which it has for its own decoy and policies."""
+    paper = PAPER.get((condition.scenario, condition.policy))
+    if paper is None or condition.decoy != "public":
+        return None
+    return {"eavesdropper": paper[0], "learner": paper[1]}
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
@@ -143,9 +148,9 @@ def run_figure(request: Request, store: CellStore) -> Result:
             "seeds": len(runs),
             "learner": band([run.learner for run in runs]),
             "eavesdropper": band([run.eavesdropper for run in runs]),
+            "paper": _find_printed(condition),
         }
         for condition, runs in outcomes.items()
-        if condition.decoy == "public"
     ]
     return {"settings": setup.describe(), "curves": curves}
 

@@ -46,5 +46,10 @@ def run_table(request: Request, store: CellStore) -> Result:
 
 
 TABLE = Experiment(
-    "table-states", "MNIST with seven oracle states", "Table 2, right, Appendix A", run_table, True
+    "table-states",
+    "MNIST with seven oracle states",
+    "Table 2, right, Appendix A",
+    run_table,
+    uses_gpu=True,
+    check=table_mnist.check_images,
 )

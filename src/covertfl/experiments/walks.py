@@ -277,6 +277,7 @@ def drive(
     walks: Sequence[tuple[LocalKernel, Walk]],
     *,
     tell: Callable[[int], None] | None = None,
+    ended: Callable[[Mapping[int, Any]], None] | None = None,
     threads: int = 1,
 ) -> list[Any]:
     """Carry all walks to their ends, the jobs of those that wait as one batch.
@@ -286,8 +287,10 @@ def drive(
     walks : each with the kernel that carries out its jobs
     threads : walks that go on side by side; a GPU must not wait for one core to average replies
     tell : told how many examples were trained on, after every batch
+    ended : told the outcomes of walks that have come to their ends, by number
     """
     outcomes: dict[int, Any] = {}
+    told: set[int] = set()
     waiting: dict[int, Request] = {}
 
     def go_on(number: int, results: Any) -> None:
@@ -305,19 +308,28 @@ def drive(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(go_on, answers.keys(), answers.values()))
 
+    def tell_ends() -> None:
+        new = {number: outcome for number, outcome in outcomes.items() if number not in told}
+        told.update(new)
+        if new and ended is not None:
+            ended(new)
+
     # One after the other: first weights are drawn from torch's global generator.
     for number in range(len(walks)):
         go_on(number, None)
+    tell_ends()
     while waiting:
         # Jobs wait until all have been rated, so that walks stay in step and batches large.
         rates = _choose(waiting, ToRate)
         chains = _choose(waiting, ToChain)
         if rates:
             all_go_on(_rate(rates))
+            tell_ends()
             continue
         asked = _take_part(chains) if chains else dict(waiting)
         trained = sum(count_rows(_list_jobs(ask)) for ask in asked.values())
         all_go_on(_carry_out(walks, asked))
+        tell_ends()
         if tell is not None:
             tell(trained)
     return [outcomes[number] for number in range(len(walks))]

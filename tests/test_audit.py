@@ -29,6 +29,7 @@ from covertfl.audit import (
 )
 from covertfl.audit_report import list_warnings
 from covertfl.audit_runs import audit_folders, audit_pooled, find_runs
+from covertfl.cli import app
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
@@ -40,7 +41,15 @@ from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 from covertfl.weights import Layout, name_content
 from seen_queries import feed, follow_schedule
-from small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, read_column, read_rounds, run_small
+from small_runs import (
+    FUNCTION_QUEUE,
+    HORIZON,
+    QUEUE,
+    read_column,
+    read_folder,
+    read_rounds,
+    run_small,
+)
 
 BARE = list_possible(Means())
 
@@ -431,6 +440,20 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
     add_line(json.dumps({"round": 1, "client": 1, "weights": name}))(folder)
     with pytest.raises(InvalidInput, match="must hold numbers of 16, 32 or 64 bits"):
         audit_run(folder, KernelShelf())
+
+
+@pytest.mark.parametrize("recorded", ["public", "eavesdropper"])
+def test_nothing_is_written_into_a_public_folder(
+    copied: Path, capsys: pytest.CaptureFixture[str], recorded: str
+) -> None:
+    if recorded == "eavesdropper":  # as the listening node of a deployment keeps it
+        shutil.copytree(copied / "public", copied / recorded)
+    before = read_folder(copied)
+    app(["audit", str(copied / recorded), "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["runs"] == 1
+    assert read_folder(copied) == before
+    app(["audit", str(copied)], standalone_mode=False)
+    assert read_folder(copied).keys() - before.keys() == {"audit.json"}
 
 
 def test_unknown_eavesdroppers_are_refused(finished: Path) -> None:

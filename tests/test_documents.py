@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -15,15 +17,23 @@ from covertfl.cli import app
 from covertfl.planner import plan_horizon
 from covertfl.problem import FiniteHorizon
 from covertfl.problem_file import build_problem, read_preset
+from covertfl.run_file import build_run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+FLOWER = (ROOT / "docs" / "flower.md").read_text("utf-8")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(language: str) -> list[str]:
-    fences = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = README) -> list[str]:
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [body for name, body in fences if name == language]
+
+
+def find_block(language: str, word: str, text: str = README) -> str:
+    """The only block of a language that has a word in it."""
+    [block] = [body for body in blocks(language, text) if word in body]
+    return block
 
 
 def run_example(number: int) -> tuple[str, str]:
@@ -55,19 +65,57 @@ def test_readme_policy_prints_what_it_says() -> None:
 
 
 def test_readme_problem_file_is_the_example() -> None:
-    content = tomllib.loads(blocks("toml")[0])
+    content = tomllib.loads(find_block("toml", "[oracle]"))
     loaded = build_problem(content, "README.md")
     assert not isinstance(loaded.problem, FiniteHorizon)
     assert loaded.problem.limit == 3.0
 
 
 def test_readme_advice_is_the_planners() -> None:
-    import numpy as np
-
     problem = read_preset("sound/main").problem
     assert isinstance(problem, FiniteHorizon)
     advice = plan_horizon(problem, generator=np.random.default_rng(0)).advice
     assert advice in README.replace("\n> ", " ")
+
+
+@pytest.mark.parametrize("text", [README, FLOWER], ids=["README.md", "flower.md"])
+def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    from covertfl.engines.flower.deployment import Deployment, find_shortage
+
+    assert "\ncovertfl deploy-local run.toml --nodes 4 " in text
+    content = tomllib.loads(find_block("toml", "toxicity", text))
+    settings = build_run(content, "run.toml", folder=tmp_path)
+    Deployment(settings, tmp_path / "out", num_nodes=4)
+    assert find_shortage(settings, 4) is None
+    assert settings.sections.federation.clients == 4
+
+
+def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    from flwr.serverapp.strategy import FedAvg
+
+    from covertfl.engines.flower import InProcessGrid
+    from flower_runs import make_app, make_model
+
+    (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))
+    code = find_block("python", "make_server_task", FLOWER)
+    features = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    labels = (features[:, 0] > 0.0).astype(np.float32)
+    arrays = {f"{name}_features": features for name in ("public", "test")}
+    arrays |= {f"{name}_labels": labels for name in ("public", "test")}
+    given = {"FedAvg": FedAvg, "make_model": make_model, "grid": InProcessGrid(make_app(), 4)}
+    monkeypatch.chdir(tmp_path)
+    # Fewer rounds, and nodes as large as those of the test.
+    code = code.replace("num_rounds=45", "num_rounds=6").replace("examples=500", "examples=40")
+    exec(compile(code, "flower.md", "exec"), {**arrays, **given})
+    summary = json.loads((tmp_path / "runs/own/summary.json").read_text())
+    assert summary["rounds"] == 6
+    assert summary["updates_done"] > 0
 
 
 def test_every_command_is_in_the_readme() -> None:

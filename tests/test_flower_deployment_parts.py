@@ -29,6 +29,7 @@ from covertfl.engines.flower.deployment import (
     as_deployed,
     ending_on_signals,
     find_own_app,
+    find_shortage,
 )
 from covertfl.engines.flower.deployment_bundle import build_bundle, write_app
 from covertfl.engines.flower.deployment_federation import find_free_ports
@@ -224,6 +225,38 @@ def test_runs_that_cannot_be_deployed(
     with pytest.raises(InvalidInput, match=said):
         Deployment(make_run(**{**SMALL, **changes}), tmp_path / "out", num_nodes=nodes)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("federation", "nodes", "share"),
+    [
+        # 1290 digits: 65 for each of the first ten clients, of which three batches of 20 are used.
+        ({}, 4, 0.186),
+        ({}, 5, 0.233),
+        ({}, 6, None),
+        ({"batch_size": 1}, 4, 0.202),
+        ({"min_share": 1.0}, 20, 0.930),
+        ({"acceptance": "model"}, 4, None),
+        ({"clients": 4, "participation": [1, 2, 4]}, 4, None),
+    ],
+)
+def test_nodes_that_could_never_bring_an_accepted_round(
+    federation: dict[str, Any], nodes: int, share: float | None
+) -> None:
+    default = {"clients": 20, "participation": [5, 10, 20], **federation}
+    said = find_shortage(make_run(federation=default), nodes)
+    if share is None:
+        assert said is None
+    else:
+        assert said is not None and "\n" not in said
+        assert said.startswith(f"run.toml: no round can be accepted: {nodes} nodes")
+        assert f"{share:.3f} of the examples" in said
+
+
+def test_a_task_of_ones_own_goes_with_ones_own_app(tmp_path: Path) -> None:
+    own = find_own_app(EXAMPLE / "app", EXAMPLE / "server", None)
+    settings = make_run(task="own", federation={"clients": 20, "participation": [5, 10, 20]})
+    Deployment(settings, tmp_path / "out", num_nodes=4, app=own)
 
 
 def test_a_folder_that_is_in_the_way(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ BAD_FILES = [
     ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),
     ("[engine]\nkind = 'magic'", ["[engine] kind must be one of simulated, flower", "'magic'"]),
     ("[engine]\nmode = 'fast'", ["[engine] mode must be one of in-process"]),
+    ("[engine]\nkind = 'flower'\nround_seconds = 0", ["round_seconds must be more than 0", "0"]),
     ("[engine]\ndevice = 0", ["[engine] device must be text", "0"]),
 ]
 

@@ -98,6 +98,16 @@ def audit_pooled(run: OpenedRun) -> tuple[CoalitionFinding, ...]:
 
 
 def write_audit(folder: Path, report: AuditReport) -> None:
-    """Keep an audit in the folder it is of, for its owner only: exposure tells of actions."""
+    """Keep an audit in the folder it is of, for its owner only: exposure tells of actions.
+
+    Nothing is kept in a public folder, which holds what clients were sent and nothing else.
+    """
+    if is_public(folder):
+        return
     text = json.dumps(describe_audit(report), indent=2, allow_nan=False) + "\n"
     write_atomically(folder / AUDIT, text, mode=0o600)
+
+
+def is_public(folder: Path) -> bool:
+    """Whether a folder is itself a public one, of a run or as a client recorded it."""
+    return not (folder / "public").is_dir() and (folder / "rounds.jsonl").is_file()

@@ -550,6 +550,8 @@ def deploy_local(
 
     All is made on the spot, on loopback, and taken down at the end.  The last node is a normal
     participant that also records what it is sent, into DIR/eavesdropper; `covertfl audit` reads it.
+    A node holds the data of one client, so a run file for four nodes has clients = 4 and, say,
+    participation = [1, 2, 4] in [federation]; with too few nodes no round can be accepted.
 
     Example: covertfl deploy-local run.toml --nodes 4 --out runs/deployed
     """
@@ -564,8 +566,16 @@ def deploy_local(
         raise InvalidInput("--server and --eavesdropper go with --app, got no --app")
     settings = read_run(run)
     _require_flower()
-    from covertfl.engines.flower.deployment import EAVESDROPPER, deploy, find_own_app
+    from covertfl.engines.flower.deployment import (
+        EAVESDROPPER,
+        deploy,
+        find_own_app,
+        find_shortage,
+    )
 
+    shortage = find_shortage(settings, nodes) if project is None else None
+    if shortage is not None:
+        _announce(f"warning: {shortage}")
     with _watching("deployment") as tell:
         deploy(
             settings,
@@ -672,7 +682,8 @@ def audit(
     """Say what every kind of eavesdropper would have got from finished runs.
 
     Takes runs that differ in their seeds only, or public folders that a client recorded; of these
-    it says what it cannot know.  With one DIR the result is also kept in DIR/audit.json.
+    it says what it cannot know.  With one DIR the result is also kept in DIR/audit.json, but for a
+    public folder, which holds what clients were sent and nothing else.
 
     Example: covertfl audit runs/many
     """
@@ -799,12 +810,14 @@ def reproduce(
 
     target = page if page is not None or name != PAGE else out / "reproduction.md"
     results: list[dict[str, Any]] = []
+    request = Request(preset, seeds, quick, device)  # type: ignore[arg-type]
+    if name == PAGE and request != Request():
+        raise InvalidInput("reproduce page computes nothing: it takes only --out, --page, --json")
     if name != PAGE:
-        request = Request(preset, seeds, quick, device)  # type: ignore[arg-type]
 
         def show(result: dict[str, Any]) -> None:
             if not as_json:
-                print(render_section(result))
+                print(render_section(result, pictures=f"{out}/"))
 
         with _working("reproduce") as tell:
             results = run_experiments(choose_names(name), request, out, tell=tell, told=show)

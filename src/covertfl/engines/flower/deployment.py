@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covertfl.atomic_file import write_atomically
+from covertfl.client_answers import count_sizes
 from covertfl.engines.flower.deployment_bundle import SERVER_MODULE, build_bundle, write_app
 from covertfl.engines.flower.deployment_federation import (
     PAUSE,
@@ -30,13 +31,15 @@ from covertfl.engines.flower.deployment_server import (
     make_error,
 )
 from covertfl.errors import InvalidInput
-from covertfl.preparation import Progress, Tell, check_place
+from covertfl.participation import accepts_data, count_batches, count_examples
+from covertfl.preparation import Progress, Tell, check_place, find_training_task
 from covertfl.run_file import RunSettings, build_run, format_run
 from covertfl.toml_file import parse_toml
 from covertfl.transcript import RunFolder
 
 EAVESDROPPER = "eavesdropper"
 MOST_NODES = 100
+NOT_DEPLOYED = ("own", "function")  # tasks that nodes cannot make
 # Seconds between two looks at the progress of a run.
 LOOK = 0.2
 SERVER_CODE = """\
@@ -116,7 +119,7 @@ class Deployment:
         pause: float | None = PAUSE,
         eavesdrop: bool = True,
     ) -> None:
-        _check(settings, num_nodes)
+        _check(settings, num_nodes, app)
         self.settings, self.out = as_deployed(settings), out.resolve()
         # Before anything is brought up; the server app looks again.
         if app is None:
@@ -325,18 +328,47 @@ def as_deployed(settings: RunSettings) -> RunSettings:
     return build_run(parse_toml(text, settings.name), settings.name, folder=Path())
 
 
-def _check(settings: RunSettings, num_nodes: int) -> None:
+def _check(settings: RunSettings, num_nodes: int, app: OwnApp | None) -> None:
     clients = settings.sections.federation.clients
     if not 1 <= num_nodes <= min(clients, MOST_NODES):
         raise InvalidInput(
             f"{settings.name}: nodes must be 1..{min(clients, MOST_NODES)} with [federation] "
             f"clients = {clients}, got {num_nodes}"
         )
-    if settings.sections.task in ("own", "function"):
+    # The server app of a project brings a task made in Python along.
+    task = settings.sections.task
+    if task in NOT_DEPLOYED and not (task == "own" and app is not None):
         raise InvalidInput(
             f"{settings.name}: task = {settings.sections.task} cannot be deployed: "
             "nodes could not make it"
         )
+
+
+def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | None:
+    """Why nodes could never bring an accepted round, however much each of them trains.
+
+    Node k is client k of the task and trains on whole batches; the nodes of one's own app hold
+    data of their own.
+
+    Parameters
+    ----------
+    num_nodes : as many as the run has clients where None
+    """
+    section = settings.sections.federation
+    if section.acceptance != "data" or settings.sections.task in NOT_DEPLOYED:
+        return None
+    num_nodes = section.clients if num_nodes is None else num_nodes
+    sizes = count_sizes(find_training_task(settings))
+    batches, total = count_batches(sizes, section.batch_size), int(sizes.sum())
+    most = int(count_examples(batches, sizes, section.batch_size)[:num_nodes].sum())
+    if accepts_data(most, total, section.min_share):
+        return None
+    return (
+        f"{settings.name}: no round can be accepted: {num_nodes} nodes train on "
+        f"{most / total:.3f} of the examples of [federation] clients = {section.clients} at most, "
+        f"min_share = {section.min_share}; set clients = {num_nodes} and participation up to it, "
+        "or take more nodes"
+    )
 
 
 def _read_progress(entry: Mapping[str, Any]) -> Progress:

@@ -119,7 +119,9 @@ def make_app(witness: Witness | None = None, train: Train = nudge) -> ClientApp:
     def evaluate_app(message: Message, context: Context) -> Message:
         if witness is not None:
             witness.watch(message, context)
-        metrics = MetricRecord({"num-examples": 40, "accuracy": 0.5})
+        arrays = next(iter(message.content.array_records.values()))
+        score = float(sum(array.numpy().sum() for array in arrays.values()))
+        metrics = MetricRecord({"num-examples": 40, "accuracy": score})
         return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
     return app

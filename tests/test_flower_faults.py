@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ pytest.importorskip("torch")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
-from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
+from flwr.serverapp.strategy import FedAdam, FedAvg, Krum, QFedAvg, Strategy
 
 from covertfl.engines.flower import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.oracle import FloatArray
 from covertfl.policy import Observation
+from covertfl.transcript import read_checkpoint
 from flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from small_runs import read_column, read_rounds
 
@@ -210,6 +212,116 @@ def test_a_strategy_that_cannot_aggregate_leaves_the_weights(tmp_path: Path) -> 
     first = make_first()
     assert all(array.data == first[name].data for name, array in result.arrays.items())
     assert len(read_rounds(tmp_path)) == ROUNDS
+
+
+def send_strings(reply: Message) -> None:
+    arrays_of(reply)["norm.mean"] = Array(np.array(["a"] * 4))
+
+
+def send_longer(reply: Message) -> None:
+    arrays_of(reply)["norm.mean"] = Array(np.zeros(7, dtype=np.float32))
+
+
+def send_rubbish(reply: Message) -> None:
+    arrays_of(reply)["norm.mean"] = Array("float32", (4,), "numpy.ndarray", b"rubbish")
+
+
+@pytest.mark.parametrize("spoil", [send_strings, send_longer, send_rubbish])
+@pytest.mark.parametrize("make_strategy", [FedAvg, lambda: Krum(num_malicious_nodes=1)])
+def test_what_a_client_makes_of_statistics_is_not_looked_at(
+    spoil: Any, make_strategy: Any, tmp_path: Path
+) -> None:
+    runs = {"fine": make_grid(lambda reply: None), "odd": make_grid(spoil)}
+    for name, grid in runs.items():
+        first = make_first()
+        first["norm.mean"] = Array(np.zeros(4, dtype=np.float32))
+        run_covert(tmp_path / name, make_strategy, LEARNS, grid=grid, arrays=first)
+        assert read_column(tmp_path / name, "updated") == [True] * ROUNDS
+    fine, odd = (read_rounds(tmp_path / name, "public/rounds.jsonl") for name in runs)
+    assert fine == odd
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, KeyError, ZeroDivisionError])
+def test_no_error_of_a_strategy_ends_the_training(error: type[Exception], tmp_path: Path) -> None:
+    """It is as it was before the round that failed, and so are weights, counts and queue."""
+
+    class Fails(FedAdam):
+        seen = 0
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            moved = super().aggregate_train(server_round, replies)
+            self.seen += 1
+            if any(reply.content["metrics"]["num-examples"] == 39 for reply in replies):
+                raise error("never")
+            return moved
+
+    run_covert(tmp_path / "odd", Fails, LEARNS, grid=make_grid(with_examples(39)))
+    assert read_column(tmp_path / "odd", "updated") == [n not in (2, 5) for n in LEARNS]
+    assert read_column(tmp_path / "odd", "backlog_after") == [7, 7, 6, 5, 5, 4, 3, 2]
+    kept = read_checkpoint(tmp_path / "odd")
+    assert kept is not None and kept.facts["kept"]["steps"][0] == 6
+    assert kept.facts["kept"]["strategy-0/seen"] == {"plain": 6}
+    # The same as a run in which nobody answered in those rounds.
+    lost = InProcessGrid(make_app(), NODES, faults=lambda n, _: "error" if n in (2, 5) else None)
+    run_covert(tmp_path / "lost", Fails, LEARNS, grid=lost)
+    same = [read_rounds(tmp_path / name, "public/rounds.jsonl") for name in ("odd", "lost")]
+    assert same[0] == same[1]
+
+
+def test_a_loss_that_spoils_the_average_leaves_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gc.collect", lambda *_: 0)  # Flower asks for it with every conversion
+
+    def spoil(reply: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": 40, "train_loss": -1e300})
+
+    run_covert(tmp_path, lambda: QFedAvg(0.1), LEARNS, grid=make_grid(spoil))
+    assert read_column(tmp_path, "updated") == [n not in (2, 5) for n in LEARNS]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["updates_done"], summary["updates_missing"]) == (6, 2)
+    sent = [record["weights"] for record in read_rounds(tmp_path, "public/rounds.jsonl")]
+    assert [sent[n] == sent[n - 1] for n in range(1, ROUNDS)] == [n in (2, 5) for n in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"num-examples": 40, "x": 1},
+        {"num-examples": 40, "accuracy": [0.1]},
+        {"num-examples": 40, "accuracy": float("nan")},
+        {"num-examples": 40, "accuracy": 10**400},
+        {"num-examples": 0, "accuracy": 5.0},
+        {"num-examples": 10**12, "accuracy": 5.0},
+        {"num-examples": [1], "accuracy": 5.0},
+        {"accuracy": 5.0},
+        None,
+    ],
+)
+def test_an_evaluation_that_cannot_be_used_is_left_out(
+    metrics: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    def change(number: int, client: int, reply: Message) -> Message:
+        if reply.metadata.message_type == "evaluate":
+            good: dict[str, Any] = {"num-examples": 40, "accuracy": 0.25}
+            told = metrics if client == 2 else good
+            reply.content = RecordDict({} if told is None else {"metrics": MetricRecord(told)})
+        return reply
+
+    grid = InProcessGrid(make_app(), NODES, spoil=change)
+    result = run_covert(tmp_path, FedAvg, LEARNS, grid=grid, evaluate=True)
+    told = [record["accuracy"] for record in result.evaluate_metrics_clientapp.values()]
+    assert told == pytest.approx([0.25] * ROUNDS)
+
+
+def test_an_error_over_evaluations_does_not_end_the_training(tmp_path: Path) -> None:
+    class Fails(FedAvg):
+        def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+            raise ZeroDivisionError
+
+    result = run_covert(tmp_path, Fails, LEARNS, evaluate=True)
+    assert not result.evaluate_metrics_clientapp
+    assert read_column(tmp_path, "updated") == [True] * ROUNDS
 
 
 def test_a_client_without_examples_is_absent_which_is_no_fault(tmp_path: Path) -> None:

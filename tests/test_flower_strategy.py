@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -23,10 +24,12 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedYogi,
     Strategy,
+    strategy_utils,
 )
 
 from covertfl.engines.flower import CovertStrategy, InProcessGrid
-from covertfl.engines.flower.carrier import Clock
+from covertfl.engines.flower.carrier import Carrier, Clock
+from covertfl.engines.flower.messages import ArrayForm
 from covertfl.engines.flower.roll import GrowingRoll
 from covertfl.errors import InvalidInput
 from covertfl.transcript import read_checkpoint
@@ -142,6 +145,144 @@ def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
     assert counts[0] == counts[1] == [NODES, 1] * ROUNDS
 
 
+@pytest.mark.parametrize("make_strategy", [None, FedAvg])
+@pytest.mark.parametrize("decoys", [1, 4])
+@pytest.mark.parametrize("learns", [[1, 4, 7, 8], [1, 2, 3, 4, 6]])
+def test_a_query_is_ready_before_its_round_begins(
+    make_strategy: Any, decoys: int, learns: list[int], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Whatever was queried before: writing a large model between clock and query would show."""
+    asks, written = [False], [0, 0]
+    write, ask = ArrayForm.write, Carrier.ask
+
+    def count(self: ArrayForm, weights: Any) -> Any:
+        written[asks[-1]] += 1
+        return write(self, weights)
+
+    def watch(self: Carrier, work: Any) -> Any:
+        asks.append(True)
+        try:
+            return ask(self, work)
+        finally:
+            asks.append(False)
+
+    def stop(progress: Any) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ArrayForm, "write", count)
+    monkeypatch.setattr(Carrier, "ask", watch)
+    changes = {"decoy": {"count": decoys}}
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, make_strategy, learns, changes=changes, tell=stop)
+    run_covert(tmp_path, make_strategy, learns, changes=changes, resume=True)
+    assert asks.count(True) == ROUNDS
+    each_round = 2 if make_strategy is None else 3
+    assert written == [2 * (1 + decoys) + each_round * ROUNDS, 0]
+
+
+class Decays(FedAvg):
+    """Sends a learning rate that falls from round to round."""
+
+    rate = 1.0
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.rate /= 2
+        config["lr"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_settings_go_on_as_they_were(tmp_path: Path) -> None:
+    def stop(progress: Any) -> None:
+        if progress.round == 4:
+            raise KeyboardInterrupt
+
+    witness = Witness()
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), tell=stop)
+    run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), resume=True)
+    rates = [dict(shown["config"]["config"])["lr"] for shown in witness.seen]
+    assert rates == [repr(0.5**number) for number in LEARNS for _ in range(NODES)]
+
+
+class Outer(Strategy):
+    """Hides another strategy where nobody looks for it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.inner = [FedAvg(**settings)]
+
+    def configure_train(self, *given: Any) -> Any:
+        return self.inner[0].configure_train(*given)
+
+    def aggregate_train(self, *given: Any) -> Any:
+        return self.inner[0].aggregate_train(*given)
+
+    def configure_evaluate(self, *given: Any) -> Any:
+        return []
+
+    def aggregate_evaluate(self, *given: Any) -> Any:
+        return None
+
+    def summary(self) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def never_sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(strategy_utils, "sleep", slept.append)
+    return slept
+
+
+def test_a_wrapper_can_be_wrapped(tmp_path: Path, never_sleeps: list[float]) -> None:
+    def make() -> Strategy:
+        inner = FedAdam(min_available_nodes=3, min_train_nodes=3)
+        return DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1e6, NODES)
+
+    def stop(progress: Any) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    result = run_covert(whole, make, LEARNS)
+    plain = run_covert(tmp_path / "plain", FedAdam, LEARNS)
+    np.testing.assert_allclose(as_numbers(result.arrays), as_numbers(plain.arrays), atol=1e-5)
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(cut, make, LEARNS, tell=stop)
+    run_covert(cut, make, LEARNS, grid=InProcessGrid(make_app(), NODES, first_round=6), resume=True)
+    assert read_folder(cut) == read_folder(whole)
+    assert not never_sleeps
+
+
+def test_a_strategy_that_waits_for_nodes_is_told_of_them(
+    tmp_path: Path, never_sleeps: list[float]
+) -> None:
+    run_covert(tmp_path / "few", lambda: Outer(min_available_nodes=3), LEARNS)
+    assert read_column(tmp_path / "few", "updated") == [True] * ROUNDS
+    assert len(never_sleeps) < 10
+    with pytest.raises(InvalidInput, match="waits for more than 4096 nodes"):
+        run_covert(tmp_path / "many", lambda: Outer(min_available_nodes=10**6), LEARNS)
+
+
+def test_a_shared_inner_strategy_is_refused(tmp_path: Path) -> None:
+    shared = FedAvg()
+    with pytest.raises(InvalidInput, match="make a new strategy each time"):
+        run_covert(
+            tmp_path,
+            lambda: DifferentialPrivacyServerSideFixedClipping(shared, 0.0, 1.0, NODES),
+            LEARNS,
+        )
+
+
+def test_a_strategy_that_cannot_speak_is_named(tmp_path: Path) -> None:
+    class Mute(FedAvg):
+        def configure_train(self, *given: Any) -> Any:
+            raise RuntimeError("mute")
+
+    with pytest.raises(InvalidInput, match="cannot configure round 1: RuntimeError: mute"):
+        run_covert(tmp_path, Mute, LEARNS)
+
+
 class KeepsLines(logging.Handler):
     """What was logged."""
 
@@ -247,6 +388,14 @@ def test_nodes_keep_their_numbers(tmp_path: Path) -> None:
     assert roll.number([70, 60]) == {1: 70, 2: 60}
     assert GrowingRoll(path).number([60, 50, 40]) == {0: 50, 2: 60, 3: 40}
     assert path.stat().st_mode & 0o077 == 0
+    with path.open("a") as stream:
+        stream.write('{"client": 4, "no')  # cut off in the middle
+    assert GrowingRoll(path).number([40]) == {3: 40}
+    assert GrowingRoll(path).number([30]) == {4: 30}
+    assert GrowingRoll(path).number([30, 70]) == {1: 70, 4: 30}
+    path.write_text('{"client": 4}\n')
+    with pytest.raises(InvalidInput, match="does not hold the numbers of nodes"):
+        GrowingRoll(path)
 
 
 def test_a_clock_starts_rounds_at_multiples(monkeypatch: pytest.MonkeyPatch) -> None:

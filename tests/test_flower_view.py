@@ -43,13 +43,22 @@ STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
 SCHEDULES = [range(1, ROUNDS + 1), [], [1, 4, 5]]
 
 
+Spoil = Callable[[int, int, Message], Message]
+
+
 def watch(
-    out: Path, make_strategy: Callable[[], Strategy] | None, learns: Any, **options: Any
+    out: Path,
+    make_strategy: Callable[[], Strategy] | None,
+    learns: Any,
+    *,
+    spoil: Spoil | None = None,
+    **options: Any,
 ) -> Witness:
     witness = Witness()
     grid = InProcessGrid(
         make_app(witness),
         NODES,
+        spoil=spoil,
         # Nodes come and go, and some rounds fail.
         connected=lambda number: range(NODES) if number % 3 else range(2),
         faults=lambda number, client: "error" if number in (3, 6) else None,
@@ -75,6 +84,58 @@ def test_nothing_but_values_depends_on_the_action(name: str, tmp_path: Path) -> 
             "lr", "epochs", "server-round", "proximal-mu"
         }  # fmt: skip
         assert shown["metadata"]["message_type"] == "train"
+
+
+def mark(number: int, client: int, reply: Message) -> Message:
+    """Client 0 answers in a form that it would know again: order in memory, bytes, names."""
+    if client == 0 and reply.has_content():
+        [key] = reply.content.array_records
+        marked = {}
+        for name, array in list(reply.content.array_records[key].items())[::-1]:
+            turned = Array(np.asfortranarray(array.numpy()))
+            assert name != "0.weight" or b"'fortran_order': True" in turned.data
+            marked[name] = Array(turned.dtype, tuple(turned.shape), "my own", turned.data)
+        reply.content[key] = ArrayRecord(marked)
+    return reply
+
+
+@pytest.mark.parametrize("name", ["built-in", "FedAvg", "FedProx", "FedMedian", "Krum"])
+def test_a_client_does_not_meet_the_form_of_its_replies_again(name: str, tmp_path: Path) -> None:
+    witnesses = [
+        watch(tmp_path / str(number), STRATEGIES[name], learns, spoil=mark)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    for other in witnesses:
+        assert other.seen == witnesses[0].seen
+    assert "fortran_order': False" in repr(witnesses[0].seen[0]["headers"])
+    assert not any("fortran_order': True" in repr(shown["headers"]) for shown in witnesses[0].seen)
+    used = [read_rounds(tmp_path / "0")[number] for number in (0, 1, 3)]
+    assert all(record["updated"] and not record["rejected"] for record in used)
+
+
+class Plateau(FedAvg):
+    """Halves the clients' learning rate where their evaluations do not get better."""
+
+    rate: float = 0.1
+    best: Any = -np.inf
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        config["lr"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+        metrics = super().aggregate_evaluate(server_round, replies)
+        accuracy: Any = -np.inf if metrics is None else metrics["accuracy"]
+        self.rate, self.best = self.rate / (1 + (accuracy <= self.best)), max(self.best, accuracy)
+        return metrics
+
+
+def test_settings_do_not_follow_evaluations(tmp_path: Path) -> None:
+    witnesses = [
+        watch(tmp_path / str(number), Plateau, learns, evaluate=True)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    assert all(other.seen == witnesses[0].seen for other in witnesses)
 
 
 def test_evaluation_is_of_the_query_and_alike_on_both_arms(tmp_path: Path) -> None:

@@ -385,7 +385,8 @@ def _update(
         lie = replace(query, trajectory=decision.decoy, weights=learner.query(decision.decoy))
         deceived = yield from answerers.deceive(learner, lie, outcome, kept=deceives)
         moved = deceived if deceives else moved
-    if not (learns and state.queue.backlog > 0):
+    has_learned = moved.updates > learner.updates  # an aggregation can fail, and nothing is done
+    if not (has_learned and state.queue.backlog > 0):
         return moved, state.queue, None
     queue, done = state.queue.serve(query.round)
     return moved, queue, done

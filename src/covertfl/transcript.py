@@ -215,7 +215,8 @@ class RunFolder:
         """Record weights that are sent, once for each content; gives their name, or nothing.
 
         Where every round is to take the same time, one that sends what is known writes a spare
-        file: a round without a write ends sooner, and one that replaces a file later.
+        file: a round without a write ends sooner, and one that replaces a file later.  Sealing
+        removes the spare of the round before, so that there are never more than two.
         """
         if not self._keeps_weights:
             return ""
@@ -224,17 +225,23 @@ class RunFolder:
         path = self.path / WEIGHTS / f"{name}.safetensors"
         with _naming(path):
             if self._is_steady:
-                target = self._name_spare() if path.exists() else path
+                self._spares += 1
+                target = self._name_spare(self._spares) if path.exists() else path
                 self._fresh[target] = _write_new(target, content)
             elif name not in self._written and not _holds(path, content):
                 self._fresh[path] = _write_new(path, content)
         self._written.add(name)
         return name
 
-    def _name_spare(self) -> Path:
-        """A new name for a file that is removed when the folder is closed."""
-        self._spares += 1
-        return self.path / WEIGHTS / f".{self._spares}{SPARE}"
+    def _name_spare(self, number: int) -> Path:
+        """The spare file of a round."""
+        return self.path / WEIGHTS / f".{number}{SPARE}"
+
+    def _remove_spare(self) -> None:
+        """Remove the spare file of the round before, if it has one; asked for in every round."""
+        path = self._name_spare(self._spares - 1)
+        with _naming(path):
+            path.unlink(missing_ok=True)
 
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Add lines to one of the line files."""
@@ -269,8 +276,11 @@ class RunFolder:
                 with _naming(folder):
                     files[folder] = os.open(folder, os.O_RDONLY)
                 opened.callback(os.close, files[folder])
-            with ThreadPoolExecutor(max_workers=max(len(files), 1)) as pool:
+            with ThreadPoolExecutor(max_workers=len(files) + 1) as pool:
+                # A large file takes a while to go: beside the disk's own work nobody waits for it.
+                removal = pool.submit(self._remove_spare)
                 list(pool.map(_sync_file, files, files.values()))
+            removal.result()
         self._close_fresh()
         self._sealed = dict(lengths)
 

@@ -19,7 +19,7 @@ from flwr.app import Message
 from covertfl.atomic_file import write_atomically
 from covertfl.client_answers import ClientAnswers
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.messages import ArrayForm
+from covertfl.engines.flower.messages import ArrayForm, is_finite
 from covertfl.errors import InvalidInput
 from covertfl.federation import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
@@ -146,16 +146,18 @@ class GridAnswers(ClientAnswers):
     def learn(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> LearnerState:
-        """The wrapped strategy's step, or FedAvg or FedSGD as the simulator makes it."""
+        """The wrapped strategy's step, or FedAvg or FedSGD as the simulator makes it.
+
+        The learner as it was where that fails: what clients send must not end the training.
+        """
         if not outcome.replies.clients:
             return learner
         if self.inner is None:
             learned = super().learn(learner, query, outcome)
-            self._write(learned.true, kept=kept)
-            return learned
+            return learned if self._make_ready(0, learned.true, kept=kept) else learner
         messages = self.inner.clean(self._messages(outcome))
-        true, _ = self.inner.aggregate(0, learner.true, messages, kept=kept)
-        return replace(learner, true=true, updates=learner.updates + 1)
+        true = self.inner.aggregate(0, learner.true, messages, kept=kept)
+        return learner if true is None else replace(learner, true=true, updates=learner.updates + 1)
 
     def deceive(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
@@ -164,18 +166,24 @@ class GridAnswers(ClientAnswers):
         proposed = yield from self.propose(learner, query, outcome)
         if proposed is None:
             return learner
+        trajectory = query.trajectory
         if self.inner is not None and outcome.replies.clients:
             messages = self.inner.propose(self._messages(outcome), proposed)
-            trajectory = query.trajectory
-            proposed, _ = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
+            moved = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
         else:
-            self._write(proposed, kept=kept)
-        return move_decoy(learner, query.trajectory, proposed)
+            moved = proposed if self._make_ready(trajectory, proposed, kept=kept) else None
+        return learner if moved is None else move_decoy(learner, trajectory, moved)
 
-    def _write(self, weights: Vector, *, kept: bool) -> None:
-        """Have new weights ready for the next query before its round begins, on both arms alike."""
-        if self.form is not None:
-            self.form.write(weights, keeps=kept)
+    def _make_ready(self, trajectory: int, weights: Vector, *, kept: bool) -> bool:
+        """Have new weights ready for the next query before its round begins, on both arms alike.
+
+        Gives whether they are numbers; otherwise the trajectory must stay where it is.
+        """
+        assert self.form is not None
+        arrays, is_sound = self.form.write(weights), is_finite(weights)
+        if kept and is_sound:
+            self.form.keep(trajectory, weights, arrays)
+        return is_sound
 
     def _messages(self, outcome: Outcome) -> list[Message]:
         assert self.post is not None

@@ -1,7 +1,8 @@
 """Carries the work of one run out: the clients' over a grid, the server's on a kernel.
 
 Rounds may start on a clock: then the time between two queries says nothing at all about the work
-between them, as long as that fits in.
+between them, as long as that fits in.  What is left to do between the clock and the query does not
+depend on the action: every trajectory's arrays are written before (`messages.ArrayForm`).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Carrier:
         """Send a query and read what comes back, in the order of the clients."""
         clients = [int(client) for client in work.attendance.clients]
         nodes = {self._nodes[client]: client for client in clients}
-        arrays = self._form.write(work.weights)
+        arrays = self._form.find(work.weights)
         config = self.make_config(work.round)
         config[ROUND] = work.round
         content = RecordDict({self.arrays_key: arrays, self.config_key: config})
@@ -181,7 +182,8 @@ class Carrier:
         config = ConfigRecord({**given, ROUND: round_number})
         content = RecordDict({self.arrays_key: arrays, self.config_key: config})
         replies = self._exchange(content, nodes, MessageType.EVALUATE, round_number)
-        take(round_number, [message for node, message in replies if node is not None])
+        first = {node: message for node, message in reversed(replies) if node is not None}
+        take(round_number, [first[node] for node in nodes if node in first])
 
 
 class Clock:

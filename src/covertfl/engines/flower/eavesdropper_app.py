@@ -73,6 +73,10 @@ def describe_message(message: Message, received: float) -> dict[str, Any]:
                  for name, array in content.items()]
         for record, content in message.content.array_records.items()
     }  # fmt: skip
+    headers = {
+        record: [[name, _read_header(array.data)] for name, array in content.items()]
+        for record, content in message.content.array_records.items()
+    }
     config = {
         record: [[key, repr(value)] for key, value in content.items()]
         for record, content in message.content.config_records.items()
@@ -82,8 +86,14 @@ def describe_message(message: Message, received: float) -> dict[str, Any]:
         "metadata": metadata,
         "records": list(message.content),
         "arrays": arrays,
+        "headers": headers,
         "config": config,
     }
+
+
+def _read_header(data: bytes) -> str:
+    """What stands before the numbers of an array: their kind, shape and order."""
+    return data[: data.find(b"\n") + 1].decode("latin-1")
 
 
 def _keep(arrays: ArrayRecord, folder: Path) -> str:

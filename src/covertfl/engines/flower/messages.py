@@ -1,9 +1,9 @@
 """Queries and replies as Flower's messages.
 
 Everything that a client receives is made here.  A query holds one record of arrays and one of
-settings; names, shapes, kinds and sizes are those of the first arrays in every round, whatever an
-aggregation has made of them, and arrays that are not trained (counters, running statistics) are
-always sent as they were at first, because they would count a trajectory's visits.
+settings; names, shapes, kinds, headers and sizes are those of the first arrays in every round,
+whatever an aggregation has made of them, and arrays that are not trained (counters, running
+statistics) are always sent as they were at first, because they would count a trajectory's visits.
 
 A reply comes from anybody: it is looked at before it is decoded, and what does not fit is named.
 """
@@ -31,6 +31,8 @@ ROUND = "server-round"
 EXAMPLES = "num-examples"
 # Bytes that the header of an array may take beside its numbers.
 HEADER = 4096
+# How arrays are turned into bytes.
+USUAL = "numpy.ndarray"
 
 
 class Refused(Exception):
@@ -46,72 +48,54 @@ class ArrayForm:
     layout : arrays that are trained
     dtypes : of all arrays, in the order in which they travel
     fixed : arrays that are not trained, as they were at first
-    kept : records that are kept, at least one for each trajectory
     """
 
     layout: Layout
     dtypes: Mapping[str, np.dtype[Any]]
     fixed: Mapping[str, Array]
-    kept: int = 3
-    # The latest weights and their arrays: a large model is not written anew in every round, and
-    # never between the start of a round and its query, where the time would tell who has moved.
-    _written: list[tuple[Vector, dict[str, Array]]] = field(default_factory=list)
+    # The weights of each trajectory and their arrays, ready to be sent.  Writing a large model
+    # takes long: it is done when a trajectory may move, in every round, and never between the start
+    # of a round and its query, where the time would tell who has moved.
+    _ready: dict[int, tuple[Vector, dict[str, Array]]] = field(default_factory=dict)
 
-    def write(self, weights: Vector, *, keeps: bool = True) -> ArrayRecord:
-        """The record of some weights, which must not be changed afterwards.
-
-        Parameters
-        ----------
-        keeps : whether they are likely to be written again
-        """
-        for place, (known, arrays) in enumerate(self._written):
-            if known is weights:
-                self._written.insert(0, self._written.pop(place))
-                return ArrayRecord(arrays)
+    def write(self, weights: Vector) -> dict[str, Array]:
+        """The arrays of some weights: always made here, so their form is always the same."""
         parts = self.layout.split(weights)
-        arrays = {
+        return {
             name: self.fixed[name]
             if name in self.fixed
             else Array(np.asarray(parts[name], dtype=dtype, order="C"))
             for name, dtype in self.dtypes.items()
         }
-        if keeps:
-            self._keep(weights, arrays)
-        return ArrayRecord(arrays)
 
-    def _keep(self, weights: Vector, arrays: dict[str, Array]) -> None:
-        self._written.insert(0, (weights, arrays))
-        del self._written[self.kept :]
+    def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
+        """Have what a trajectory has moved to ready; the weights must not be changed afterwards."""
+        self._ready[trajectory] = (weights, arrays)
 
-    def take(self, record: ArrayRecord, *, keeps: bool = True) -> Vector:
-        """One vector of the trained arrays that an aggregation gave, of whatever kind they are.
+    def find(self, weights: Vector) -> ArrayRecord:
+        """The record of weights that a trajectory is at, which nobody has to wait for.
 
-        Parameters
-        ----------
-        keeps : whether they are likely to be written again
+        Raises
+        ------
+        LookupError
+            where no trajectory is there: writing it now would take time
         """
+        for known, arrays in self._ready.values():
+            if known is weights:
+                return ArrayRecord(arrays)
+        raise LookupError("weights were not made ready before the round in which they are sent")
+
+    def take(self, record: ArrayRecord) -> Vector:
+        """One vector of the trained arrays that an aggregation gave, of whatever kind they are."""
         vector, start = np.empty(self.layout.size, dtype=np.float32), 0
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
             values = _view(record[name])
             if values.shape != shape:
                 raise InvalidInput(f"{name} must have shape {shape}, got {values.shape}")
-            vector[start : start + values.size] = values.reshape(-1)
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at the result
+                vector[start : start + values.size] = values.reshape(-1)
             start += values.size
-        if not self.is_like(record):
-            self.write(vector, keeps=keeps)
-        elif keeps:
-            arrays = {name: self.fixed.get(name, record[name]) for name in self.dtypes}
-            self._keep(vector, arrays)
         return vector
-
-    def is_like(self, record: ArrayRecord) -> bool:
-        """Whether a record can be sent as it is, fixed arrays aside; 32-bit floats only."""
-        plain = all(self.dtypes[name] == np.float32 for name in self.layout.names)
-        return (
-            plain
-            and set(record) == set(self.dtypes)
-            and all(record[name].dtype == "float32" for name in self.layout.names)
-        )
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of an array."""
@@ -135,6 +119,19 @@ class ArrayForm:
             if name not in self.fixed:
                 parts[name] = _decode(array, dtype, self.shape(name))
         return parts
+
+    def clean(self, record: ArrayRecord) -> dict[str, Array]:
+        """The arrays of a record that `read` accepted, with nothing left that a client chose.
+
+        Order of names, order in memory, header and kind of bytes are as usual; arrays that are not
+        trained are our own.
+        """
+        return {
+            name: self.fixed[name]
+            if name in self.fixed
+            else _make_usual(record[name], dtype, self.shape(name))
+            for name, dtype in self.dtypes.items()
+        }
 
     def join(self, parts: Mapping[str, npt.NDArray[Any]]) -> Vector:
         """Trained arrays as one vector."""
@@ -194,6 +191,13 @@ def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.N
     if not is_finite(values):
         raise Refused("not finite")
     return values
+
+
+def _make_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """An array that can be decoded as we would have written it."""
+    if array.stype == USUAL and array.data.startswith(_write_header(dtype, shape)):
+        return array
+    return Array(np.asarray(_decode(array, dtype, shape), dtype=dtype, order="C"))
 
 
 def _view(array: Array) -> npt.NDArray[Any]:
@@ -329,8 +333,39 @@ def _describe(record: MetricRecord) -> dict[str, str]:
     kinds = {}
     for key, value in record.items():
         kind = f"list of {len(value)}" if isinstance(value, list) else "number"
-        kinds[key] = kind if np.isfinite(np.asarray(value, dtype=np.float64)).all() else "odd"
+        kinds[key] = kind if _are_numbers(value) else "odd"
     return kinds
+
+
+def _are_numbers(value: Any) -> bool:
+    try:
+        return bool(np.isfinite(np.asarray(value, dtype=np.float64)).all())
+    except OverflowError:  # a whole number beyond all others
+        return False
+
+
+def find_evaluations(
+    messages: Sequence[Message], weighted_by: str, most_examples: int
+) -> list[Message]:
+    """Replies to an evaluation that can be used: refused as those to a query are.
+
+    Parameters
+    ----------
+    weighted_by : the metric that holds the number of examples
+    most_examples : largest number of examples that a client can have
+    """
+    valid: dict[int, Message] = {}
+    for place, message in enumerate(messages):
+        if message.has_error() or not message.has_content():
+            continue
+        try:
+            examples = find_metrics(message).get(weighted_by)
+        except Exception:  # whatever a client has made of its message
+            continue
+        if type(examples) is int and 1 <= examples <= most_examples:
+            valid[place] = message
+    odd = find_odd(valid)
+    return [message for place, message in valid.items() if place not in odd]
 
 
 def restrict_metrics(messages: Sequence[Message], weighted_by: str) -> list[MetricRecord]:

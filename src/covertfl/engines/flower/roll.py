@@ -8,7 +8,6 @@ seen, and the numbers are kept beside the private records.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Protocol
 
 from flwr.serverapp import Grid
 
-from covertfl.transcript import read_lines
+from covertfl.atomic_file import write_atomically
+from covertfl.errors import InvalidInput
+from covertfl.toml_file import read_text
 
 # Seconds between two looks at who is there, where nobody is.
 LOOK_AGAIN = 1.0
@@ -57,8 +58,7 @@ class GrowingRoll:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        lines = read_lines(path) if path.exists() else ()
-        self._clients = {int(line["node"]): int(line["client"]) for line in lines}
+        self._clients = _read_clients(path) if path.exists() else {}
 
     def number(self, nodes: Iterable[int]) -> dict[int, int]:
         """Nodes by client number, in rising order; new ones are given the next numbers."""
@@ -67,16 +67,25 @@ class GrowingRoll:
         if new:
             first = len(self._clients)
             self._clients |= {node: first + place for place, node in enumerate(new)}
-            self._keep(new)
+            self._keep()
         return dict(sorted((self._clients[node], node) for node in present))
 
-    def _keep(self, new: Iterable[int]) -> None:
-        lines = [json.dumps({"client": self._clients[node], "node": node}) + "\n" for node in new]
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "a") as stream:
-            stream.writelines(lines)
-            stream.flush()
-            os.fsync(handle)
+    def _keep(self) -> None:
+        lines = [
+            json.dumps({"client": client, "node": node}) + "\n"
+            for node, client in self._clients.items()
+        ]
+        write_atomically(self._path, "".join(lines), mode=0o600)
+
+
+def _read_clients(path: Path) -> dict[int, int]:
+    """Client numbers by node; a last line that was never finished was never used."""
+    *lines, _ = read_text(path, "the numbers of the nodes").split("\n")
+    try:
+        records = [json.loads(line) for line in lines]
+        return {int(record["node"]): int(record["client"]) for record in records}
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidInput(f"{path} does not hold the numbers of nodes: {error}") from error
 
 
 def wait_for_nodes(

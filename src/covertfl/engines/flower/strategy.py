@@ -171,7 +171,7 @@ class CovertStrategy(Strategy):
         folder = RunFolder(self._out, is_steady=True, keeps_weights=self._records)
         try:
             checkpoint = self._open(settings, folder)
-            form = replace(_find_form(answers, initial_arrays), kept=2 + answers.num_decoys)
+            form = _find_form(answers, initial_arrays)
             inner = self._wrap(answers, form, checkpoint)
             carrier = self._make_carrier(
                 grid, settings, form, inner, timeout, train_config, evaluate_config, result
@@ -181,14 +181,14 @@ class CovertStrategy(Strategy):
             )
             carrier.joins = _grid_answers(federation).joins_replies
             state = self._find_state(federation, form, initial_arrays, checkpoint, folder)
-            for weights in (*state.learner.decoys, state.learner.true):
-                form.write(weights)
+            for trajectory, weights in enumerate((state.learner.true, *state.learner.decoys)):
+                form.keep(trajectory, weights, form.write(weights))
             run = PreparedRun(federation, state, folder)
             self._watch(evaluate_fn, form, state, result)
             rounds = watch_run(run, self._tell, started, told=self._told(evaluate_fn, form, result))
             final = carrier.drive(rounds, answers.kernel)
             (self._out / PENDING).unlink(missing_ok=True)
-            result.arrays = form.write(final.learner.true)
+            result.arrays = form.find(final.learner.true)
             return result
         finally:
             folder.close()
@@ -254,7 +254,8 @@ class CovertStrategy(Strategy):
                 f"{answers.settings.name}: [federation] algorithm must be fedavg where a strategy "
                 "is wrapped, which says by itself what becomes of replies"
             )
-        inner = InnerStrategies(self._make_strategy, answers.num_decoys, form)
+        most = self._most_examples or _count_most(answers)
+        inner = InnerStrategies(self._make_strategy, answers.num_decoys, form, most)
         if checkpoint is not None:
             inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
         return inner
@@ -446,6 +447,6 @@ def _grid_answers(federation: Federation) -> GridAnswers:
 
 def _evaluate(evaluate: EvaluateFunction, form: ArrayForm, state: RunState, result: Result) -> None:
     """Let the server's own evaluation see the true arrays, in every round alike."""
-    metrics = evaluate(state.round, form.write(state.learner.true))
+    metrics = evaluate(state.round, form.find(state.learner.true))
     if metrics is not None:
         result.evaluate_metrics_serverapp[state.round] = metrics

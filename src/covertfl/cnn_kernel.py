@@ -174,15 +174,14 @@ class CnnKernel:
         ----------
         chains : each of jobs of one batch size, at least one; gradients only as chains of one job
         """
-        results: list[Vector] = [chain[0].weights for chain in chains if chain]
         for chain in chains:
             self._check_chain(chain)
+        found: dict[int, Vector] = {}
         with self._at_work():
             for stack in self._list_stacks(chains):
-                found = self._run_stack(stack)
-                for number, result in zip(stack.numbers, self._download(found), strict=True):
-                    results[number] = result
-        return results
+                results = self._download(self._run_stack(stack))
+                found.update(zip(stack.numbers, results, strict=True))
+        return [found[number] for number in range(len(chains))]
 
     def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
         """The mean of the results of each group's jobs, weighted by their rows (FedAvg, FedSGD).

@@ -39,12 +39,13 @@ def draw_accuracy(result: Result) -> Figure:
     panels = figure.subplots(len(scenarios), len(policies), sharex=True, sharey=True, squeeze=False)
     for curve in curves:
         axes = panels[scenarios.index(curve["scenario"]), policies.index(curve["policy"])]
+        rounds = np.arange(1, len(curve["learner"]["mean"]) + 1)
         if curve["decoy"] == "public":
-            _draw_band(axes, curve["learner"], BLUE, "-", "learner")
+            _draw_band(axes, rounds, curve["learner"], BLUE, "-", "learner")
             _draw_printed(axes, curve)
         colour, dash = (VERMILION, "--") if curve["decoy"] == "public" else (PURPLE, "-.")
         label = f"eavesdropper's estimate (6), {curve['decoy']} decoy"
-        _draw_band(axes, curve["eavesdropper"], colour, dash, label)
+        _draw_band(axes, rounds, curve["eavesdropper"], colour, dash, label)
     for (line, column), axes in np.ndenumerate(panels):
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":", label="guessing")
         title = f"scenario {scenarios[line]}: {POLICY_NAMES[policies[column]]}"
@@ -60,12 +61,12 @@ def draw_accuracy(result: Result) -> Figure:
     return figure
 
 
-def _draw_band(axes: Any, values: Mapping[str, Any], colour: str, dash: str, label: str) -> None:
-    """A mean by round and its interval."""
-    rounds = np.arange(1, len(values["mean"]) + 1)
-    axes.plot(rounds, values["mean"], dash, color=colour, label=label, linewidth=1.8)
-    low, high = (np.clip(values[end], 0.0, 1.0) for end in ("low", "high"))
-    axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+def _draw_band(
+    axes: Any, places: Any, curve: Mapping[str, Any], colour: str, dash: str, label: str
+) -> None:
+    """A mean along some places and its band."""
+    axes.plot(places, curve["mean"], dash, color=colour, label=label, linewidth=1.8)
+    axes.fill_between(places, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
 
 
 def _draw_printed(axes: Any, curve: Mapping[str, Any]) -> None:
@@ -92,20 +93,10 @@ def _name_state(state: int, states: int) -> str:
 
 def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
     """Thresholds by oracle state: mean and eight runs in ten."""
-    iterations = paths["iterations"]
     for state, curve in enumerate(paths["states"]):
         colour, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
-        axes.plot(
-            iterations,
-            curve["mean"],
-            dash,
-            color=colour,
-            linewidth=1.8,
-            label=_name_state(state, len(paths["states"])),
-        )
-        axes.fill_between(
-            iterations, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0
-        )
+        label = _name_state(state, len(paths["states"]))
+        _draw_band(axes, paths["iterations"], curve, colour, dash, label)
 
 
 def _draw_exact(
@@ -174,12 +165,7 @@ def draw_tracking(result: Result) -> Figure:
         _draw_exact_costs(lower, stage["optimum"], start, stop)
     for name, colour, dash in (("learning", BLUE, "-"), ("privacy", VERMILION, "--")):
         curve = result["costs"][name]
-        lower.plot(
-            curve["iterations"], curve["mean"], dash, color=colour, label=f"{name} cost, simulated"
-        )
-        lower.fill_between(
-            curve["iterations"], curve["low"], curve["high"], color=colour, alpha=0.2, linewidth=0
-        )
+        _draw_band(lower, curve["iterations"], curve, colour, dash, f"{name} cost, simulated")
     for axes in (upper, lower):
         axes.axvline(change, color=GREY, linestyle=":", linewidth=1.2)
         tidy(axes)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from covertfl.intervals import t_interval, wilson_interval
+from covertfl.oracle import FloatArray
 
 DIGITS = 5
 
@@ -35,6 +36,15 @@ def share(successes: Sequence[float]) -> dict[str, Any]:
     return {"mean": round(total / len(successes), DIGITS), "interval": ends}
 
 
-def shorten(values: Sequence[float] | np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
+def shorten(values: Sequence[float] | FloatArray) -> list[float]:
     """A curve as a result keeps it."""
     return [round(float(value), DIGITS) for value in values]
+
+
+def band(curves: Sequence[Sequence[float]] | FloatArray) -> dict[str, Any]:
+    """Mean of (runs, n) curves over runs and its t interval, point by point."""
+    values = np.array(curves)
+    if len(values) < 2:
+        return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}
+    means, lows, highs = zip(*(t_interval(column) for column in values.T), strict=True)
+    return {"mean": shorten(means), "low": shorten(lows), "high": shorten(highs)}

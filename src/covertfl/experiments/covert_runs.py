@@ -126,7 +126,7 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
 
 
 # Of an accuracy in a cell; results have fewer, and must not be rounded twice.
-DIGITS = 9
+CELL_DIGITS = 9
 # Examples of a decoy's move for each that the paper's decoy uses.
 _EFFORT = {"public": 1, "adversarial": 12}
 _Found = TypeVar("_Found")
@@ -365,12 +365,17 @@ class CovertRuns:
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:
-    """Accuracies as a cell keeps them; JSON has no numbers as keys."""
+    """Accuracies as a cell keeps them."""
     return {
-        "coarse": [[moves, round(score, DIGITS)] for moves, score in trajectory.coarse.items()],
-        "full": [[moves, round(score, DIGITS)] for moves, score in trajectory.full.items()],
+        "coarse": _list_pairs(trajectory.coarse),
+        "full": _list_pairs(trajectory.full),
         "examples": trajectory.examples,
     }
+
+
+def _list_pairs(scores: Mapping[int, float]) -> list[tuple[int, float]]:
+    """Numbers of moves and scores; JSON has no numbers as keys."""
+    return [(moves, round(score, CELL_DIGITS)) for moves, score in scores.items()]
 
 
 def _unpack(content: Mapping[str, Any] | None) -> Trajectory | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from covertfl.experiments.averages import average
+from covertfl.experiments.averages import average, band
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Request, Result
 from covertfl.experiments.figure_spga import (
@@ -67,13 +68,20 @@ def track_change(
 
 
 def run_searches(
-    before: QueueProblem, after: QueueProblem, settings: Settings, runs: int
+    before: QueueProblem,
+    after: QueueProblem,
+    settings: Settings,
+    runs: int,
+    store: CellStore,
 ) -> Mapping[str, Any]:
-    """All runs, judged at the change and at the end."""
+    """All runs, judged at the change and at the end; the store is told of each."""
+    store.plan(runs)
+    found = []
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(
-            pool.map(lambda number: track_change(before, after, settings, number), range(runs))
-        )
+        search = partial(track_change, before, after, settings)
+        for pair in pool.map(search, range(runs)):
+            found.append(pair)
+            store.advance(1, f"{len(found)} of {runs} runs")
     paths = np.stack([effective_thresholds(run.history.parameters) for _, run in found])
     stages = []
     for stage, problem in enumerate((before, after)):
@@ -107,14 +115,7 @@ def describe_costs(curves: Sequence[FloatArray]) -> dict[str, Any]:
     """Mean over runs and its interval, in blocks of iterations."""
     blocks = np.stack([curve.reshape(-1, BLOCK).mean(axis=1) for curve in curves])
     iterations = (np.arange(blocks.shape[1]) + 1) * BLOCK
-    found = [average(column.tolist()) for column in blocks.T]
-    ends = [entry["interval"] or [entry["mean"]] * 2 for entry in found]
-    return {
-        "iterations": iterations.tolist(),
-        "mean": [entry["mean"] for entry in found],
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-    }
+    return {"iterations": iterations.tolist(), **band(blocks)}
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
@@ -130,9 +131,7 @@ def run_figure(request: Request, store: CellStore) -> Result:
         "settings": asdict(settings),
         "runs": runs,
     }
-    store.plan(1)
-    found = store.work_out(key, lambda: run_searches(before, after, settings, runs))
-    store.advance(1, f"{runs} runs")
+    found = store.work_out(key, lambda: run_searches(before, after, settings, runs, store))
     return {
         "settings": {
             "problems": names,

@@ -6,13 +6,10 @@ one for the finite horizon (`optimal`) and F5's (`minority`) stand beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from covertfl.experiments.averages import shorten
+from covertfl.experiments.averages import band
 from covertfl.experiments.cells import CellStore
 from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
@@ -24,7 +21,6 @@ from covertfl.experiments.setups import (
     prepare_run,
 )
 from covertfl.horizon_evaluation import evaluate_horizon_policy
-from covertfl.intervals import t_interval
 from covertfl.preparation import KernelShelf
 from covertfl.problem import FiniteHorizon
 
@@ -153,15 +149,6 @@ def run_figure(request: Request, store: CellStore) -> Result:
         for condition, runs in outcomes.items()
     ]
     return {"settings": setup.describe(), "curves": curves}
-
-
-def band(curves: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Mean of curves over seeds and its t interval, round by round."""
-    values = np.array(curves)
-    if len(values) < 2:
-        return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}
-    means, lows, highs = zip(*(t_interval(column) for column in values.T), strict=True)
-    return {"mean": shorten(means), "low": shorten(lows), "high": shorten(highs)}
 
 
 TABLE = Experiment(

@@ -63,8 +63,8 @@ class ToRate:
 
 
 # A walk is sent the weights that its jobs gave, or what else it asked for.
-Request = Jobs | ToAverage | ToChain | ToRate
-Walk = Generator[Request, Any, Any]
+Asked = Jobs | ToAverage | ToChain | ToRate
+Walk = Generator[Asked, Any, Any]
 _Kind = TypeVar("_Kind", ToAverage, ToChain, ToRate)
 # Chains that are carried out between two reports of progress.
 _CHAINS_AT_ONCE = 512
@@ -130,7 +130,7 @@ class _Rating:
         self._best: tuple[int, Vector] | None = None
         self.found = Trajectory()
 
-    def take(self, moves: int, weights: Vector) -> Generator[Request, Any, None]:
+    def take(self, moves: int, weights: Vector) -> Generator[Asked, Any, None]:
         coarse, full = self.found.coarse, self.found.full
         coarse[moves] = yield ToRate(self._scorer, weights, False)
         if self._scorer.is_exact:
@@ -140,7 +140,7 @@ class _Rating:
         if self._best is None or coarse[moves] > coarse[self._best[0]]:
             self._best = moves, weights
 
-    def close(self) -> Generator[Request, Any, Trajectory]:
+    def close(self) -> Generator[Asked, Any, Trajectory]:
         if self._best is not None and self._best[0] not in self.found.full:
             self.found.full[self._best[0]] = yield ToRate(self._scorer, self._best[1], True)
         return self.found
@@ -259,7 +259,7 @@ def _deceive(
     query: Query,
     outcome: Outcome,
     found: Trajectory,
-) -> Generator[Request, Any, LearnerState]:
+) -> Generator[Asked, Any, LearnerState]:
     """`ClientAnswers.deceive`, which asks for the server's work only; its examples are counted."""
     asking, results = answers.deceive(learner, query, outcome), None
     while True:
@@ -291,7 +291,7 @@ def drive(
     """
     outcomes: dict[int, Any] = {}
     told: set[int] = set()
-    waiting: dict[int, Request] = {}
+    waiting: dict[int, Asked] = {}
 
     def go_on(number: int, results: Any) -> None:
         try:
@@ -335,19 +335,19 @@ def drive(
     return [outcomes[number] for number in range(len(walks))]
 
 
-def _choose(waiting: Mapping[int, Request], kind: type[_Kind]) -> dict[int, _Kind]:
+def _choose(waiting: Mapping[int, Asked], kind: type[_Kind]) -> dict[int, _Kind]:
     """Requests of one kind."""
     return {number: ask for number, ask in waiting.items() if isinstance(ask, kind)}
 
 
-def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Request]:
+def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Asked]:
     """The longest chains, so many that all are done in a few portions of one size."""
     portions = -(-len(chains) // _CHAINS_AT_ONCE)
     longest = sorted(chains, key=lambda number: -count_rows(chains[number].jobs))
     return {number: chains[number] for number in longest[: -(-len(chains) // portions)]}
 
 
-def _list_jobs(ask: Request) -> Jobs:
+def _list_jobs(ask: Asked) -> Jobs:
     """The jobs of a request."""
     if isinstance(ask, ToRate):
         return ()
@@ -369,7 +369,7 @@ def _rate(asked: Mapping[int, ToRate]) -> dict[int, float]:
 
 
 def _carry_out(
-    walks: Sequence[tuple[LocalKernel, Walk]], waiting: Mapping[int, Request]
+    walks: Sequence[tuple[LocalKernel, Walk]], waiting: Mapping[int, Asked]
 ) -> dict[int, Any]:
     """What walks asked for, that of each kernel and kind together."""
     kernels = {id(walks[number][0]): walks[number][0] for number in waiting}

@@ -4,7 +4,7 @@ VENV   := .venv
 BENCH  := .venv-bench
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-SOURCES := $(wildcard src/covertfl/_*.c src/covertfl/_*.h)
+SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-deploy test-timing check format bench clean

@@ -16,8 +16,8 @@ from measurement import Timing, format_ratio, format_seconds, load_peer, run_apa
 from reference_problem import make_queue
 from section import Check, Section
 
-from covertfl.problem import Action, QueueProblem, round_learning_cost
-from covertfl.queue_chain import solve_chain
+from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
+from covertfl.evaluation.chain import solve_chain
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
     QueueOperator,

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from covertfl.cnn_blocks import describe_network
-from covertfl.cnn_kernel import CnnKernel
-from covertfl.local_kernels import draw_weights
-from covertfl.local_training import Examples, LocalJob, LocalOptimizer
+from covertfl.kernels.autograd import TorchKernel
+from covertfl.kernels.choose import draw_weights
+from covertfl.kernels.cnn.blocks import describe_network
+from covertfl.kernels.cnn.kernel import CnnKernel
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 from covertfl.tasks.models import make_paper_cnn
-from covertfl.torch_kernel import TorchKernel
 
 IMAGE, CLASSES, BATCH = (1, 28, 28), 10, 40
 NUM_EXAMPLES = 10_000

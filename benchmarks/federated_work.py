@@ -12,11 +12,11 @@ from simulator_process import BATCH_SIZE, BATCHES, CLIENTS
 from torch import nn
 from torch.nn import functional
 
-from covertfl.local_kernels import describe_layout, draw_weights
-from covertfl.local_training import Examples, LocalOptimizer, Loss
-from covertfl.oracle import IntArray
+from covertfl.arrays import IntArray
+from covertfl.kernels.choose import describe_layout, draw_weights
+from covertfl.kernels.job import Examples, LocalOptimizer, Loss
+from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_head, make_logistic, make_mlp
-from covertfl.weights import Vector
 
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)

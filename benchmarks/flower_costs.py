@@ -21,7 +21,7 @@ from flower_process import CHECKPOINT, CLIENTS, DECOY, OWN, RECORDS, WRAPPED
 from machine import describe_machine, is_busy
 from measurement import format_seconds, run_apart
 
-from covertfl.atomic_file import write_atomically
+from covertfl.files.atomic import write_atomically
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "scale.md"

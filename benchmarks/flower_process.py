@@ -32,8 +32,8 @@ from covertfl.engines.flower.answers import GridAnswers
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import ArrayForm
-from covertfl.local_training import Examples
-from covertfl.transcript import RunFolder
+from covertfl.kernels.job import Examples
+from covertfl.runs.transcript import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"

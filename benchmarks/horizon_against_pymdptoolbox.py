@@ -15,8 +15,8 @@ from reference_problem import make_horizon
 from scipy import sparse
 from section import Check, Section
 
-from covertfl.oracle import FloatArray
-from covertfl.problem import FiniteHorizon
+from covertfl.arrays import FloatArray
+from covertfl.decision.problem import FiniteHorizon
 from covertfl.solvers.backward_induction import solve_horizon
 
 SIZES, QUICK_SIZES = ((45, 16), (10_000, 1_000)), ((45, 16),)

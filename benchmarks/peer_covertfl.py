@@ -11,14 +11,14 @@ from federated_work import CLIENT_EXAMPLES, MODELS, OPTIMIZER, SEED, list_rows, 
 from measurement import measure_peak_memory
 from simulator_process import BATCH_SIZE, BATCHES, CLIENTS, RoundClock, read_arguments
 
-from covertfl.client_answers import ClientAnswers
 from covertfl.engines.simulated import run_jobs
-from covertfl.learner import Reply, move_true, sift_replies, start_learner
-from covertfl.local_kernels import choose_kernel
-from covertfl.local_training import LocalJob, LocalKernel
-from covertfl.run_file import build_run
+from covertfl.kernels.choose import choose_kernel
+from covertfl.kernels.job import LocalJob, LocalKernel
+from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.learner import Reply, move_true, sift_replies, start_learner
+from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
-from covertfl.weights import Vector
 
 
 def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientAnswers]:

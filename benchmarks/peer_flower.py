@@ -12,7 +12,7 @@ from process_tree import measure_tree_memory
 from simulator_process import CLIENTS, Asked, RoundClock, read_arguments
 from torch import nn
 
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
 
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",

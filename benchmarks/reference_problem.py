@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from covertfl.oracle import Oracle
-from covertfl.problem import FiniteHorizon, LearningCost, QueueProblem
+from covertfl.decision.oracle import Oracle
+from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 
 TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
 SUCCESS = (0.1, 0.43, 0.95)

@@ -22,8 +22,8 @@ from machine import describe_machine, describe_versions, is_busy
 from rich.console import Console
 from section import Section, render_markdown, render_terminal
 
-from covertfl.atomic_file import write_atomically
 from covertfl.errors import Missing
+from covertfl.files.atomic import write_atomically
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
 
 TITLES = {
     "head": "toxicity head 128-128-1",

@@ -20,15 +20,15 @@ import numpy as np
 from machine import describe_machine
 from reference_problem import make_queue
 
+from covertfl.decision.problem import QueueProblem
+from covertfl.decision.problem_file import read_preset
+from covertfl.display.plots import save_figure
+from covertfl.display.spga_plots import plot_convergence
 from covertfl.errors import CovertflError
-from covertfl.plots import save_figure
-from covertfl.problem import QueueProblem
-from covertfl.problem_file import read_preset
-from covertfl.queue_evaluation import evaluate_queue_policy
-from covertfl.solvers import spga
+from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.constrained import solve_queue
-from covertfl.spga_plots import plot_convergence
-from covertfl.spga_score import LIMIT_SLACK, measure_gap
+from covertfl.solvers.spga import search as spga
+from covertfl.solvers.spga.score import LIMIT_SLACK, measure_gap
 
 BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 RUNS, SOUND_RUNS = 20, 10

@@ -15,10 +15,11 @@ from measurement import Timing, format_ratio, time_repeats
 from reference_problem import make_queue
 from section import Check, Section
 
-from covertfl.experience import Experience
-from covertfl.oracle import FloatArray, compute_stationary_law
-from covertfl.problem import QueueProblem
-from covertfl.solvers.spga import (
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.problem import QueueProblem
+from covertfl.solvers.spga.experience import Experience
+from covertfl.solvers.spga.search import (
     Settings,
     SpgaSearch,
     default_settings,
@@ -26,7 +27,7 @@ from covertfl.solvers.spga import (
     simulate_source,
     solve_spga,
 )
-from covertfl.solvers.spga_state import Rules
+from covertfl.solvers.spga.state import Rules
 
 RUNS, ITERATIONS, ROLLOUT = 100, 4000, 100
 QUICK_RUNS = 10

@@ -19,7 +19,7 @@ from section import Check, Section
 from simulator_process import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, TITLES, WEIGHTS
 
 from covertfl.errors import Missing
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
 
 PEER_PACKAGES = ("torch", "pfl", "flwr", "ray")
 HERE = Path(__file__).parent

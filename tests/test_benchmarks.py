@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from covertfl.errors import Missing
+from tests import ROOT
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture

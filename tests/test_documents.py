@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from covertfl.cli import app
-from covertfl.planner import plan_horizon
-from covertfl.problem import FiniteHorizon
-from covertfl.problem_file import build_problem, read_preset
-from covertfl.run_file import build_run
+from covertfl.cli.app import app
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.decision.problem_file import build_problem, read_preset
+from covertfl.planning.planner import plan_horizon
+from covertfl.runs.run_file import build_run
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 FLOWER = (ROOT / "docs" / "flower.md").read_text("utf-8")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -82,7 +82,7 @@ def test_readme_advice_is_the_planners() -> None:
 def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, text: str) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
-    from covertfl.engines.flower.deployment import Deployment, find_shortage
+    from covertfl.engines.flower.deployment.run import Deployment, find_shortage
 
     assert "\ncovertfl deploy-local run.toml --nodes 4 " in text
     content = tomllib.loads(find_block("toml", "toxicity", text))
@@ -100,7 +100,7 @@ def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
     from flwr.serverapp.strategy import FedAvg
 
     from covertfl.engines.flower import InProcessGrid
-    from flower_runs import make_app, make_model
+    from tests.support.flower_runs import make_app, make_model
 
     (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))
     code = find_block("python", "make_server_task", FLOWER)

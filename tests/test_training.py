@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.client_answers import ClientAnswers
+from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.local_training import LocalOptimizer
-from covertfl.oracle import IntArray
-from covertfl.preparation import KernelShelf, Progress, Tell, build_federation
-from covertfl.run_file import format_run, read_run
+from covertfl.kernels.job import LocalOptimizer
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.build import KernelShelf, Progress, Tell, build_federation
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.run_file import format_run, read_run
+from covertfl.runs.transcript import PublicTranscript, read_checkpoint
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import is_finished, read_summary, train, train_all
-from covertfl.transcript import PublicTranscript, read_checkpoint
-from covertfl.weights import Layout, Vector
-from small_runs import (
+from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
     QUEUE,

@@ -12,8 +12,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
-from covertfl.oracle import FloatArray
 
 
 def _tail(confidence: float) -> float:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from covertfl.atomic_file import write_atomically
 from covertfl.engines.simulated import drive
 from covertfl.errors import InvalidInput
-from covertfl.preparation import (
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import read_text
+from covertfl.kernels.weights import Layout, serialise
+from covertfl.runs.build import (
     KernelShelf,
     PreparedRun,
     Tell,
@@ -20,10 +22,8 @@ from covertfl.preparation import (
     require_torch,
     watch_run,
 )
-from covertfl.run_file import LARGEST_SEED, RunSettings
-from covertfl.toml_file import read_text
-from covertfl.transcript import SUMMARY, read_checkpoint
-from covertfl.weights import Layout, serialise
+from covertfl.runs.run_file import LARGEST_SEED, RunSettings
+from covertfl.runs.transcript import SUMMARY, read_checkpoint
 
 
 def train(
@@ -108,7 +108,7 @@ def _train_on_flower(
     elif mode == "simulation":
         from covertfl.engines.flower.simulation import run_simulation as run_it
     else:
-        from covertfl.engines.flower.deployment import deploy as run_it
+        from covertfl.engines.flower.deployment.run import deploy as run_it
     run_it(settings, path, resume=resume, force=force, tell=tell)
 
 

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 from toxicity.model import make_model
 
 from covertfl.engines.flower import CovertStrategy  # 1
-from covertfl.engines.flower.deployment_server import read_place
+from covertfl.engines.flower.deployment.server import read_place
 
 app = ServerApp()
 

@@ -9,8 +9,8 @@ import numpy as np
 from covertfl.decoys.contradiction import Contradiction
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.local_training import LocalJob
-from covertfl.weights import Vector
+from covertfl.kernels.job import LocalJob
+from covertfl.kernels.weights import Vector
 
 
 class AdversarialDecoy:

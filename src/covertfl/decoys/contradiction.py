@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.opinion import (
     find_classes,
     measure_loss,
@@ -28,9 +29,8 @@ from covertfl.decoys.opinion import (
     name_other_classes,
 )
 from covertfl.decoys.public import draw_seed
-from covertfl.local_training import Examples, LocalJob, Loss, Work
-from covertfl.oracle import FloatArray, IntArray
-from covertfl.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, Loss, Work
+from covertfl.kernels.weights import Vector
 
 Features = npt.NDArray[np.float32]
 Predict = Callable[[Vector, Features], npt.NDArray[np.float32]]

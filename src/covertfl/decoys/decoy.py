@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.local_training import LocalJob
-from covertfl.weights import Vector
+from covertfl.kernels.job import LocalJob
+from covertfl.kernels.weights import Vector
 
 
 @dataclass(frozen=True, eq=False)

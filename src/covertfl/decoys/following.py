@@ -11,8 +11,8 @@ from covertfl.decoys.contradiction import Contradiction
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.step_length import guess_length, limit_length, measure_noise
 from covertfl.decoys.update_rule import FloatVector, UpdateRule, move_by
-from covertfl.local_training import LocalJob
-from covertfl.weights import Layout, Vector
+from covertfl.kernels.job import LocalJob
+from covertfl.kernels.weights import Layout, Vector
 
 LAST_LAYER_GAIN, OTHER_GAIN = 3.0, 0.9
 LARGEST_LAST_LAYER = 0.1  # share of the model

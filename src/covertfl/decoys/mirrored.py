@@ -8,8 +8,8 @@ import numpy as np
 
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.local_training import LocalJob
-from covertfl.weights import Vector
+from covertfl.kernels.job import LocalJob
+from covertfl.kernels.weights import Vector
 
 
 class MirroredDecoy:

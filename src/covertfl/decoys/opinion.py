@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.local_training import Labels, Loss
-from covertfl.oracle import IntArray
+from covertfl.arrays import IntArray
+from covertfl.kernels.job import Labels, Loss
 
 Outputs = npt.NDArray[np.float32]
 

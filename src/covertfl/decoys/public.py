@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from covertfl.arrays import IntArray
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.local_training import Examples, LocalJob
-from covertfl.oracle import IntArray
-from covertfl.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob
+from covertfl.kernels.weights import Vector
 
 SEEDS = 2**63  # seeds of jobs are below
 

@@ -16,9 +16,9 @@ from covertfl.decoys.step_length import (
     scale_length,
 )
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.local_training import Examples, LocalJob
+from covertfl.kernels.job import Examples, LocalJob
+from covertfl.kernels.weights import Vector
 from covertfl.tasks.task import TrainingTask
-from covertfl.weights import Vector
 
 # Batches of a client, seen from its examples: uniform from none to all, weighted by examples.
 PASS_SHARE = 2.0 / 3.0

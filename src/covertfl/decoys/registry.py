@@ -15,7 +15,7 @@ from covertfl.decoys.random_weights import RandomDecoy
 from covertfl.decoys.step_length import count_batches
 from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
-from covertfl.local_training import LocalOptimizer
+from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import TrainingTask
 
 __all__ = ["DECOYS", "make_decoy"]
@@ -43,7 +43,7 @@ def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
     import torch
 
-    from covertfl.local_kernels import describe_layout
+    from covertfl.kernels.choose import describe_layout
 
     with torch.random.fork_rng(devices=[]):
         layout = describe_layout(task.make_model())

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.local_training import LocalOptimizer, Work
-from covertfl.weights import Vector
+from covertfl.kernels.job import LocalOptimizer, Work
+from covertfl.kernels.weights import Vector
 
 FloatVector = npt.NDArray[np.float64]
 

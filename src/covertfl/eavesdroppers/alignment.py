@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
 from covertfl.errors import InvalidInput
-from covertfl.oracle import FloatArray
 
 # How much a cosine of 1 is worth, as a log-odds; one of 0.3 against none is near certainty.
 SHARPNESS = 20.0

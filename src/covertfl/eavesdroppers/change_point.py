@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
-from covertfl.oracle import FloatArray
 
 
 class ChangePointEavesdropper(Listener):

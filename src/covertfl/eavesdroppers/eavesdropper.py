@@ -14,11 +14,11 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from covertfl.local_training import Examples, LocalJob, LocalKernel
-from covertfl.oracle import FloatArray
-from covertfl.policy import Policy
-from covertfl.problem import Problem
-from covertfl.weights import Vector
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import Policy
+from covertfl.decision.problem import Problem
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel
+from covertfl.kernels.weights import Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.own_data import OwnData
 from covertfl.eavesdroppers.validation import ValidationEavesdropper
-from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
 
 
 class FineTuneEavesdropper:

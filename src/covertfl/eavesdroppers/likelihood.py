@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import Observation
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, weigh
 from covertfl.errors import InvalidInput
-from covertfl.horizon_evaluation import resolve_first_law
-from covertfl.oracle import FloatArray
-from covertfl.policy import Observation
-from covertfl.problem import FiniteHorizon, QueueProblem
+from covertfl.evaluation.horizon import resolve_first_law
 
 # Of a queue without a capacity, the largest backlogs are forgotten where they are this unlikely.
 LEAST_CHANCE = 1e-14

@@ -6,8 +6,8 @@ last query of the trajectory it believes in most.
 
 from __future__ import annotations
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
-from covertfl.oracle import FloatArray
 
 
 class MajorityEavesdropper(Listener):

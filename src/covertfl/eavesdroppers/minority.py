@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
-from covertfl.oracle import FloatArray
 
 
 class MinorityEavesdropper(Listener):

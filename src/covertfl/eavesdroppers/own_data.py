@@ -6,8 +6,8 @@ import numpy as np
 
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.errors import InvalidInput
-from covertfl.local_training import Examples, LocalJob, LocalKernel
-from covertfl.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel
+from covertfl.kernels.weights import Vector
 
 
 class OwnData:

@@ -5,8 +5,8 @@ A decoy that moves in every round never repeats itself; one that is gated as lea
 
 from __future__ import annotations
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
-from covertfl.oracle import FloatArray
 
 
 class RepeatEavesdropper(Listener):

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
+from covertfl.arrays import FloatArray
+from covertfl.kernels.weights import Vector
 
 # A query further than this from all trajectories, in units of its own length, begins a new one.
 NEW_FROM = 0.7

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
-from covertfl.oracle import FloatArray
 
 # How much a unit of difference in shape is worth, as a log-odds.
 SHARPNESS = 10.0

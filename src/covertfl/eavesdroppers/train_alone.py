@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, Trajectories, normalise
 from covertfl.eavesdroppers.own_data import OwnData
-from covertfl.oracle import FloatArray
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
 
 
 class TrainAloneEavesdropper:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
 from covertfl.eavesdroppers.own_data import OwnData
-from covertfl.oracle import FloatArray
 
 
 class ValidationEavesdropper(Listener):

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from covertfl.client_answers import ClientAnswers
-from covertfl.federation import ClientWork, Federation, Rounds, Work
-from covertfl.learner import Reply
-from covertfl.local_training import LocalJob, LocalKernel
-from covertfl.run_state import RunState
-from covertfl.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalKernel
+from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.federation import ClientWork, Federation, Rounds, Work
+from covertfl.runs.learner import Reply
+from covertfl.runs.state import RunState
 
 
 @dataclass(eq=False)

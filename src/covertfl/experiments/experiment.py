@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from covertfl.errors import InvalidInput
-from covertfl.experiments.cells import CellStore
+from covertfl.experiments.trials.cells import CellStore
 
 Reading = Literal["sound", "paper-text", "paper-code"]
 Result = dict[str, Any]

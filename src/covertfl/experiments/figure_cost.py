@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.policy import Observation, QueueTable
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem_file import read_preset
 from covertfl.errors import NoSolution
-from covertfl.experiments.averages import shorten
-from covertfl.experiments.cells import CellStore
+from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizon_policy
+from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.horizon_evaluation import evaluate_horizon_policy, simulate_horizon_policy
-from covertfl.oracle import BoolArray, FloatArray
-from covertfl.policy import Observation, QueueTable
-from covertfl.problem import FiniteHorizon, QueueProblem
-from covertfl.problem_file import read_preset
-from covertfl.queue_evaluation import evaluate_queue_policy, simulate_queue_policy
+from covertfl.experiments.trials.averages import shorten
+from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.average_cost import (
     QueueOperator,
     always_learn,

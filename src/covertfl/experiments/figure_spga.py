@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import QueueTable
+from covertfl.decision.problem import QueueProblem
+from covertfl.decision.problem_file import read_preset
 from covertfl.errors import CovertflError
-from covertfl.experiments.averages import average, shorten
-from covertfl.experiments.cells import CellStore
+from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments.experiment import Experiment, Request, Result
-from covertfl.oracle import FloatArray
-from covertfl.policy import QueueTable
-from covertfl.problem import QueueProblem
-from covertfl.problem_file import read_preset
-from covertfl.queue_evaluation import evaluate_queue_policy
+from covertfl.experiments.trials.averages import average, shorten
+from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga import (
+from covertfl.solvers.spga.search import (
     Settings,
     SpgaRun,
     default_settings,
     printed_settings,
     solve_spga,
 )
-from covertfl.structure import find_queue_thresholds
+from covertfl.solvers.structure import find_queue_thresholds
 
 # The paper's settings (section 4, Appendix A).
 RUNS = 100

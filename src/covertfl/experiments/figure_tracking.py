@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.experiments.averages import average, band
-from covertfl.experiments.cells import CellStore
+from covertfl.arrays import FloatArray
+from covertfl.decision.problem import QueueProblem
 from covertfl.experiments.experiment import Experiment, Request, Result
 from covertfl.experiments.figure_spga import (
     SEED,
@@ -26,10 +26,10 @@ from covertfl.experiments.figure_spga import (
     load_queue,
     summarise_costs,
 )
-from covertfl.oracle import FloatArray
-from covertfl.problem import QueueProblem
+from covertfl.experiments.trials.averages import average, band
+from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga import (
+from covertfl.solvers.spga.search import (
     Settings,
     SpgaRun,
     SpgaSearch,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from covertfl.experiments import table_mnist
-from covertfl.experiments.averages import average
-from covertfl.experiments.cells import CellStore
-from covertfl.experiments.covert_runs import summarise
 from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.trials.averages import average
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.covert_runs import summarise
 
 # The paper's settings: 30 learning queries in 120 rounds, 20 clients.
 CLIENTS = 20

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from covertfl.experiments import table_mnist
-from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.experiments.setups import PublicData, Setup
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.setups import PublicData, Setup
 
 # The paper's settings (Appendix A); the number of clients is not printed.
 ROUNDS, UPDATES = 240, 75

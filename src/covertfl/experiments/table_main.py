@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from covertfl.experiments.averages import band
-from covertfl.experiments.cells import CellStore
-from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.experiments.setups import (
+from covertfl.experiments.trials.averages import band
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
     choose_acceptance,
     choose_learning_rate,
     prepare_run,
 )
-from covertfl.horizon_evaluation import evaluate_horizon_policy
-from covertfl.preparation import KernelShelf
-from covertfl.problem import FiniteHorizon
+from covertfl.runs.build import KernelShelf
 
 # The paper's settings (section 4, Appendix A).
 ROUNDS, UPDATES = 45, 16

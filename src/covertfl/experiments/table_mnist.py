@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from covertfl.experiments.cells import CellStore
-from covertfl.experiments.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.experiments.setups import (
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
     Transition,
@@ -22,8 +22,8 @@ from covertfl.experiments.setups import (
     choose_learning_rate,
     prepare_run,
 )
-from covertfl.mlp_kernel import count_cores
-from covertfl.preparation import KernelShelf, require_torch
+from covertfl.kernels.mlp import count_cores
+from covertfl.runs.build import KernelShelf, require_torch
 
 # The paper's settings (Appendix A).
 ROUNDS, UPDATES = 120, 30

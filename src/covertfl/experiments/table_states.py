@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from covertfl.experiments import table_mnist
-from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Reading, Request, Result
-from covertfl.experiments.setups import PublicData, Setup
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.setups import PublicData, Setup
 
 # The paper's settings (Appendix A).
 CLIENTS = 100

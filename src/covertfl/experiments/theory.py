@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from covertfl.experiments import theory_queue, theory_structure, theory_updates
-from covertfl.experiments.cells import CellStore
 from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.trials.cells import CellStore
 
 
 def run_theory(request: Request, store: CellStore) -> Result:

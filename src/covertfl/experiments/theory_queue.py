@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.policy import GreedyPolicy, QueueTable
+from covertfl.decision.problem import LearningCost, QueueProblem
+from covertfl.decision.problem_file import read_preset
 from covertfl.errors import CovertflError
-from covertfl.experiments.averages import average
+from covertfl.evaluation.bounds import is_always_stable, least_exposure, service_capacity
+from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
 from covertfl.experiments.theory_structure import draw_dominated_rows
-from covertfl.oracle import Oracle, compute_stationary_law
-from covertfl.policy import GreedyPolicy, QueueTable
-from covertfl.problem import LearningCost, QueueProblem
-from covertfl.problem_file import read_preset
-from covertfl.queue_bounds import is_always_stable, least_exposure, service_capacity
-from covertfl.queue_evaluation import evaluate_queue_policy, simulate_queue_policy
+from covertfl.experiments.trials.averages import average
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 
 QUEUES, QUICK_QUEUES = 300, 40

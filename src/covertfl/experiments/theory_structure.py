@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.oracle import FloatArray, Oracle
-from covertfl.problem import FiniteHorizon, LearningCost
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import Oracle
+from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.solvers.backward_induction import (
     HorizonSolution,
     find_oracle_reversal,

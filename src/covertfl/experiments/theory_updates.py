@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.experiments.averages import average
-from covertfl.oracle import FloatArray
-from covertfl.problem_file import read_preset
+from covertfl.arrays import FloatArray
+from covertfl.decision.problem_file import read_preset
+from covertfl.experiments.trials.averages import average
+from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import FunctionTask, make_function_task
-from covertfl.updates_needed import updates_needed_constant_step, updates_needed_decreasing_step
 
 UPDATES = (10, 30, 100, 300, 1000, 3000)
 QUICK_UPDATES = (10, 30, 100)

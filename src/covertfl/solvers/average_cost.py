@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from covertfl import queue_chain
+from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
 from covertfl.errors import InvalidInput, SolverFailed, SplitChain
-from covertfl.oracle import BoolArray, FloatArray
-from covertfl.problem import Action, QueueProblem, round_learning_cost
-from covertfl.queue_chain import ChainSolution
+from covertfl.evaluation import chain as queue_chain
+from covertfl.evaluation.chain import ChainSolution
 
 MAX_ITERATIONS = 300
 # Two actions whose costs differ by less than this share of the numbers they were computed from

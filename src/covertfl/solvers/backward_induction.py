@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covertfl.oracle import BoolArray, FloatArray, IntArray
-from covertfl.policy import HorizonTable
-from covertfl.problem import Action, FiniteHorizon
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.policy import HorizonTable
+from covertfl.decision.problem import Action, FiniteHorizon
 
 TIE_TOLERANCE = 1e-12
 ROUNDING_UNIT = float(np.finfo(np.float64).eps)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.policy import QueueTable
+from covertfl.decision.problem import QueueProblem
 from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
-from covertfl.oracle import BoolArray, FloatArray
-from covertfl.policy import QueueTable
-from covertfl.problem import QueueProblem
-from covertfl.queue_bounds import privacy_cost_bound, service_capacity
-from covertfl.queue_evaluation import QueueEvaluation, evaluate_queue_policy, require_settling
+from covertfl.evaluation.bounds import privacy_cost_bound, service_capacity
+from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, require_settling
 from covertfl.solvers.average_cost import AverageCostSolution, always_learn
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.policy import Observation
+from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
-from covertfl.oracle import BoolArray, FloatArray, Oracle, compute_stationary_law
-from covertfl.policy import Observation
-from covertfl.problem import FiniteHorizon
 
 TIE_TOLERANCE = 1e-12
 MAX_TABLE_ENTRIES = 1_000_000_000  # one byte each

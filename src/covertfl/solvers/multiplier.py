@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.problem import QueueProblem
 from covertfl.errors import SolverFailed, SplitChain
-from covertfl.oracle import BoolArray, FloatArray
-from covertfl.problem import QueueProblem
-from covertfl.queue_chain import LEARNING, PRIVACY, ChainSolution, solve_chain
+from covertfl.evaluation.chain import LEARNING, PRIVACY, ChainSolution, solve_chain
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
     QueueOperator,

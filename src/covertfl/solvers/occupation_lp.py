@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import QueueTable
+from covertfl.decision.problem import Action, QueueProblem, next_backlog, round_learning_cost
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain
-from covertfl.oracle import FloatArray
-from covertfl.policy import QueueTable
-from covertfl.problem import Action, QueueProblem, next_backlog, round_learning_cost
-from covertfl.queue_evaluation import evaluate_queue_policy, require_settling
+from covertfl.evaluation.queue import evaluate_queue_policy, require_settling
 from covertfl.solvers.average_cost import lead_into
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.multiplier import Mixing

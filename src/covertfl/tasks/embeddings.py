@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.oracle import IntArray
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import TEXT_MODELS, choose_vector_model

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
-from covertfl.oracle import FloatArray
+from covertfl.kernels.weights import Layout, Vector
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.weights import Layout, Vector
 
 RIPPLE, FREQUENCY = 0.05, 6.0  # a and b
 STEEPEST = 3.0 * math.sqrt(3.0) / 8.0  # largest slope of t^2 / (1 + t^2), at 1 / sqrt(3)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.local_training import Examples, Labels, Loss
-from covertfl.oracle import IntArray
-from covertfl.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
+from covertfl.kernels.job import Examples, Labels, Loss
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.models import ImageModel
+from covertfl.tasks.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
 from covertfl.tasks.task import TrainingTask
 
 STREAM = 0x7461736B  # keeps a task's draws apart from those of other parts with the same seed

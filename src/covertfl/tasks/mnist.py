@@ -21,9 +21,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.atomic_file import write_atomically
 from covertfl.errors import InvalidInput, Missing
-from covertfl.local_training import Examples
+from covertfl.files.atomic import write_atomically
+from covertfl.kernels.job import Examples
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import (

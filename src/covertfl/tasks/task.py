@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.local_training import Examples, Loss
-from covertfl.oracle import IntArray
+from covertfl.kernels.job import Examples, Loss
 
 if TYPE_CHECKING:
     import torch

@@ -16,17 +16,17 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from flwr.app import Message
 
-from covertfl.atomic_file import write_atomically
-from covertfl.client_answers import ClientAnswers
+from covertfl.arrays import IntArray
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import ArrayForm, is_finite
 from covertfl.errors import InvalidInput
-from covertfl.federation import ClientWork, Outcome, Query, Remembered, Work
-from covertfl.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
-from covertfl.oracle import IntArray
-from covertfl.participation import Attendance, classify_clients
+from covertfl.files.atomic import write_atomically
+from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, Work
+from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
+from covertfl.runs.participation import Attendance, classify_clients
 from covertfl.seeding import Stream, make_generator
-from covertfl.weights import Vector
 
 PENDING = "checkpoint/pending.json"
 # Whether a round with so many examples and so many replies is a success.

@@ -27,10 +27,10 @@ from covertfl.engines.flower.messages import (
     read_reply,
 )
 from covertfl.engines.flower.roll import Roll, wait_for_nodes
-from covertfl.federation import ClientWork, Rounds, Work
-from covertfl.learner import Reply
-from covertfl.local_training import LocalKernel
-from covertfl.run_state import RunState
+from covertfl.kernels.job import LocalKernel
+from covertfl.runs.federation import ClientWork, Rounds, Work
+from covertfl.runs.learner import Reply
+from covertfl.runs.state import RunState
 
 # Settings of a round, by its number.
 MakeConfig = Callable[[int], ConfigRecord]

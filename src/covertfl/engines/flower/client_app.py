@@ -16,7 +16,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from covertfl.client_answers import make_client_job
 from covertfl.engines.flower.messages import (
     ARRAYS,
     EXAMPLES,
@@ -25,14 +24,15 @@ from covertfl.engines.flower.messages import (
     describe_layout_form,
 )
 from covertfl.errors import InvalidInput
-from covertfl.local_training import LocalKernel
-from covertfl.participation import count_batches
-from covertfl.preparation import KernelShelf, find_training_task, make_world
-from covertfl.run_file import RunSettings, build_run, format_run, format_toml
+from covertfl.kernels.job import LocalKernel
+from covertfl.kernels.weights import Vector
+from covertfl.runs.build import KernelShelf, find_training_task, make_world
+from covertfl.runs.clients import make_client_job
+from covertfl.runs.participation import count_batches
+from covertfl.runs.run_file import RunSettings, build_run, format_run, format_toml
+from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
-from covertfl.weights import Vector
-from covertfl.world import World
 
 # drawn: the batches that the simulator draws for the round, for all clients together;
 # own: batches that the client draws by itself, where nobody simulates who is there.

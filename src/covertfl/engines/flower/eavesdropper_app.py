@@ -17,9 +17,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from covertfl.atomic_file import write_atomically
 from covertfl.engines.flower.messages import ROUND
-from covertfl.weights import name_content
+from covertfl.files.atomic import write_atomically
+from covertfl.kernels.weights import name_content
 
 
 def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> ClientApp:

@@ -35,8 +35,8 @@ from covertfl.engines.flower.messages import (
     restrict_metrics,
 )
 from covertfl.errors import InvalidInput
-from covertfl.federation import Remembered
-from covertfl.weights import Vector
+from covertfl.kernels.weights import Vector
+from covertfl.runs.federation import Remembered
 
 logger = logging.getLogger("flwr")
 

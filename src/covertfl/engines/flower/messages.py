@@ -23,8 +23,8 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from covertfl.errors import InvalidInput
-from covertfl.learner import Reply
-from covertfl.weights import Layout, Vector
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.learner import Reply
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 ROUND = "server-round"

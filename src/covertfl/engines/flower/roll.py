@@ -15,9 +15,9 @@ from typing import Protocol
 
 from flwr.serverapp import Grid
 
-from covertfl.atomic_file import write_atomically
 from covertfl.errors import InvalidInput
-from covertfl.toml_file import read_text
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import read_text
 
 # Seconds between two looks at who is there, where nobody is.
 LOOK_AGAIN = 1.0

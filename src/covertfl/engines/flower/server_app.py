@@ -12,9 +12,9 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
-from covertfl.preparation import Tell, find_training_task, make_world
-from covertfl.run_file import RunSettings
-from covertfl.transcript import read_checkpoint
+from covertfl.runs.build import Tell, find_training_task, make_world
+from covertfl.runs.run_file import RunSettings
+from covertfl.runs.transcript import read_checkpoint
 
 
 def make_server_app(

@@ -24,8 +24,8 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import AttendedGrid
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
-from covertfl.preparation import Tell, find_training_task, make_world
-from covertfl.run_file import RunSettings
+from covertfl.runs.build import Tell, find_training_task, make_world
+from covertfl.runs.run_file import RunSettings
 
 SERVER, TASK = 1, 1
 # Cores of one client app: two of them work at a time on a machine with two.

@@ -31,8 +31,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from covertfl.atomic_file import write_atomically
-from covertfl.client_answers import ClientAnswers
+from covertfl.decision.policy import Policy
 from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.answers import PENDING, Accepts, GridAnswers
 from covertfl.engines.flower.carrier import Carrier
@@ -46,9 +45,10 @@ from covertfl.engines.flower.messages import (
 )
 from covertfl.engines.flower.roll import GrowingRoll, Roll
 from covertfl.errors import InvalidInput
-from covertfl.federation import Federation, Remembered, start_run
-from covertfl.policy import Policy
-from covertfl.preparation import (
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import parse_toml, read_text
+from covertfl.kernels.weights import Vector
+from covertfl.runs.build import (
     KernelShelf,
     PreparedRun,
     Tell,
@@ -58,14 +58,14 @@ from covertfl.preparation import (
     require_torch,
     watch_run,
 )
-from covertfl.run_file import LARGEST_SEED, RunSettings, build_run, format_run
-from covertfl.run_policy import RunPolicy
-from covertfl.run_state import RunState, unpack_state
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.federation import Federation, Remembered, start_run
+from covertfl.runs.policy import RunPolicy
+from covertfl.runs.run_file import LARGEST_SEED, RunSettings, build_run, format_run
+from covertfl.runs.state import RunState, unpack_state
+from covertfl.runs.transcript import Checkpoint, RunFolder, read_lines
 from covertfl.seeding import Stream, draw_seed
 from covertfl.tasks.task import TrainingTask
-from covertfl.toml_file import parse_toml, read_text
-from covertfl.transcript import Checkpoint, RunFolder, read_lines
-from covertfl.weights import Vector
 
 SEED = "private/seed.json"
 NODES = "private/nodes.jsonl"

@@ -1,0 +1,86 @@
+"""Whether the rounds of a run look like the oracle that its policy was solved for.
+
+Moves between oracle states and accepted rounds are counted and compared with the problem's chances
+by the likelihood-ratio statistic G = 2 sum(count log(count / expected)).  Its law is approximated
+by chi-squared with one degree for each chance that is free; a move that the problem calls
+impossible is a mismatch whatever the counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import Oracle
+
+# What is expected less often than this, and did not happen, leaves nothing free to vary.
+LEAST_EXPECTED = 0.1
+# Below this p-value the audit warns.
+WARN_BELOW = 0.01
+LEAST_CHANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The test of a model against rounds.
+
+    Parameters
+    ----------
+    statistic : G, infinite where something impossible happened
+    degrees : of freedom
+    p_value : chance of a statistic at least as large if the model is right
+    rounds : that were counted
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    rounds: int
+
+    @property
+    def is_warned(self) -> bool:
+        """Whether the rounds do not look like the model."""
+        return self.p_value < WARN_BELOW
+
+
+def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Mismatch:
+    """Compare the private records of runs with an oracle."""
+    from scipy.special import gammaincc
+
+    num = oracle.num_states
+    moves, outcomes = np.zeros((num, num)), np.zeros((num, 2))
+    for records in runs:
+        states = [int(record["oracle_state"]) for record in records]
+        for before, after in itertools.pairwise(states):
+            moves[before, after] += 1
+        for state, record in zip(states, records, strict=True):
+            outcomes[state, int(bool(record["accepted"]))] += 1
+    # Measured chances of 0 and 1 are only nearly so.
+    success = np.clip(oracle.success, LEAST_CHANCE, 1.0 - LEAST_CHANCE)
+    chances = np.column_stack([1.0 - success, success])
+    parts = [_compare(moves, oracle.transition), _compare(outcomes, chances)]
+    statistic, degrees = (sum(part[index] for part in parts) for index in (0, 1))
+    p_value = 1.0
+    if degrees:
+        p_value = float(gammaincc(degrees / 2.0, statistic / 2.0))
+    elif np.isinf(statistic):
+        p_value = 0.0
+    return Mismatch(float(statistic), int(degrees), p_value, int(outcomes.sum()))
+
+
+def _compare(counts: FloatArray, chances: FloatArray) -> tuple[float, int]:
+    """G and its degrees of freedom, over rows that were seen."""
+    seen = counts.sum(axis=1) > 0
+    counts, chances = counts[seen], chances[seen]
+    expected = counts.sum(axis=1, keepdims=True) * chances
+    if np.any((counts > 0) & (expected <= 0)):
+        return float("inf"), 0
+    ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
+    free = np.sum((expected >= LEAST_EXPECTED) | (counts > 0), axis=1)
+    degrees = int(np.sum(np.maximum(free - 1, 0)))
+    return float(2.0 * np.sum(counts * np.log(ratio))), degrees

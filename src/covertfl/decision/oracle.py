@@ -1,0 +1,225 @@
+"""The stochastic oracle: how good a round is, as a Markov chain (paper, section 3.1).
+
+An oracle has W states, numbered from the worst (0) to the best (W - 1).  Its path does not depend
+on what the learner does: the next state is drawn from the row of the current one (P^O), and a
+learning query in state o gives a successful update with chance g(o).  Both are known to the learner
+before it sends the query (assumption M4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.errors import InvalidInput
+
+ROW_SUM_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """A validated Markov oracle.
+
+    Parameters
+    ----------
+    transition : (W, W) chances of the next state, each row sums to 1 (P^O)
+    success : (W,) chance in [0, 1] that a learning query gives an update (g)
+
+    Raises
+    ------
+    InvalidInput
+        naming the row and the value that is wrong
+    """
+
+    transition: FloatArray
+    success: FloatArray
+
+    def __post_init__(self) -> None:
+        transition = _read_only(self.transition, "transition")
+        success = _read_only(self.success, "success")
+        _check_transition(transition)
+        if success.shape != (len(transition),):
+            raise InvalidInput(
+                f"success must have one chance for each of the {len(transition)} oracle states, "
+                f"got {_describe_shape(success)}"
+            )
+        for state, chance in enumerate(success):
+            if not 0.0 <= chance <= 1.0:
+                raise InvalidInput(f"success[{state}] must lie in [0, 1], got {chance:g}")
+        # Rows typed with ten digits miss 1 by more than a linear programme forgives.
+        transition = transition / transition.sum(axis=1, keepdims=True)
+        transition.setflags(write=False)
+        object.__setattr__(self, "transition", transition)
+        object.__setattr__(self, "success", success)
+
+    @property
+    def num_states(self) -> int:
+        """Number of oracle states, W."""
+        return len(self.success)
+
+
+def _read_only(values: Any, name: str) -> FloatArray:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
+    array.setflags(write=False)
+    return array
+
+
+def _describe_shape(array: FloatArray) -> str:
+    return " x ".join(map(str, array.shape)) if array.ndim else "a single number"
+
+
+def _check_transition(transition: FloatArray) -> None:
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1] or not transition.size:
+        raise InvalidInput(
+            f"transition must be square, one row for each state, got {_describe_shape(transition)}"
+        )
+    for row, chances in enumerate(transition):
+        for column, chance in enumerate(chances):
+            if not 0.0 <= chance <= 1.0:
+                raise InvalidInput(
+                    f"transition row {row} must hold chances in [0, 1], "
+                    f"got {chance:g} in column {column}"
+                )
+        total = float(chances.sum())
+        if abs(total - 1.0) > ROW_SUM_TOLERANCE:
+            raise InvalidInput(f"transition row {row} must sum to 1, got {total:.10g}")
+
+
+def find_reachable(transition: FloatArray, start: int) -> BoolArray:
+    """States that can be reached from `start` in any number of steps, itself included.
+
+    Parameters
+    ----------
+    transition : (W, W) chances
+    start : a state
+
+    Returns
+    -------
+    (W,) booleans
+    """
+    reached = np.zeros(len(transition), dtype=np.bool_)
+    reached[start] = True
+    frontier = [start]
+    while frontier:
+        followers = np.flatnonzero((transition[frontier.pop()] > 0.0) & ~reached)
+        reached[followers] = True
+        frontier.extend(int(state) for state in followers)
+    return reached
+
+
+def require_irreducible(oracle: Oracle) -> None:
+    """Raise `InvalidInput` unless every state can be reached from every other.
+
+    A long-run average needs it: otherwise the average depends on the first state.
+    """
+    for start in range(oracle.num_states):
+        unreached = np.flatnonzero(~find_reachable(oracle.transition, start))
+        if len(unreached):
+            raise InvalidInput(
+                "transition must let every state be reached from every other for a long-run "
+                f"average, but state {unreached[0]} cannot be reached from state {start}"
+            )
+
+
+def compute_stationary_law(oracle: Oracle) -> FloatArray:
+    """Long-run share of rounds in each oracle state, by Grassmann-Taksar-Heyman elimination.
+
+    The elimination has no subtraction, so each share is accurate in all its digits.
+
+    Returns
+    -------
+    (W,) shares pi with pi P^O = pi, summing to 1
+
+    Raises
+    ------
+    InvalidInput
+        if the oracle is not irreducible
+    """
+    require_irreducible(oracle)
+    matrix = np.array(oracle.transition)
+    for last in range(len(matrix) - 1, 0, -1):
+        leaving = matrix[last, :last].sum()
+        matrix[:last, last] /= leaving
+        matrix[:last, :last] += np.outer(matrix[:last, last], matrix[last, :last])
+    law = np.ones(len(matrix))
+    for state in range(1, len(matrix)):
+        law[state] = law[:state] @ matrix[:state, state]
+    return np.asarray(law / law.sum(), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DominanceViolation:
+    """The first pair of rows that is out of order, and the tail sum that shows it."""
+
+    worse: int
+    better: int
+    tail_from: int
+    tail_of_worse: float
+    tail_of_better: float
+
+    def __str__(self) -> str:
+        return (
+            f"rows {self.worse} and {self.better}: the chance of state {self.tail_from} or better "
+            f"is {self.tail_of_worse:.6g} after state {self.worse} but only "
+            f"{self.tail_of_better:.6g} after state {self.better}"
+        )
+
+
+def find_dominance_violation(
+    oracle: Oracle, *, tolerance: float = 1e-12
+) -> DominanceViolation | None:
+    """First violation of first-order stochastic dominance between neighbouring rows (M1).
+
+    For i > j every tail sum of row i must be at least that of row j; checking neighbours is
+    enough because the order is transitive.
+
+    Returns
+    -------
+    the first violated pair of rows, or None where M1 holds
+    """
+    tails = np.cumsum(oracle.transition[:, ::-1], axis=1)[:, ::-1]
+    for worse in range(oracle.num_states - 1):
+        short = np.flatnonzero(tails[worse + 1] < tails[worse] - tolerance)
+        if len(short):
+            tail = int(short[0])
+            return DominanceViolation(
+                worse, worse + 1, tail, float(tails[worse, tail]), float(tails[worse + 1, tail])
+            )
+    return None
+
+
+def sample_path(
+    oracle: Oracle, rounds: int, *, generator: np.random.Generator, first: int | None = None
+) -> tuple[IntArray, BoolArray]:
+    """Draw a path of the oracle and whether a learning query would have succeeded in each round.
+
+    Parameters
+    ----------
+    rounds : length of the path, at least 1
+    generator : source of all randomness
+    first : first state; drawn from the stationary law where None
+
+    Returns
+    -------
+    (rounds,) states and (rounds,) would-be successes; neither depends on any action
+    """
+    if rounds < 1:
+        raise InvalidInput(f"rounds must be at least 1, got {rounds}")
+    if first is not None and not 0 <= first < oracle.num_states:
+        raise InvalidInput(f"first must be a state 0..{oracle.num_states - 1}, got {first}")
+    cumulative = np.cumsum(oracle.transition, axis=1)
+    cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
+    if first is None:
+        first = int(generator.choice(oracle.num_states, p=compute_stationary_law(oracle)))
+    uniforms = generator.random(rounds - 1)
+    states = np.empty(rounds, dtype=np.int64)
+    states[0] = first
+    for step, uniform in enumerate(uniforms, start=1):
+        states[step] = np.searchsorted(cumulative[states[step - 1]], uniform, side="right")
+    return states, generator.random(rounds) < oracle.success[states]

@@ -1,0 +1,262 @@
+"""Policies: from what is known before a query to the chance of learning.
+
+Every policy answers one question, `learn_prob(observation)`.  The fields of an observation may be
+integers or integer arrays that broadcast together, so the same method serves a single round, a
+batch of simulated runs and the making of a table.  Tables are the common currency:
+
+- a queue table is [oracle][arrival][backlog],
+- a horizon table is [rounds_left - 1][oracle][backlog],
+
+and both hold the chance of *learning*.  At backlog 0 no policy of this module learns, except those
+that place their queries whatever is owed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.arrays import FloatArray, IntArray
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.errors import InvalidInput
+
+Whole = int | IntArray
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the learner knows before it sends a query; integers or arrays that broadcast.
+
+    Parameters
+    ----------
+    oracle_state : 0 (worst) .. W - 1
+    backlog : updates owed
+    arrival : 1 if new updates arrive in this round
+    rounds_left : rounds left, this one included; 0 where there is no horizon
+    learning_queries : learning queries sent so far
+    """
+
+    oracle_state: Whole
+    backlog: Whole
+    arrival: Whole = 0
+    rounds_left: Whole = 0
+    learning_queries: Whole = 0
+
+
+class Policy(Protocol):
+    """Anything that gives a chance of learning."""
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Chance of learning in [0, 1], in the shape the observation broadcasts to."""
+        ...
+
+
+@dataclass(frozen=True)
+class GreedyPolicy:
+    """Learn as long as an update is owed."""
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """1 where the backlog is positive."""
+        backlog, _ = np.broadcast_arrays(observation.backlog, observation.oracle_state)
+        return np.asarray(backlog > 0, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class RandomPlacement:
+    """Place `learning_queries` learning queries uniformly at random over the horizon.
+
+    Given the number placed so far, the next round is one of them with chance (still to place) /
+    (rounds left): drawing round by round this way makes every placement equally likely.  The
+    backlog plays no part, as in the paper's comparison.
+    """
+
+    learning_queries: int
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Learning queries still to place over rounds left."""
+        to_place = np.maximum(self.learning_queries - np.asarray(observation.learning_queries), 0)
+        rounds_left = np.asarray(observation.rounds_left)
+        if np.any(rounds_left < 1):
+            raise InvalidInput("random placement needs a horizon: rounds_left must be at least 1")
+        chance = np.minimum(to_place / rounds_left, 1.0)
+        shape = np.broadcast_shapes(
+            chance.shape, np.shape(observation.oracle_state), np.shape(observation.backlog)
+        )
+        return np.broadcast_to(chance, shape).astype(np.float64)
+
+
+def _as_probabilities(values: npt.ArrayLike, name: str, dimensions: int) -> FloatArray:
+    try:
+        table = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
+    if table.ndim != dimensions or not table.size:
+        raise InvalidInput(f"{name} must have {dimensions} levels of lists, got {table.ndim}")
+    outside = np.argwhere(~((table >= 0.0) & (table <= 1.0)))
+    if len(outside):
+        place = "".join(f"[{index}]" for index in outside[0])
+        raise InvalidInput(f"{name}{place} must lie in [0, 1], got {table[tuple(outside[0])]:g}")
+    return table
+
+
+def _require_idle_when_empty(at_zero: FloatArray, name: str) -> None:
+    if np.any(at_zero > 0.0):
+        raise InvalidInput(f"{name} must be 0 at backlog 0, where no update is owed")
+
+
+@dataclass(frozen=True, eq=False)
+class QueueTable:
+    """A stationary policy of a queue problem, as a table.
+
+    Parameters
+    ----------
+    table : [oracle][arrival][backlog] chances of learning, 0 at backlog 0
+    """
+
+    table: FloatArray
+
+    def __post_init__(self) -> None:
+        table = _as_probabilities(self.table, "learn_prob", 3)
+        if table.shape[1] != 2:
+            raise InvalidInput(f"learn_prob must have 2 arrival states, got {table.shape[1]}")
+        _require_idle_when_empty(table[:, :, 0], "learn_prob")
+        table.setflags(write=False)
+        object.__setattr__(self, "table", table)
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Look the state up; a backlog beyond the table is read at its end."""
+        backlog = np.minimum(observation.backlog, self.table.shape[2] - 1)
+        return np.asarray(self.table[observation.oracle_state, observation.arrival, backlog])
+
+
+@dataclass(frozen=True, eq=False)
+class HorizonTable:
+    """A policy of a finite horizon, as a table.
+
+    Parameters
+    ----------
+    table : [rounds_left - 1][oracle][backlog] chances of learning, 0 at backlog 0
+    """
+
+    table: FloatArray
+
+    def __post_init__(self) -> None:
+        table = _as_probabilities(self.table, "learn_prob", 3)
+        _require_idle_when_empty(table[:, :, 0], "learn_prob")
+        table.setflags(write=False)
+        object.__setattr__(self, "table", table)
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Look the state up; more rounds left than the table has are read at its end."""
+        if np.any(np.asarray(observation.rounds_left) < 1):
+            raise InvalidInput("a table of a horizon needs rounds_left of at least 1")
+        row = np.minimum(observation.rounds_left, len(self.table)) - 1
+        return np.asarray(self.table[row, observation.oracle_state, observation.backlog])
+
+
+def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
+    """The policy as a table of the problem's states.
+
+    Learning at backlog 0 is not admissible and set to 0 (deviation D1).
+    """
+    oracle_state, arrival, backlog = np.indices(problem.table_shape, sparse=True)
+    observation = Observation(oracle_state, backlog, arrival)
+    table = np.array(np.broadcast_to(policy.learn_prob(observation), problem.table_shape))
+    table[:, :, 0] = 0.0
+    return QueueTable(table)
+
+
+def build_threshold_table(problem: QueueProblem, thresholds: npt.ArrayLike) -> QueueTable:
+    """Learn from a threshold on (Theorem 2's form, stationary).
+
+    Parameters
+    ----------
+    thresholds : (W, 2) by oracle state and arrival; capacity + 1 where it never learns
+    """
+    return build_mixture_table(problem, thresholds, thresholds, 1.0)
+
+
+def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
+    """Numbers in the shape asked for, or ones that broadcast to it."""
+    try:
+        array = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{name} must be numbers, {' x '.join(map(str, shape))} of them, "
+            f"got {' x '.join(map(str, np.shape(values)))}"
+        ) from error
+    if np.any(np.isnan(array)):
+        raise InvalidInput(f"{name} must be numbers, got nan")
+    return array
+
+
+def build_mixture_table(
+    problem: QueueProblem,
+    first: npt.ArrayLike,
+    certain: npt.ArrayLike,
+    between: npt.ArrayLike,
+) -> QueueTable:
+    """The two-threshold policy of equation (13).
+
+    Parameters
+    ----------
+    first : (W, 2) backlog phi_1 from which learning has a chance
+    certain : (W, 2) backlog phi_2 >= phi_1 from which learning is certain
+    between : (W, 2) chance p of learning in phi_1 <= y < phi_2
+    """
+    backlog = np.arange(problem.num_levels)
+    phi1, phi2, p = (
+        _spread(values, problem.table_shape[:2], name)[:, :, None]
+        for values, name in ((first, "first"), (certain, "certain"), (between, "between"))
+    )
+    if np.any(phi2 < phi1):
+        raise InvalidInput("the threshold of certain learning must not lie below the first one")
+    table = np.where(backlog >= phi2, 1.0, np.where(backlog >= phi1, p, 0.0))
+    table[:, :, 0] = 0.0
+    return QueueTable(table)
+
+
+def build_sigmoid_table(
+    problem: QueueProblem, parameters: npt.ArrayLike, temperature: float
+) -> QueueTable:
+    """The sigmoid policy of equation (14), 0 at backlog 0 (deviation D15).
+
+    Parameters
+    ----------
+    parameters : (3, W, 2) the paper's theta_1, theta_2 and h by oracle state and arrival
+    temperature : tau > 0; the policy tends to (13) as it goes to 0
+    """
+    if not temperature > 0.0:
+        raise InvalidInput(f"temperature must be positive, got {temperature:g}")
+    shape = (3, *problem.table_shape[:2])
+    theta1, theta2, h = _spread(parameters, shape, "parameters")[..., None]
+    backlog = np.arange(problem.num_levels)
+    table = h * _sigmoid((backlog - theta1) / temperature) + (1.0 - h) * _sigmoid(
+        (backlog - theta2) / temperature
+    )
+    table[:, :, 0] = 0.0
+    return QueueTable(table)
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    # tanh does not overflow where exp would.
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
+
+
+def build_horizon_threshold_table(
+    problem: FiniteHorizon, thresholds: npt.ArrayLike
+) -> HorizonTable:
+    """Learn from chi_n(o) on (Theorem 2).
+
+    Parameters
+    ----------
+    thresholds : (N, W) by rounds left - 1 and oracle state, or (W,) for a stationary policy
+    """
+    shape = (problem.rounds, problem.oracle.num_states)
+    chi = np.broadcast_to(np.asarray(thresholds), shape)[:, :, None]
+    table = (np.arange(problem.updates + 1) >= chi).astype(np.float64)
+    table[:, :, 0] = 0.0
+    return HorizonTable(table)

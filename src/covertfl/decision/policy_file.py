@@ -1,0 +1,60 @@
+"""Policy files: a policy as a table in JSON.
+
+`{"problem": "queue", "learn_prob": [oracle][arrival][backlog]}` or
+`{"problem": "horizon", "learn_prob": [rounds_left - 1][oracle][backlog]}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from covertfl.decision.policy import HorizonTable, QueueTable
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+
+KINDS: dict[str, type[QueueTable] | type[HorizonTable]] = {
+    "queue": QueueTable,
+    "horizon": HorizonTable,
+}
+
+
+def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable) -> None:
+    """Write a policy file, whole or not at all."""
+    kind = "queue" if isinstance(policy, QueueTable) else "horizon"
+    content = {"problem": kind, "learn_prob": policy.table.tolist()}
+    write_atomically(path, json.dumps(content) + "\n")
+
+
+def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
+    """Read a policy file.
+
+    Raises
+    ------
+    InvalidInput
+        in one sentence that names file, key and value
+    """
+    name = os.fspath(path)
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InvalidInput(f"{name}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{name}: not valid JSON: lists nested too deeply") from error
+    if not isinstance(content, dict) or set(content) != {"problem", "learn_prob"}:
+        came = list(content) if isinstance(content, dict) else content
+        raise InvalidInput(
+            f"{name}: a policy file has the keys problem and learn_prob, got {came!r:.40}"
+        )
+    kind = KINDS.get(content["problem"] if isinstance(content["problem"], str) else "")
+    if kind is None:
+        raise InvalidInput(
+            f"{name}: problem must be queue or horizon, got {content['problem']!r:.40}"
+        )
+    try:
+        return kind(content["learn_prob"])
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error

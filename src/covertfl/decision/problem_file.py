@@ -1,0 +1,342 @@
+"""Problem files: TOML in, a problem out; every mistake named by file, key and value.
+
+A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `covertfl fit` adds
+[evidence], the counts behind the oracle, from which the planner carries the uncertainty on.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import resources
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from covertfl.arrays import IntArray
+from covertfl.decision.oracle import Oracle
+from covertfl.decision.problem import (
+    Charged,
+    FiniteHorizon,
+    LearningCost,
+    Objective,
+    Problem,
+    QueueProblem,
+    Shape,
+)
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+
+MAX_WHOLE = 1_000_000_000  # no count of rounds or updates is meant to be larger
+MAX_HORIZON_STATES = 300_000_000  # what fits into the memory of an ordinary machine
+
+READINGS = ("sound", "paper-text", "paper-code")
+PRESET_NAMES = ("queue", "main", "tracking-before", "tracking-after", "states7")
+
+
+Whole = Annotated[int, Field(le=MAX_WHOLE)]
+Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _OracleSection(_Section):
+    transition: list[list[float]]
+    success: list[float]
+
+
+class _LearningSection(_Section):
+    shape: Shape
+    scale: float = 1.0
+    charged: Charged | None = None
+    values: list[float] = Field(default_factory=list)
+
+
+class _CostSection(_Section):
+    privacy: list[float]
+    learning: _LearningSection
+
+
+class _QueueSection(_Section):
+    arrival_prob: float
+    arrival_size: Whole
+    learning_limit: float | None = None
+    privacy_limit: float | None = None
+    capacity: int | Literal["auto"] = "auto"
+    overflow_cost: float | None = None
+    full_cost: float = 0.0
+    minimise: Objective = "privacy"
+
+
+class _HorizonSection(_Section):
+    rounds: Whole
+    updates: Whole
+
+
+class _EvidenceSection(_Section):
+    transition_counts: list[list[Count]]
+    success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
+
+
+class _ProblemFile(_Section):
+    oracle: _OracleSection
+    cost: _CostSection
+    queue: _QueueSection | None = None
+    horizon: _HorizonSection | None = None
+    evidence: _EvidenceSection | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The counts that an oracle was estimated from (F11).
+
+    Parameters
+    ----------
+    transition_counts : (W, W) moves seen
+    success_counts : (W, 2) successes and trials
+    """
+
+    transition_counts: IntArray
+    success_counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedProblem:
+    """A problem, what its file is called in messages, and the evidence behind its oracle."""
+
+    name: str
+    problem: Problem
+    evidence: Evidence | None
+
+
+def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
+    """Read a problem file.
+
+    Raises
+    ------
+    InvalidInput
+        in one sentence that names file, key, what is allowed and what came
+    """
+    name = os.fspath(path)
+    return parse_problem(read_text(path, "a problem file"), name)
+
+
+def parse_problem(text: str, name: str) -> LoadedProblem:
+    """Parse the text of a problem file; `name` stands for the file in messages."""
+    return build_problem(parse_toml(text, name), name)
+
+
+def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
+    """Check the sections of a problem file and build the problem they describe."""
+    try:
+        sections = _ProblemFile.model_validate(content)
+    except ValidationError as error:
+        raise InvalidInput(f"{name}: {_describe(error)}") from error
+    if (sections.queue is None) == (sections.horizon is None):
+        came = "neither" if sections.queue is None else "both"
+        raise InvalidInput(f"{name}: exactly one of [queue] and [horizon] is needed, got {came}")
+    try:
+        oracle = Oracle(
+            np.array(_rectangular(sections.oracle.transition, "transition")),
+            np.array(sections.oracle.success),
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [oracle] {error}") from error
+    try:
+        problem = _build(sections, oracle)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {_place(str(error), sections)} {error}") from error
+    return LoadedProblem(name, problem, _read_evidence(sections, oracle, name))
+
+
+def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
+    for index, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise InvalidInput(
+                f"{key} row {index} must have {len(rows)} values, as many as there are rows, "
+                f"got {len(row)}"
+            )
+    return rows
+
+
+def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
+    learning = sections.cost.learning
+    _check_values(learning)
+    cost = LearningCost(
+        learning.shape, learning.scale, learning.charged or "always", tuple(learning.values)
+    )
+    privacy = np.array(sections.cost.privacy)
+    if sections.horizon is not None:
+        if learning.charged == "when-obfuscating":
+            raise InvalidInput(
+                "learning.charged = when-obfuscating is for queue problems; "
+                "a horizon pays the cost once, at the end"
+            )
+        _check_size(sections.horizon, oracle.num_states)
+        return FiniteHorizon(
+            oracle, privacy, cost, sections.horizon.rounds, sections.horizon.updates
+        )
+    assert sections.queue is not None
+    queue = sections.queue
+    return QueueProblem(
+        oracle,
+        privacy,
+        cost,
+        arrival_prob=queue.arrival_prob,
+        arrival_size=queue.arrival_size,
+        limit=_read_limit(queue),
+        objective=queue.minimise,
+        capacity=None if queue.capacity == "auto" else queue.capacity,
+        overflow_cost=queue.overflow_cost,
+        full_cost=queue.full_cost,
+    )
+
+
+def _check_values(learning: _LearningSection) -> None:
+    if learning.shape == "table" and not learning.values:
+        raise InvalidInput("learning.values is required with shape = table, got none")
+    if learning.shape != "table" and learning.values:
+        raise InvalidInput(
+            f"learning.values goes with shape = table only, got shape = {learning.shape}"
+        )
+
+
+def _check_size(horizon: _HorizonSection, num_oracle: int) -> None:
+    num_states = horizon.rounds * num_oracle * (horizon.updates + 1)
+    if num_states > MAX_HORIZON_STATES:
+        raise InvalidInput(
+            f"rounds and updates must leave at most {MAX_HORIZON_STATES:,} states, "
+            f"got {num_states:,} with rounds = {horizon.rounds} and updates = {horizon.updates}"
+        )
+
+
+def _read_limit(queue: _QueueSection) -> float:
+    wanted, other = "learning_limit", "privacy_limit"
+    if queue.minimise == "learning":
+        wanted, other = other, wanted
+    if getattr(queue, other) is not None:
+        raise InvalidInput(f"{other} does not go with minimise = {queue.minimise}: give {wanted}")
+    limit: float | None = getattr(queue, wanted)
+    if limit is None:
+        raise InvalidInput(f"{wanted} is required with minimise = {queue.minimise}")
+    return limit
+
+
+def _place(message: str, sections: _ProblemFile) -> str:
+    if message.startswith(("privacy[", "privacy must", "learning.")):
+        return "[cost]"
+    if message.startswith("transition"):
+        return "[oracle]"
+    return "[queue]" if sections.queue is not None else "[horizon]"
+
+
+def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidence | None:
+    if sections.evidence is None:
+        return None
+    counts = sections.evidence.transition_counts
+    trials = sections.evidence.success_counts
+    num = oracle.num_states
+    if [len(row) for row in counts] != [num] * num:
+        raise InvalidInput(
+            f"{name}: [evidence] transition_counts must be {num} rows of {num} counts, "
+            f"got {shorten(counts)}"
+        )
+    if len(trials) != num:
+        raise InvalidInput(
+            f"{name}: [evidence] success_counts must be {num} pairs of successes and trials, "
+            f"got {len(trials)}"
+        )
+    for state, (successes, tried) in enumerate(trials):
+        if successes > tried:
+            raise InvalidInput(
+                f"{name}: [evidence] success_counts[{state}] must not have more successes than "
+                f"trials, got {successes} of {tried}"
+            )
+    return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
+
+
+# --- messages ---------------------------------------------------------------------------------
+
+_SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): _ProblemFile,
+    ("oracle",): _OracleSection,
+    ("cost",): _CostSection,
+    ("cost", "learning"): _LearningSection,
+    ("queue",): _QueueSection,
+    ("horizon",): _HorizonSection,
+    ("evidence",): _EvidenceSection,
+}
+
+
+def _describe(error: ValidationError) -> str:
+    """The most telling mistake in one sentence: a misspelt key before the one it stands for."""
+    mistakes = error.errors()
+    mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
+    location = mistake["loc"]
+    if "capacity" in location:  # a choice: only the key matters, not the branch that failed
+        location = location[: location.index("capacity") + 1]
+    section, key = split_location(location)
+    kind, came = mistake["type"], shorten(mistake["input"])
+    if kind == "extra_forbidden":
+        allowed = ", ".join(_SECTIONS[tuple(str(part) for part in location[:-1])].model_fields)
+        return f"{section}unknown key {key}; allowed are {allowed}"
+    if kind == "missing":
+        if not section:
+            return f"section [{key}] is missing; needed are [oracle], [cost], [queue] or [horizon]"
+        return f"{section}key {key} is missing"
+    if location[-1] == "capacity":
+        return f'{section}capacity must be a whole number or "auto", got {came}'
+    return f"{section}{key} must be {_allowed(mistake, location)}, got {came}"
+
+
+def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
+    named = {
+        "shape": " or ".join(get_args(Shape)),
+        "charged": " or ".join(get_args(Charged)),
+        "minimise": " or ".join(get_args(Objective)),
+    }
+    if location[-1] in named:
+        return named[str(location[-1])]
+    kinds = {
+        "float_type": "a number",
+        "int_type": "a whole number",
+        "list_type": "a list",
+        "model_type": "a table of keys",
+        "greater_than_equal": "at least 0",
+        "less_than_equal": f"at most {MAX_WHOLE:,}",
+        "too_short": "a pair",
+        "too_long": "a pair",
+    }
+    return kinds.get(mistake["type"], str(mistake["msg"]))
+
+
+# --- presets ----------------------------------------------------------------------------------
+
+
+def list_presets() -> list[str]:
+    """Names READING/NAME of the shipped problems."""
+    return [f"{reading}/{name}" for reading in READINGS for name in PRESET_NAMES]
+
+
+def read_preset_text(name: str) -> str:
+    """The file of a shipped problem.
+
+    Raises
+    ------
+    InvalidInput
+        if there is no such preset
+    """
+    if name not in list_presets():
+        raise InvalidInput(
+            f"preset must be READING/NAME with READING one of {', '.join(READINGS)} and NAME one "
+            f"of {', '.join(PRESET_NAMES)}, got {name!r}"
+        )
+    return (resources.files("covertfl.decision") / "presets" / f"{name}.toml").read_text("utf-8")
+
+
+def read_preset(name: str) -> LoadedProblem:
+    """A shipped problem by its name READING/NAME."""
+    return parse_problem(read_preset_text(name), f"preset {name}")

@@ -1,0 +1,106 @@
+"""The demonstration as one HTML page: the table and the accuracy curves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.errors import Missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+LEARNER, EAVESDROPPER, CHANCE = "#0072B2", "#D55E00", "#666666"
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The curves of one condition.
+
+    Parameters
+    ----------
+    title : above the curves
+    learner, eavesdropper : (runs, N) accuracies after each round
+    """
+
+    title: str
+    learner: FloatArray
+    eavesdropper: FloatArray
+
+
+def render_page(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> str:
+    """The page, complete in itself.
+
+    Parameters
+    ----------
+    rows : of the table
+    panels : of the picture
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise Missing("the page needs jinja2: pip install 'covertfl[report]'") from error
+    template = (resources.files("covertfl.demo") / "demo.html").read_text("utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(template).render(rows=rows, curves=draw_curves(panels))
+
+
+def draw_curves(panels: Sequence[Panel]) -> str:
+    """Accuracy of learner and eavesdropper by round, a panel for each condition, as SVG."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise Missing("the page needs matplotlib: pip install 'covertfl[report]'") from error
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    columns = 3
+    lines = -(-len(panels) // columns)
+    with mpl.rc_context({"svg.hashsalt": "covertfl", "font.size": 9}):
+        figure, axes = plt.subplots(
+            lines, columns, figsize=(10.5, 2.7 * lines), sharex=True, sharey=True, squeeze=False
+        )
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            _draw_panel(axis, panel)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower right", frameon=False)
+        figure.tight_layout()
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _draw_panel(axis: Axes, panel: Panel) -> None:
+    curves = (
+        ("learner", LEARNER, panel.learner),
+        ("eavesdropper's estimate (6)", EAVESDROPPER, panel.eavesdropper),
+    )
+    for label, colour, values in curves:
+        rounds = np.arange(1, values.shape[1] + 1)
+        axis.plot(rounds, values.mean(axis=0), color=colour, label=f"{label}, mean")
+        axis.fill_between(
+            rounds,
+            values.min(axis=0),
+            values.max(axis=0),
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
+            label=f"{label}, least to most",
+        )
+    axis.axhline(0.5, color=CHANCE, linewidth=0.8, linestyle=":", label="chance")
+    axis.set_title(panel.title)
+    axis.set_xlabel("round")
+    axis.set_ylabel("accuracy")
+    axis.set_ylim(0.3, 0.9)
+    axis.tick_params(labelbottom=True)

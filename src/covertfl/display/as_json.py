@@ -1,0 +1,186 @@
+"""Solutions, plans and fits as plain dictionaries: what `--json` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from covertfl.fitting.oracle import FittedOracle
+from covertfl.planning.planner import ExposurePlan, HorizonPlan, QueuePlan
+from covertfl.solvers.backward_induction import HorizonSolution
+from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state
+from covertfl.solvers.spga.search import round_parameters
+from covertfl.solvers.structure import (
+    StructureReport,
+    examine_horizon_solution,
+    examine_queue_solution,
+    find_queue_thresholds,
+)
+
+
+def describe_structure(report: StructureReport) -> dict[str, Any]:
+    """The structure report; M4 is left out because it cannot be computed."""
+    described: dict[str, Any] = {
+        "monotone_in_backlog": report.monotone_in_backlog,
+        "monotone_in_oracle": report.monotone_in_oracle,
+        "counterexample": report.counterexample,
+        "assumptions": {
+            item.name: item.holds for item in report.assumptions if item.holds is not None
+        },
+        "notes": list(report.notes),
+    }
+    if report.monotone_in_rounds is not None:
+        described["monotone_in_rounds"] = report.monotone_in_rounds
+    return described
+
+
+def describe_queue_solution(solution: QueueSolution, seconds: float) -> dict[str, Any]:
+    """A queue's solution; the keys are part of the command line's interface."""
+    evaluation = solution.evaluation
+    return {
+        "problem": "queue",
+        "method": solution.method,
+        "privacy_cost": evaluation.privacy_cost,
+        "learning_cost": evaluation.learning_cost,
+        "learn_fraction": evaluation.learn_fraction,
+        "multiplier": solution.multiplier,
+        "thresholds": find_queue_thresholds(solution),
+        "mixing": None if solution.mixing is None else asdict(solution.mixing),
+        "capacity": solution.problem.capacity,
+        "full_prob": evaluation.full_prob,
+        "lost_per_round": evaluation.lost_per_round,
+        "mean_backlog": evaluation.mean_backlog,
+        "lower_bound": solution.lower_bound,
+        "settling_rounds": evaluation.settling_rounds,
+        "structure": describe_structure(examine_queue_solution(solution)),
+        "seconds": seconds,
+    }
+
+
+def describe_horizon_solution(solution: HorizonSolution, seconds: float) -> dict[str, Any]:
+    """A horizon's solution; the keys are part of the command line's interface."""
+    thresholds = None if solution.thresholds is None else solution.thresholds.tolist()
+    return {
+        "problem": "horizon",
+        "method": "exact",
+        "expected_cost": solution.expected_cost,
+        "thresholds": thresholds,
+        "structure": describe_structure(examine_horizon_solution(solution)),
+        "seconds": seconds,
+    }
+
+
+def _known(gap: float) -> float | None:
+    """A gap, None where there is no optimum to compare with."""
+    return float(gap) if gap == gap else None  # noqa: PLR0124
+
+
+def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[str, Any]:
+    """A search's chosen run; thresholds are those it rounds to."""
+    described = describe_queue_solution(score.solution, seconds)
+    first, certain, _ = round_parameters(score.runs[score.chosen].parameters)
+    capacity = score.problem.num_levels - 1
+    return described | {
+        "thresholds": [
+            [[int(a), int(b)] if a <= capacity else None for a, b in zip(*pair, strict=True)]
+            for pair in zip(first, certain, strict=True)
+        ],
+        "iterations": score.solution.iterations,
+        "seed": seed,
+        "gap": _known(score.gaps[score.chosen]),
+        "optimum": score.optimum.cost,
+        "runs": [
+            {
+                "gap": _known(gap),
+                "privacy_cost": evaluation.privacy_cost,
+                "learning_cost": evaluation.learning_cost,
+            }
+            for gap, evaluation in zip(score.gaps, score.evaluations, strict=True)
+        ],
+    }
+
+
+def describe_horizon_score(score: HorizonScore, seed: int, seconds: float) -> dict[str, Any]:
+    """A search's best stationary thresholds, the same for every number of rounds left."""
+    problem = score.optimum.problem
+    chosen = score.thresholds[score.chosen].tolist()
+    structure = examine_horizon_solution(score.optimum)
+    return {
+        "problem": "horizon",
+        "method": "spga",
+        "expected_cost": evaluate_from_each_state(problem, score.policy),
+        "thresholds": [chosen] * problem.rounds,
+        "structure": describe_structure(structure),
+        "seconds": seconds,
+        "iterations": len(score.runs[score.chosen].history.multiplier),
+        "seed": seed,
+        "gap": float(score.gaps[score.chosen]),
+    }
+
+
+def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
+    """A horizon's plan; the keys are part of the command line's interface."""
+    bound, evaluation = plan.best_eavesdropper, plan.evaluation
+    interval = plan.minority_interval
+    return {
+        "problem": "horizon",
+        "completion": {
+            "minority": plan.minority.tolist(),
+            "prefix_minority": plan.prefix_minority.tolist(),
+            "minority_interval": None if interval is None else interval.tolist(),
+        },
+        "rounds_needed": {f"{chance:g}": n for chance, n in plan.rounds_needed.items()},
+        "greedy_learning_queries": plan.greedy_learning_queries,
+        "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
+        "optimal": {
+            "expected_cost": plan.solution.expected_cost,
+            "learning_queries": evaluation.learning_queries,
+            "exposure": evaluation.exposure,
+            "completion": evaluation.finish_prob,
+            "covert_completion": evaluation.covert_finish_prob,
+        },
+        "advice": plan.advice,
+    }
+
+
+def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
+    """A queue's plan; the keys are part of the command line's interface."""
+    return {
+        "problem": "queue",
+        "stable": plan.stable,
+        "load": plan.load,
+        "service_capacity": plan.service_capacity,
+        "least_exposure": plan.least_exposure,
+        "privacy_cost_bound": plan.privacy_cost_bound,
+        "always_stable": plan.always_stable,
+        "least_limit": plan.least_limit,
+        "frontier": [asdict(point) for point in plan.frontier],
+        "trouble": plan.trouble,
+        "advice": plan.advice,
+    }
+
+
+def describe_exposure(plan: ExposurePlan) -> dict[str, Any]:
+    """The answer to the inverse question."""
+    return asdict(plan)
+
+
+def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
+    """A fitted oracle with its 95% intervals and what they rest on."""
+    violation = fitted.dominance_violation
+    return {
+        "rounds": fitted.num_rounds,
+        "column": fitted.column,
+        "cuts": list(fitted.cuts),
+        "min_examples": fitted.min_examples,
+        "visits": fitted.visits.tolist(),
+        "transition": fitted.oracle.transition.tolist(),
+        "transition_interval": fitted.transition_interval.tolist(),
+        "transition_counts": fitted.transition_counts.tolist(),
+        "success": fitted.oracle.success.tolist(),
+        "success_interval": fitted.success_interval.tolist(),
+        "success_counts": fitted.success_counts.tolist(),
+        "arrival": None if fitted.arrival is None else asdict(fitted.arrival),
+        "dominance_violation": None if violation is None else str(violation),
+    }

@@ -1,0 +1,115 @@
+"""Pictures of the structured policy gradient at work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
+from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga.search import SpgaRun
+from covertfl.solvers.structure import find_queue_thresholds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def effective_thresholds(run: SpgaRun, arrival: int) -> FloatArray:
+    """What theta_1 and theta_2 together amount to: their mean, weighted by h and 1 - h, (K, W)."""
+    theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, arrival], 1, 0)
+    return np.asarray(h * theta1 + (1.0 - h) * theta2)
+
+
+def plot_convergence(
+    runs: list[SpgaRun],
+    optima: list[tuple[int, QueueSolution]],
+    *,
+    arrival: int = 0,
+    title: str = "Thresholds of the structured policy gradient",
+) -> Figure:
+    """Thresholds and costs against iterations: mean and spread over runs, exact values as lines.
+
+    Parameters
+    ----------
+    runs : of one problem
+    optima : (iteration from which it holds, exact solution); more than one where the system changes
+    arrival : arrival state whose thresholds are drawn
+    """
+    figure = new_figure(9.0, 6.4)
+    panels = figure.subplot_mosaic(
+        [["thresholds", "thresholds"], ["privacy", "learning"]], height_ratios=[1.5, 1.0]
+    )
+    _draw_thresholds(panels["thresholds"], runs, optima, arrival)
+    panels["thresholds"].set_title(f"{title} ({_count(len(runs))})", fontsize=11, loc="left")
+    privacy = np.array([run.history.privacy_cost for run in runs])
+    learning = np.array([run.history.learning_cost for run in runs])
+    last = len(privacy[0])
+    for name, costs in (("privacy", privacy), ("learning", learning)):
+        axes = panels[name]
+        smooth = _smooth(costs.mean(axis=0))
+        axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
+        largest = 0.0
+        for number, (start, optimum) in enumerate(optima):
+            stop = optima[number + 1][0] if number + 1 < len(optima) else last
+            exact = getattr(optimum.evaluation, f"{name}_cost")
+            largest = max(largest, exact)
+            label = "exact optimum" if number == 0 else None
+            axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(f"{name} cost of a round")
+        axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
+        axes.legend(frameon=False, fontsize=8)
+        tidy(axes)
+    return figure
+
+
+def _count(runs: int) -> str:
+    return "one run" if runs == 1 else f"mean and spread of {runs} runs"
+
+
+def _draw_thresholds(
+    axes: Any, runs: list[SpgaRun], optima: list[tuple[int, QueueSolution]], arrival: int
+) -> None:
+    paths = np.array([effective_thresholds(run, arrival) for run in runs])
+    last, num_oracle = paths.shape[1], paths.shape[2]
+    for state in range(num_oracle):
+        color, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
+        low, middle, high = np.quantile(paths[:, :, state], [0.1, 0.5, 0.9], axis=0)
+        mean = paths[:, :, state].mean(axis=0) if len(runs) > 1 else middle
+        axes.plot(mean, color=color, linestyle=dash, linewidth=1.8, label=f"oracle state {state}")
+        if len(runs) > 1:
+            axes.fill_between(np.arange(last), low, high, color=color, alpha=0.15, linewidth=0)
+        for number, (start, optimum) in enumerate(optima):
+            stop = optima[number + 1][0] if number + 1 < len(optima) else last
+            exact = _exact_threshold(optimum, state, arrival)
+            if exact is not None:
+                axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
+    axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
+    if len(runs) > 1:
+        axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
+    axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+    axes.set_xlabel("iteration")
+    happened = "an arrival" if arrival else "no arrival"
+    axes.set_ylabel(f"threshold with {happened} (updates)")
+    # Beside the panel: inside, it would lie on an exact line sooner or later.
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    tidy(axes)
+
+
+def _exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:
+    thresholds = find_queue_thresholds(optimum)
+    if thresholds is not None:
+        column = thresholds[state][arrival]
+        return None if column is None else float(column[1])
+    # Not a threshold policy: the first backlog from which it learns at all.
+    learns = np.flatnonzero(optimum.policy.table[state, arrival] > 0.0)
+    return float(learns[0]) if len(learns) else None
+
+
+def _smooth(values: FloatArray) -> FloatArray:
+    window = max(1, len(values) // 100)
+    kernel = np.ones(window) / window
+    padded = np.concatenate([np.full(window - 1, values[0]), values])
+    return np.convolve(padded, kernel, mode="valid")

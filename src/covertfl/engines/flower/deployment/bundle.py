@@ -1,0 +1,148 @@
+"""The app bundle, which every node gets: what goes into it, and what must never be in it.
+
+A bundle is a zip file of a Flower project.  Flower puts everything of the project into it that is
+not excluded, server code and settings as well, and hands it to all nodes.  Here the project holds
+the client app alone; the server app is a module that only the server can import.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tomllib
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from covertfl.errors import InvalidInput
+
+# Modules that the bundle's pyproject.toml names.  The first exists on the server only.
+SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
+CLIENT_RUN = "client_run.toml"
+# Keys that tell of when the true weights are sent, or what is sent instead ...
+SECRET_KEYS = frozenset(
+    {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "preset", "queue", "updates"}
+)
+# ... and words that do so in any key.
+SECRET_WORDS = frozenset({"covert", "decoy", "decoys", "exposure", "obfuscate", "policy"})
+
+PROJECT = f"""\
+[project]
+name = "federation"
+version = "1.0.0"
+description = "Federated training"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "federation"
+
+[tool.flwr.app.components]
+serverapp = "{SERVER_MODULE}:app"
+clientapp = "{CLIENT_MODULE}:app"
+
+[tool.flwr.app.config]
+"""
+CLIENT = f'''\
+"""The client app: trains on this node's share of the data."""
+
+from pathlib import Path
+
+from covertfl.engines.flower import make_client_app
+from covertfl.runs.run_file import read_run
+
+app = make_client_app(read_run(Path(__file__).with_name("{CLIENT_RUN}")))
+'''
+
+
+def write_app(folder: Path, client_run: str) -> None:
+    """Write the project of a built-in task: the client app and what it may know of the run.
+
+    Parameters
+    ----------
+    folder : existing
+    client_run : the run file of clients
+    """
+    for name, content in (
+        ("pyproject.toml", PROJECT),
+        (f"{CLIENT_MODULE}.py", CLIENT),
+        (CLIENT_RUN, client_run),
+    ):
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+def build_bundle(folder: Path) -> bytes:
+    """Build the bundle of a Flower project as Flower does, and check what is in it.
+
+    Raises
+    ------
+    InvalidInput
+        where it cannot be built, or holds what no node may have
+    """
+    from flwr.cli.build import build_fab_from_disk
+
+    if not (folder / "pyproject.toml").is_file():
+        raise InvalidInput(f"{folder} must be the folder of a Flower app, with pyproject.toml")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower builds upon
+            bundle = build_fab_from_disk(folder)
+    except Exception as error:  # Flower raises what it likes
+        raise InvalidInput(f"{folder} cannot be made into a bundle: {error}") from error
+    check_bundle(bundle, str(folder))
+    return bundle
+
+
+def check_bundle(bundle: bytes, name: str) -> None:
+    """Refuse a bundle with the server's code, or with settings that tell of the scheme.
+
+    Parameters
+    ----------
+    name : of the project, for messages
+    """
+    with zipfile.ZipFile(io.BytesIO(bundle)) as files:
+        contents = {entry: files.read(entry) for entry in files.namelist()}
+    project = tomllib.loads(contents["pyproject.toml"].decode())
+    app = project["tool"]["flwr"]["app"]
+    server = app["components"]["serverapp"].partition(":")[0]
+    places = {f"{server.replace('.', '/')}{end}" for end in (".py", "/__init__.py")}
+    for entry in contents:
+        if entry in places:
+            raise InvalidInput(
+                f"{name}: the server app {entry} would be sent to every node: keep it in a folder "
+                "of its own, or name it in fab-exclude"
+            )
+    _check_keys(app.get("config", {}), f"{name}: [tool.flwr.app.config]")
+    for entry, content in contents.items():
+        if entry != "pyproject.toml":
+            _check_keys(_read_settings(entry, content), f"{name}: {entry}")
+
+
+def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
+    """The keys of a settings file, none for any other file."""
+    kind = PurePosixPath(name).suffix
+    try:
+        if kind == ".toml":
+            return tomllib.loads(content.decode())
+        if kind == ".json":
+            found = json.loads(content)
+            return found if isinstance(found, dict) else {}
+    except ValueError:
+        pass
+    return {}
+
+
+def _check_keys(settings: Mapping[str, Any], place: str) -> None:
+    found = [key for key in settings if _tells(key.lower())]
+    if found:
+        raise InvalidInput(
+            f"{place} would be sent to every node and must not have the key {min(found)}, which "
+            "tells of the scheme: settings of the server belong in a file that only it can read"
+        )
+
+
+def _tells(key: str) -> bool:
+    return key in SECRET_KEYS or bool(SECRET_WORDS & set(re.split(r"\W|_", key)))

@@ -1,0 +1,182 @@
+"""Certificates and keys of a local federation, made on the spot and thrown away after it.
+
+The server has a certificate of an authority made for this one federation; nodes trust nothing else.
+Every node has a key pair on the curve P-384 that it is registered under.  All files are for their
+owner only.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from covertfl.files.atomic import write_atomically
+
+# Clocks of machines that trust each other may differ by this much.
+CLOCK_ERROR = datetime.timedelta(hours=1)
+OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class ServerCertificate:
+    """Files that a server proves its identity with.
+
+    Parameters
+    ----------
+    authority : certificate that nodes need to check the server's
+    certificate, key : the server's own
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class NodeKey:
+    """A node's key pair.
+
+    Parameters
+    ----------
+    private : file, in the form of OpenSSH
+    public : file that the node is registered with
+    content : of the public key, as a registration sends it
+    """
+
+    private: Path
+    public: Path
+    content: bytes
+
+
+def make_server_certificate(
+    folder: Path,
+    *,
+    address: str = "127.0.0.1",
+    valid: datetime.timedelta = datetime.timedelta(days=30),
+) -> ServerCertificate:
+    """Make an authority and a server's certificate for an address.
+
+    The authority's private key is not kept, so that nothing can be signed with it afterwards.
+
+    Parameters
+    ----------
+    folder : existing, for its owner only
+    address : where the server is reached
+    valid : from now on
+    """
+    authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    authority = _sign_authority(authority_key, valid)
+    server = _sign_server(server_key, authority, authority_key, address, valid)
+    files = ServerCertificate(
+        folder / "authority.crt", folder / "server.crt", folder / "server.key"
+    )
+    for path, certificate in ((files.authority, authority), (files.certificate, server)):
+        _write(path, certificate.public_bytes(serialization.Encoding.PEM))
+    _write(
+        files.key,
+        server_key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    return files
+
+
+def make_node_key(folder: Path, name: str) -> NodeKey:
+    """Make a key pair for a node."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public, encoding = key.public_key(), serialization.Encoding
+    files = NodeKey(
+        folder / name,
+        folder / f"{name}.pub",
+        public.public_bytes(encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
+    )
+    _write(files.private, private)
+    _write(
+        files.public,
+        public.public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n",
+    )
+    return files
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_atomically(path, content, mode=OWNER_ONLY)
+
+
+def _begin(name: str, valid: datetime.timedelta) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_ERROR)
+        .not_valid_after(now + valid)
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _sign_authority(key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta) -> x509.Certificate:
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        _begin("authority of a local federation", valid)
+        .issuer_name(_name("authority of a local federation"))
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _sign_server(
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    address: str,
+    valid: datetime.timedelta,
+) -> x509.Certificate:
+    names: list[x509.GeneralName] = [_general_name(address)]
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _begin(address, valid)
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(authority_key, hashes.SHA384())
+    )
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)

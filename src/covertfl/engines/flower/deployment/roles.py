@@ -1,0 +1,216 @@
+"""What the processes of a local federation are: SuperLink, SuperNode, and who runs their apps.
+
+SuperLink and SuperNodes are Flower's own, started with `--isolation process`; apps are run beside
+them by a SuperExec that forks instead of starting a new Python for every message.  Two things are
+changed in the memory of these processes and nowhere else: pauses between two looks for messages,
+which Flower fixes at three seconds, are shortened, and what a server app prints is not sent to the
+SuperLink, where everybody who can reach it could read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import Queue
+from types import ModuleType
+from typing import Any, NoReturn
+
+from flwr.clientapp.client_app import LoadClientAppError
+from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.object_ref import load_app
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
+
+from covertfl.engines.flower.deployment.fork import work_and_exit
+
+Settings = Mapping[str, Any]
+
+
+class ShortPauses:
+    """The module `time` with pauses cut to a limit, in seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+
+    def sleep(self, seconds: float) -> None:
+        """Pause, but no longer than the limit."""
+        time.sleep(min(seconds, self._limit))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def shorten_pauses(limit: float | None, *modules: ModuleType) -> None:
+    """Let modules of Flower pause for less in this process; None leaves them as they are."""
+    if limit is None:
+        return
+    for module in modules:
+        vars(module)["time"] = ShortPauses(limit)
+    # How long they wait before they ask again for a part of a message that was still on its way.
+    for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
+        defaults = pull.__kwdefaults__ or {}
+        defaults["initial_backoff"] = limit / 2
+
+
+def _watch_parent() -> None:
+    """End with the keeper, should it be killed."""
+    from flwr.supercore.app_utils import start_parent_process_monitor
+
+    start_parent_process_monitor(os.getppid())
+
+
+def be_superlink(settings: Settings) -> None:
+    """Flower's SuperLink."""
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    del settings
+    _watch_parent()
+    flower_superlink()
+
+
+def be_supernode(settings: Settings) -> None:
+    """Flower's SuperNode, which looks for messages every `pause` seconds."""
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    _watch_parent()
+    shorten_pauses(settings["pause"], start_client_internal)
+    flower_supernode()
+
+
+def be_runner(settings: Settings) -> None:
+    """Flower's SuperExec with an executor that forks.
+
+    Parameters
+    ----------
+    settings : `address`, `secret` (file), `authority` (file, None for plain text on loopback),
+        `pause`, `app`, the client app to run instead of the bundle's (None for the bundle's), and
+        `record_to`, the folder in which the bundle's records what it receives (None for none)
+    """
+    from flwr.supercore.auth import load_superexec_auth_secret
+    from flwr.supercore.superexec import run_superexec as superexec
+
+    executor = ForkingExecutor(settings)
+    vars(superexec)["get_executor"] = lambda *_arguments, **_keywords: executor
+    superexec.run_superexec(
+        runtime_api_address=settings["address"],
+        insecure=settings["authority"] is None,
+        root_certificates_path=settings["authority"],
+        superexec_auth_secret=load_superexec_auth_secret(settings["secret"]),
+        parent_pid=os.getppid(),
+    )
+
+
+class ForkingExecutor(SubprocessExecutor):
+    """Runs every task in a fork of this process, which has imported all it needs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+        """Start a task."""
+        if os.fork() == 0:
+            _run_task(spec, self._settings)
+        return LaunchResult.accepted()
+
+    def reconcile(self) -> None:
+        """Take note of tasks that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+
+
+def _run_task(spec: ExecutionSpec, settings: Settings) -> NoReturn:
+    """Run a task in this process, just forked; does not return."""
+
+    def work() -> None:
+        _forget_exit_handlers()
+        RUNS[spec.task_type](spec, settings)
+
+    work_and_exit(work)
+
+
+def _forget_exit_handlers() -> None:
+    """What is to be done at the end of the parent is not this process's to do."""
+    from flwr.supercore.exit import exit_handler
+
+    exit_handler.registered_exit_handlers.clear()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _read_authority(spec: ExecutionSpec) -> bytes | None:
+    path = spec.root_certificates_path
+    return None if path is None else Path(path).read_bytes()
+
+
+def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
+    from flwr.supernode.runtime import run_clientapp as runtime
+
+    shorten_pauses(settings["pause"])
+    _change_app(runtime, settings["app"], settings["record_to"])
+    runtime.run_clientapp(
+        runtime_api_address=spec.runtime_api_address,
+        token=spec.token,
+        insecure=spec.insecure,
+        certificates=_read_authority(spec),
+        parent_pid=spec.parent_pid,
+    )
+
+
+def _change_app(runtime: ModuleType, reference: str | None, record_to: str | None) -> None:
+    """Run another client app than the bundle's, as whoever owns the machine can.
+
+    The bundle's is loaded first, so that the other can import it.
+    """
+    load_bundled = runtime.get_load_client_app_fn
+
+    def find_loader(**keywords: Any) -> Callable[[str, str, str], Any]:
+        load = load_bundled(**keywords)
+
+        def load_other(bundle: str, version: str, digest: str) -> Any:
+            bundled = load(bundle, version, digest)
+            if record_to is not None:
+                from covertfl.engines.flower import make_eavesdropper_app
+
+                return make_eavesdropper_app(bundled, Path(record_to))
+            assert reference is not None
+            return load_app(reference, LoadClientAppError, project_dir=sys.path[0])
+
+        return load_other
+
+    if reference is not None or record_to is not None:
+        vars(runtime)["get_load_client_app_fn"] = find_loader
+
+
+def _run_server(spec: ExecutionSpec, settings: Settings) -> None:
+    from flwr.superlink.grid import http_grid
+    from flwr.superlink.runtime.run_serverapp import run_serverapp
+
+    shorten_pauses(settings["pause"], http_grid)
+    run_serverapp(
+        runtime_api_address=spec.runtime_api_address,
+        # Nothing writes to it: the server's output stays in its own log.
+        log_queue=Queue(),
+        token=spec.token,
+        insecure=spec.insecure,
+        certificates=_read_authority(spec),
+        parent_pid=spec.parent_pid,
+    )
+
+
+RUNS: dict[TaskType, Callable[[ExecutionSpec, Settings], None]] = {
+    TaskType.CLIENT_APP: _run_client,
+    TaskType.SERVER_APP: _run_server,
+}
+ROLES: dict[str, Callable[[Settings], None]] = {
+    "flower-superlink": be_superlink,
+    "flower-supernode": be_supernode,
+    "flower-superexec": be_runner,
+}

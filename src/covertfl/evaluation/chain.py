@@ -1,0 +1,284 @@
+"""The Markov chain of a queue under a fixed policy, solved exactly in linear time.
+
+Whether new updates arrive is an independent draw in every round, so the chain of (o, y, e) is
+determined by that of (o, y): its stationary mass is that of (o, y) times the chance of e, and its
+relative values follow from w(o, y) = E[value of (o, y, e)].  Ordered by backlog and then by oracle
+state (position y * W + o), the transition matrix of (o, y) is banded: the backlog falls by at most
+one and rises by at most `arrival_size`.
+
+The chain is solved by censoring its states one by one, from both ends towards a pivot (after
+Grassmann, Taksar and Heyman): each elimination adds and multiplies nonnegative numbers only, stays
+inside the band, and gives the stationary law with full relative accuracy however small a mass is.
+Carrying costs and durations along gives the relative values as well.  A state that cannot leave for
+one of those that remain is the root of a closed class; a second root means that the long-run
+average depends on the start.  The inner loops are in `_chain.c`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
+from covertfl.evaluation import _chain
+
+# States with less of their class's mass than this are left out of a class.
+NEGLIGIBLE = 1e-15
+# A root visited less often than this share of the busiest state is a bad origin for values.
+RARE = 1e-4
+PRIVACY, LEARNING = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class ChainSolution:
+    """Averages, stationary law and relative values of the chain under one policy.
+
+    Parameters
+    ----------
+    averages : (2,) average privacy and learning cost of a round
+    mass : (capacity + 1, W) stationary law of (backlog, oracle state)
+    values : (2, capacity + 1, W) relative values w of either cost, 0 at the root
+    roots : positions y * W + o of one state in each closed class
+    """
+
+    averages: FloatArray
+    mass: FloatArray
+    values: FloatArray
+    roots: IntArray
+
+
+def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
+    """Expected privacy and learning cost of a round in (backlog, oracle state).
+
+    Parameters
+    ----------
+    learn : (W, 2, capacity + 1) chance of learning
+
+    Returns
+    -------
+    (capacity + 1, W, 2)
+    """
+    arrival_law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    learning = learn * round_learning_cost(problem, Action.LEARN) + (
+        1.0 - learn
+    ) * round_learning_cost(problem, Action.OBFUSCATE)
+    privacy = learn * problem.privacy_cost[:, None, None]
+    return np.stack(
+        [np.einsum("e,oey->yo", arrival_law, cost) for cost in (privacy, learning)], axis=-1
+    )
+
+
+class Workspace:
+    """Memory for the band, kept from one evaluation to the next.
+
+    Fresh memory of this size costs as much time as the elimination itself.
+    """
+
+    def __init__(self) -> None:
+        self._band = np.empty((0, 0))
+
+    def band(self, rows: int, width: int) -> FloatArray:
+        """An array of this shape with any content; the one handed out before is gone."""
+        if self._band.shape != (rows, width):
+            self._band = np.empty((rows, width))
+        return self._band
+
+
+def _make_band(
+    problem: QueueProblem, learn: FloatArray, keep: float, workspace: Workspace
+) -> tuple[FloatArray, int]:
+    num_oracle, _, num_levels = problem.table_shape
+    below = 2 * num_oracle - 1
+    above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
+    band = workspace.band(num_levels * num_oracle, below + above + 1)
+    _chain.fill(
+        problem.oracle.transition,
+        problem.oracle.success,
+        np.ascontiguousarray(learn, dtype=np.float64),
+        band,
+        num_oracle,
+        num_levels,
+        min(problem.arrival_size, num_levels),  # more would not fit anyway, and must not overflow
+        below,
+        band.shape[1],
+        problem.arrival_prob,
+        keep,
+    )
+    return band, below
+
+
+@dataclass(frozen=True, eq=False)
+class _CensoredChain:
+    """What is left of a chain after elimination: all that the substitutions need."""
+
+    band: FloatArray
+    below: int
+    costs: FloatArray
+    totals: FloatArray
+    leaving: FloatArray
+    roots: IntArray
+    pivot: int
+
+    def mass(self, root: int) -> FloatArray:
+        """Stationary law of the closed class of a root."""
+        law = np.empty(len(self.band))
+        _chain.find_mass(
+            self.band,
+            self.leaving,
+            law,
+            len(self.band),
+            self.band.shape[1],
+            self.below,
+            root,
+            self.pivot,
+        )
+        return law
+
+    def values(self, averages: FloatArray) -> FloatArray:
+        """Relative values of both costs, (2, number of states)."""
+        values = np.empty((2, len(self.band)))
+        _chain.find_values(
+            self.band,
+            self.totals,
+            self.leaving,
+            np.ascontiguousarray(averages),
+            values,
+            len(self.band),
+            self.band.shape[1],
+            self.below,
+            len(values),
+            self.pivot,
+        )
+        return values
+
+
+def _censor(
+    problem: QueueProblem,
+    learn: FloatArray,
+    *,
+    workspace: Workspace,
+    discount: float = 1.0,
+    pivot: int = 0,
+) -> _CensoredChain:
+    band, below = _make_band(problem, learn, discount, workspace)
+    num = len(band)
+    costs = mean_costs(problem, learn).reshape(num, 2)
+    totals = np.column_stack([np.ones(num), costs])
+    leaving, roots = np.empty(num), np.empty(num, dtype=np.int64)
+    stopping = np.full(num, 1.0 - discount)
+    num_roots = _chain.censor(
+        band,
+        stopping,
+        totals,
+        leaving,
+        roots,
+        len(band),
+        band.shape[1],
+        below,
+        totals.shape[1],
+        pivot,
+    )
+    return _CensoredChain(band, below, costs, totals, leaving, roots[:num_roots], pivot)
+
+
+def solve_chain(
+    problem: QueueProblem,
+    learn: FloatArray,
+    *,
+    pivot: int = 0,
+    workspace: Workspace | None = None,
+) -> ChainSolution:
+    """Averages, stationary law and relative values of a stationary policy.
+
+    With several closed classes only `roots` is meaningful; the caller decides what to do.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+    learn : (W, 2, capacity + 1) chance of learning, 0 at backlog 0
+    pivot : position y * W + o of a state that is often visited, where it is known.  The stationary
+        law is accurate for any pivot; the relative values are not if the chain hardly ever
+        comes by, so a bad pivot is replaced by the most visited state.
+    workspace : memory to use again, where many policies are evaluated
+    """
+    num_oracle, _, num_levels = problem.table_shape
+    workspace = workspace or Workspace()
+    censored = _censor(problem, learn, workspace=workspace, pivot=pivot)
+    if len(censored.roots) > 1:
+        censored = _join_roots(problem, learn, censored, workspace)
+    if len(censored.roots) > 1:
+        nothing = np.zeros((num_levels, num_oracle))
+        return ChainSolution(
+            np.full(2, np.nan), nothing, np.zeros((2, *nothing.shape)), censored.roots
+        )
+    mass = censored.mass(censored.roots[0])
+    busiest = int(np.argmax(mass))
+    if mass[censored.roots[0]] < RARE * mass[busiest]:
+        censored = _censor(problem, learn, workspace=workspace, pivot=busiest)
+        mass = censored.mass(censored.roots[0])
+    averages = mass @ censored.costs
+    return ChainSolution(
+        averages,
+        mass.reshape(num_levels, num_oracle),
+        censored.values(averages).reshape(2, num_levels, num_oracle),
+        censored.roots,
+    )
+
+
+def _join_roots(
+    problem: QueueProblem, learn: FloatArray, censored: _CensoredChain, workspace: Workspace
+) -> _CensoredChain:
+    """Look again from inside each class where several roots were found.
+
+    Seen from outside, a class that is nearly never left can hold more than one state that looks
+    closed; seen from its busiest state it is one, unless there really are several.
+    """
+    busiest = [int(np.argmax(censored.mass(int(root)))) for root in censored.roots]
+    for pivot in busiest:
+        inside = _censor(problem, learn, workspace=workspace, pivot=pivot)
+        if len(inside.roots) == 1:
+            return inside
+    return censored
+
+
+def find_class_laws(problem: QueueProblem, learn: FloatArray) -> list[FloatArray]:
+    """The stationary law of each closed class of a policy, (capacity + 1, W)."""
+    num_oracle, _, num_levels = problem.table_shape
+    censored = _censor(problem, learn, workspace=Workspace())
+    return [censored.mass(int(root)).reshape(num_levels, num_oracle) for root in censored.roots]
+
+
+def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:
+    """The closed classes of a policy: sets of states that the chain never leaves.
+
+    States with less than `NEGLIGIBLE` of their class's mass are left out: a chain that is only
+    numerically split touches every state at some rate.
+
+    Returns
+    -------
+    for each class (capacity + 1, W) booleans
+    """
+    return [law > NEGLIGIBLE for law in find_class_laws(problem, learn)]
+
+
+def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:
+    """Discounted cost of a stationary policy from every state, equation (11).
+
+    Costs of the first round are not discounted.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+    learn : (W, 2, capacity + 1) chance of learning, 0 at backlog 0
+    discount : beta in (0, 1)
+
+    Returns
+    -------
+    (2, capacity + 1, W) privacy and learning cost, before the arrival is known
+    """
+    num_oracle, _, num_levels = problem.table_shape
+    censored = _censor(problem, learn, workspace=Workspace(), discount=discount)
+    values = censored.values(np.zeros(2))
+    return values.reshape(2, num_levels, num_oracle)

@@ -1,0 +1,321 @@
+"""What a policy does in a finite horizon: exactly, by simulation, and for the greedy policy (F10).
+
+The exact evaluation carries the joint law of (oracle state, backlog, learning queries so far)
+forward from round to round, so it serves every policy that depends on these and on the rounds
+left, randomised ones included.  A policy may learn at backlog 0 (`RandomPlacement` does): the query
+is counted and costs its privacy, but gives no update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.oracle import (
+    ROW_SUM_TOLERANCE,
+    Oracle,
+    compute_stationary_law,
+    find_reachable,
+)
+from covertfl.decision.policy import Observation, Policy
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.errors import InvalidInput, NoSolution
+
+
+@dataclass(frozen=True)
+class HorizonEvaluation:
+    """Expected costs and chances of a policy in a finite horizon.
+
+    Parameters
+    ----------
+    privacy_cost : expected privacy cost of all rounds
+    terminal_cost : expected cost l of the backlog left at the end
+    learning_queries : expected number of learning queries
+    exposure : expected learning queries / rounds, in [0, 1]
+    finish_prob : chance that no update is owed at the end
+    minority_prob : chance that learning queries are a strict minority at the end, 2 k < N
+    covert_finish_prob : chance of both
+    """
+
+    privacy_cost: float
+    terminal_cost: float
+    learning_queries: float
+    exposure: float
+    finish_prob: float
+    minority_prob: float
+    covert_finish_prob: float
+
+    @property
+    def total_cost(self) -> float:
+        """The objective of equation (7): privacy cost plus terminal cost."""
+        return self.privacy_cost + self.terminal_cost
+
+
+@dataclass(frozen=True, eq=False)
+class HorizonSample:
+    """Simulated runs of a policy in a finite horizon, R runs of N rounds.
+
+    Parameters
+    ----------
+    actions : (R, N) True where the query was a learning one
+    oracle_states : (R, N) oracle state of each round
+    successes : (R, N) True where the round gave an update, so that the backlog fell by one
+    backlog_left : (R,) updates owed at the end
+    """
+
+    actions: BoolArray
+    oracle_states: IntArray
+    successes: BoolArray
+    backlog_left: IntArray
+
+    @property
+    def learning_queries(self) -> IntArray:
+        """(R,) learning queries of each run."""
+        return np.asarray(self.actions.sum(axis=1), dtype=np.int64)
+
+
+def resolve_first_law(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray:
+    """Law of the first oracle state: the one given, or the stationary one.
+
+    Parameters
+    ----------
+    first : (W,) chances that sum to 1, or None
+
+    Raises
+    ------
+    InvalidInput
+        if the chances are none, or if none are given and there is no single stationary law
+    """
+    if first is None:
+        try:
+            return compute_stationary_law(oracle)
+        except InvalidInput as error:
+            raise InvalidInput(
+                "first, the law of the first oracle state, must be given for this oracle, which "
+                f"has no stationary law to fall back on: {error}"
+            ) from error
+    law = np.asarray(first, dtype=np.float64)
+    if law.shape != (oracle.num_states,):
+        raise InvalidInput(
+            f"first must have one chance for each of the {oracle.num_states} oracle states, "
+            f"got shape {law.shape}"
+        )
+    if not (np.all(law >= 0.0) and abs(float(law.sum()) - 1.0) <= ROW_SUM_TOLERANCE):
+        raise InvalidInput(f"first must be chances of at least 0 that sum to 1, got {law.tolist()}")
+    return law
+
+
+def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> FloatArray:
+    """Chance of learning in one round, in every state that can occur there.
+
+    Parameters
+    ----------
+    rounds_left : n in 1 .. N, this round included
+
+    Returns
+    -------
+    (W, M + 1, N - n + 1) by oracle state, backlog and learning queries so far, 0 .. N - n
+
+    Raises
+    ------
+    InvalidInput
+        if the policy does not cover the states of the problem
+    """
+    shape = (
+        problem.oracle.num_states,
+        problem.updates + 1,
+        problem.rounds - rounds_left + 1,
+    )
+    oracle_state, backlog, learning_queries = np.indices(shape, sparse=True)
+    observation = Observation(
+        oracle_state, backlog, rounds_left=rounds_left, learning_queries=learning_queries
+    )
+    return np.broadcast_to(_ask(policy, observation), shape)
+
+
+def _ask(policy: Policy, observation: Observation) -> FloatArray:
+    try:
+        return policy.learn_prob(observation)
+    except IndexError as error:
+        raise InvalidInput(
+            "policy must cover every oracle state and backlog of the problem; "
+            f"this one does not: {error}"
+        ) from error
+
+
+def evaluate_horizon_policy(
+    problem: FiniteHorizon, policy: Policy, *, first: npt.ArrayLike | None = None
+) -> HorizonEvaluation:
+    """Expected costs and chances of a policy, exactly.
+
+    Parameters
+    ----------
+    policy : any policy of a finite horizon
+    first : (W,) law of the first oracle state; the stationary law where None
+    """
+    law = np.zeros((problem.oracle.num_states, problem.updates + 1, 1))
+    law[:, -1, 0] = resolve_first_law(problem.oracle, first)
+    privacy_cost = 0.0
+    for rounds_left in range(problem.rounds, 0, -1):
+        learning = law * tabulate_round(problem, policy, rounds_left)
+        privacy_cost += float(problem.privacy_cost @ learning.sum(axis=(1, 2)))
+        law = _advance(problem.oracle, law - learning, learning)
+    return _summarise(problem, law, privacy_cost)
+
+
+def _advance(oracle: Oracle, obfuscating: FloatArray, learning: FloatArray) -> FloatArray:
+    """Law after a round from the mass that obfuscated and the mass that learned in it.
+
+    Parameters
+    ----------
+    obfuscating, learning : (W, M + 1, K) by oracle state, backlog and learning queries so far
+
+    Returns
+    -------
+    (W, M + 1, K + 1)
+    """
+    updated = oracle.success[:, None, None] * learning
+    updated[:, 0] = 0.0
+    kept = learning - updated
+    kept[:, :-1] += updated[:, 1:]
+    law = np.zeros((*learning.shape[:2], learning.shape[2] + 1))
+    law[:, :, :-1] = obfuscating
+    law[:, :, 1:] += kept
+    return np.asarray(np.tensordot(oracle.transition.T, law, axes=1))
+
+
+def _summarise(problem: FiniteHorizon, law: FloatArray, privacy_cost: float) -> HorizonEvaluation:
+    by_backlog = law.sum(axis=0)
+    by_queries = by_backlog.sum(axis=0)
+    queries = np.arange(problem.rounds + 1)
+    is_minority = 2 * queries < problem.rounds
+    learning_queries = float(by_queries @ queries)
+    return HorizonEvaluation(
+        privacy_cost=privacy_cost,
+        terminal_cost=float(problem.terminal_cost() @ by_backlog.sum(axis=1)),
+        learning_queries=learning_queries,
+        exposure=learning_queries / problem.rounds,
+        finish_prob=_to_chance(by_backlog[0]),
+        minority_prob=_to_chance(by_queries[is_minority]),
+        covert_finish_prob=_to_chance(by_backlog[0, is_minority]),
+    )
+
+
+def _to_chance(masses: FloatArray) -> float:
+    return min(float(masses.sum()), 1.0)  # rounding may lift a certainty above 1
+
+
+def simulate_horizon_policy(
+    problem: FiniteHorizon,
+    policy: Policy,
+    num_runs: int,
+    *,
+    generator: np.random.Generator,
+    first: npt.ArrayLike | None = None,
+) -> HorizonSample:
+    """Draw runs of a policy, all at once.
+
+    Parameters
+    ----------
+    num_runs : R, at least 1
+    generator : source of all randomness
+    first : (W,) law of the first oracle state; the stationary law where None
+    """
+    if num_runs < 1:
+        raise InvalidInput(f"num_runs must be at least 1, got {num_runs}")
+    oracle, rounds = problem.oracle, problem.rounds
+    states = _sample_oracle_paths(oracle, rounds, num_runs, generator=generator, first=first)
+    would_succeed = generator.random(states.shape) < oracle.success[states]
+    draws = generator.random(states.shape)
+    actions = np.zeros((num_runs, rounds), dtype=np.bool_)
+    successes = np.zeros((num_runs, rounds), dtype=np.bool_)
+    backlog = np.full(num_runs, problem.updates, dtype=np.int64)
+    queries = np.zeros(num_runs, dtype=np.int64)
+    for t in range(rounds):
+        observation = Observation(
+            states[:, t], backlog, rounds_left=rounds - t, learning_queries=queries
+        )
+        actions[:, t] = draws[:, t] < _ask(policy, observation)
+        successes[:, t] = actions[:, t] & would_succeed[:, t] & (backlog > 0)
+        backlog = backlog - successes[:, t]
+        queries = queries + actions[:, t]
+    return HorizonSample(actions, states, successes, backlog)
+
+
+def _sample_oracle_paths(
+    oracle: Oracle,
+    rounds: int,
+    num_runs: int,
+    *,
+    generator: np.random.Generator,
+    first: npt.ArrayLike | None,
+) -> IntArray:
+    """Independent paths of the oracle, (num_runs, rounds)."""
+    cumulative = np.cumsum(oracle.transition, axis=1)
+    cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
+    law = np.cumsum(resolve_first_law(oracle, first))
+    uniforms = generator.random((num_runs, rounds))
+    states = np.empty((num_runs, rounds), dtype=np.int64)
+    states[:, 0] = np.searchsorted(law / law[-1], uniforms[:, 0], side="right")
+    for t in range(1, rounds):
+        states[:, t] = (cumulative[states[:, t - 1]] <= uniforms[:, t, None]).sum(axis=1)
+    return states
+
+
+def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
+    """Expected learning queries of the greedy policy until no update is owed (F10).
+
+    With h_m(o) queries for m updates from state o, and h_0 = 0,
+
+        h_m = 1 + G P h_{m-1} + (I - G) P h_m,   G = diag(g).
+
+    Parameters
+    ----------
+    updates : M, at least 1
+
+    Returns
+    -------
+    (W,) by first oracle state
+
+    Raises
+    ------
+    NoSolution
+        if the oracle can get stuck where no query succeeds, so that the expectation is infinite
+    """
+    if updates < 1:
+        raise InvalidInput(f"updates must be at least 1, got {updates}")
+    _require_progress(oracle)
+    g = oracle.success[:, None]
+    waiting = np.eye(oracle.num_states) - (1.0 - g) * oracle.transition
+    for_one = np.linalg.solve(waiting, np.ones(oracle.num_states))
+    then = np.linalg.solve(waiting, g * oracle.transition)
+    queries = np.zeros(oracle.num_states)
+    for _ in range(updates):
+        queries = for_one + then @ queries
+    return queries
+
+
+def mean_greedy_queries(
+    oracle: Oracle, updates: int, *, first: npt.ArrayLike | None = None
+) -> float:
+    """Expected learning queries of the greedy policy over the first oracle state (F10).
+
+    Parameters
+    ----------
+    updates : M, at least 1
+    first : (W,) law of the first oracle state; the stationary law where None
+    """
+    law = resolve_first_law(oracle, first)
+    return float(law @ expected_greedy_queries(oracle, updates))
+
+
+def _require_progress(oracle: Oracle) -> None:
+    for start in range(oracle.num_states):
+        if not np.any(oracle.success[find_reachable(oracle.transition, start)] > 0.0):
+            raise NoSolution(
+                "the greedy policy never finishes: no oracle state that can be reached from state "
+                f"{start} has a positive chance of success"
+            )

@@ -1,0 +1,212 @@
+"""What a stationary policy of a queue costs and shows, exactly and by simulation.
+
+The exact side solves the chain; the simulated side draws rounds one by one from the dynamics (8)
+and shares no code with it, so each checks the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
+from covertfl.decision.problem import Action, QueueProblem, expected_lost
+from covertfl.errors import InvalidInput, SplitChain
+from covertfl.evaluation.chain import (
+    NEGLIGIBLE,
+    ChainSolution,
+    find_class_laws,
+    mean_costs,
+    solve_chain,
+)
+
+# Averages that take longer than this to show belong to no start state.
+SLOWEST_SETTLING = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class QueueEvaluation:
+    """Long-run averages of a round under a policy, the same from every start.
+
+    Parameters
+    ----------
+    privacy_cost, learning_cost : average costs of a round, the two sides of (9)
+    learn_fraction : share of rounds that send a learning query
+    full_prob : share of rounds that begin with a full queue
+    lost_per_round : updates lost in a round
+    mean_backlog : average backlog at the beginning of a round
+    mass : (W, 2, capacity + 1) stationary law of (oracle, arrival, backlog)
+    settling_rounds : rounds after which the average so far, from an empty queue or a typical state,
+        is within one percent of the long-run one
+    """
+
+    privacy_cost: float
+    learning_cost: float
+    learn_fraction: float
+    full_prob: float
+    lost_per_round: float
+    mean_backlog: float
+    mass: FloatArray
+    settling_rounds: float
+
+
+def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
+    """Raise `InvalidInput` unless the table has one entry for each state of the problem."""
+    if policy.table.shape != problem.table_shape:
+        raise InvalidInput(
+            f"learn_prob must be {' x '.join(map(str, problem.table_shape))} "
+            "(oracle x arrival x backlog) for this problem, "
+            f"got {' x '.join(map(str, policy.table.shape))}"
+        )
+
+
+def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluation:
+    """Exact averages of a stationary policy.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+    policy : any policy that depends on oracle state, arrival and backlog only
+
+    Raises
+    ------
+    SplitChain
+        if the policy has several closed classes, naming the averages of each
+    """
+    table = policy if isinstance(policy, QueueTable) else tabulate_for_queue(policy, problem)
+    require_fitting(problem, table)
+    learn = np.array(table.table)
+    chain = solve_chain(problem, learn)
+    if len(chain.roots) > 1:
+        raise SplitChain(_describe_split(problem, learn))
+    arrival_law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    mass = np.einsum("yo,e->oey", chain.mass, arrival_law)
+    lost = learn * expected_lost(problem, Action.LEARN) + (1.0 - learn) * expected_lost(
+        problem, Action.OBFUSCATE
+    )
+    return QueueEvaluation(
+        privacy_cost=float(chain.averages[0]),
+        learning_cost=float(chain.averages[1]),
+        learn_fraction=float(np.sum(mass * learn)),
+        full_prob=float(chain.mass[-1].sum()),
+        lost_per_round=float(np.sum(mass * lost)),
+        mean_backlog=float(np.arange(problem.num_levels) @ chain.mass.sum(axis=1)),
+        mass=mass,
+        settling_rounds=_settling_rounds(chain, mean_costs(problem, learn).max(axis=(0, 1))),
+    )
+
+
+def require_settling(evaluation: QueueEvaluation) -> None:
+    """Raise `SplitChain` where the averages would take for ever to show from some start."""
+    if evaluation.settling_rounds > SLOWEST_SETTLING:
+        raise SplitChain(
+            "the optimum mixes two ways of running the queue that take turns less than once in "
+            f"{SLOWEST_SETTLING:.0e} rounds, so its average belongs to no start state; "
+            "raise overflow_cost or full_cost, or use a cost that grows with the backlog"
+        )
+
+
+def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
+    """Rounds until an average settles: from state s the T-round average is off by h(s) / T.
+
+    h is taken relative to its mean.  It is judged at an empty queue and, on average, at a state
+    drawn from the stationary law.  An average below a thousandth of the dearest round counts as
+    that.
+    """
+    h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
+    from_empty = np.abs(h[:, 0]).max(axis=1)
+    from_typical = np.sum(np.abs(h) * chain.mass, axis=(1, 2))
+    scale = 0.01 * np.maximum(chain.averages, 1e-3 * dearest)
+    positive = scale > 0.0
+    off = np.maximum(from_empty, from_typical)[positive]
+    return float(np.max(off / scale[positive], initial=0.0))
+
+
+def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
+    costs = mean_costs(problem, learn)
+    laws = find_class_laws(problem, learn)
+    parts = []
+    for law in laws:
+        levels = np.flatnonzero(law.sum(axis=1) > NEGLIGIBLE)
+        privacy, learning = np.einsum("yo,yoc->c", law, costs)
+        parts.append(
+            f"backlog {levels[0]}..{levels[-1]} (privacy {privacy:.4g}, learning {learning:.4g})"
+        )
+    return (
+        f"the policy splits the queue into {len(laws)} closed classes, {'; '.join(parts)}: "
+        "no long-run average holds from every start"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class QueueSample:
+    """Averages over a simulated stretch of rounds, one entry for each run.
+
+    Parameters
+    ----------
+    privacy_cost, learning_cost, learn_fraction, full_prob, lost_per_round, mean_backlog : (runs,)
+    """
+
+    privacy_cost: FloatArray
+    learning_cost: FloatArray
+    learn_fraction: FloatArray
+    full_prob: FloatArray
+    lost_per_round: FloatArray
+    mean_backlog: FloatArray
+
+
+def simulate_queue_policy(
+    problem: QueueProblem,
+    policy: Policy,
+    *,
+    rounds: int,
+    runs: int,
+    generator: np.random.Generator,
+    burn_in: int = 0,
+    backlog: int = 0,
+) -> QueueSample:
+    """Draw runs of the queue round by round, as equation (8) and the costs are written.
+
+    Parameters
+    ----------
+    rounds : rounds that are averaged over
+    runs : independent runs, drawn side by side
+    generator : source of all randomness
+    burn_in : rounds dropped at the beginning
+    backlog : backlog to start from; the first oracle state is stationary
+    """
+    if rounds < 1 or runs < 1:
+        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
+    capacity = problem.num_levels - 1
+    if burn_in < 0:
+        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
+    if not 0 <= backlog <= capacity:
+        raise InvalidInput(f"backlog must lie in 0..{capacity}, got {backlog}")
+    overflow_cost = problem.overflow_cost or 0.0
+    cumulative = np.cumsum(problem.oracle.transition, axis=1)
+    o = generator.choice(
+        problem.oracle.num_states, size=runs, p=compute_stationary_law(problem.oracle)
+    )
+    y = np.full(runs, backlog)
+    totals = np.zeros((6, runs))
+    for step in range(burn_in + rounds):
+        e = (generator.random(runs) < problem.arrival_prob).astype(np.int64)
+        chance = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
+        learn = generator.random(runs) < chance
+        served = learn & (generator.random(runs) < problem.oracle.success[o])
+        arrived = y + e * problem.arrival_size - served
+        lost = np.maximum(arrived - capacity, 0)
+        if step >= burn_in:
+            held = problem.learning_cost.at(y)
+            if problem.learning_cost.charged == "when-obfuscating":
+                held = np.where(learn, 0.0, held)
+            held = held + problem.full_cost * (~learn & (y == capacity)) + overflow_cost * lost
+            privacy = np.where(learn, problem.privacy_cost[o], 0.0)
+            totals += np.stack([privacy, held, learn, y == capacity, lost, y])
+        y = np.minimum(arrived, capacity)
+        draws = generator.random(runs)[:, None]
+        o = np.minimum((cumulative[o] <= draws).sum(axis=1), problem.oracle.num_states - 1)
+    return QueueSample(*(totals / rounds))

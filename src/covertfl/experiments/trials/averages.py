@@ -1,0 +1,50 @@
+"""Numbers over seeds as results keep them: a mean or share with its 95% interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.intervals import t_interval, wilson_interval
+
+DIGITS = 5
+
+
+def average(values: Sequence[float], *, most: float | None = None) -> dict[str, Any]:
+    """Mean over seeds and Student's t interval; no interval for a single seed.
+
+    Parameters
+    ----------
+    most : where given, values lie in [0, most] and so does the interval
+    """
+    if len(values) < 2:
+        return {"mean": round(float(values[0]), DIGITS), "interval": None}
+    mean, low, high = (round(number, DIGITS) for number in t_interval(values))
+    if most is not None:
+        low, high = max(low, 0.0), min(high, most)
+    return {"mean": mean, "interval": [low, high]}
+
+
+def share(successes: Sequence[float]) -> dict[str, Any]:
+    """Share of seeds and Wilson's interval; an entry of one half counts half."""
+    total = float(np.sum(successes))
+    low, high = wilson_interval(total, len(successes))
+    ends = [round(float(low), DIGITS), round(float(high), DIGITS)]
+    return {"mean": round(total / len(successes), DIGITS), "interval": ends}
+
+
+def shorten(values: Sequence[float] | FloatArray) -> list[float]:
+    """A curve as a result keeps it."""
+    return [round(float(value), DIGITS) for value in values]
+
+
+def band(curves: Sequence[Sequence[float]] | FloatArray) -> dict[str, Any]:
+    """Mean of (runs, n) curves over runs and its t interval, point by point."""
+    values = np.array(curves)
+    if len(values) < 2:
+        return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}
+    means, lows, highs = zip(*(t_interval(column) for column in values.T), strict=True)
+    return {"mean": shorten(means), "low": shorten(lows), "high": shorten(highs)}

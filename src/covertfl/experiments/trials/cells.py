@@ -1,0 +1,113 @@
+"""Finished parts of experiments, one small file each, so that no part is computed twice.
+
+A cell is found by the settings that determine it.  Experiments that need the same part, such as the
+true trajectory of a run, find each other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import covertfl
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+
+Tell = Callable[[str, float], None]
+Key = Mapping[str, Any]
+
+
+class CellStore:
+    """Cells in a folder, and how far the work on them is.
+
+    Parameters
+    ----------
+    folder : where cells are kept; made where it is not there
+    tell : told in words what is done, and the share of it
+    """
+
+    def __init__(self, folder: Path, tell: Tell | None = None) -> None:
+        self.folder = folder
+        self._tell = tell
+        self._planned, self._done, self._started = 0, 0, time.perf_counter()
+        self._used: dict[Path, float] = {}
+
+    def find(self, key: Key) -> dict[str, Any] | None:
+        """The content of a finished cell, None where there is none."""
+        path = self._place(key)
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{path} is not a finished cell, remove it: {error}") from error
+        # Whoever reads the content relies on its form, which is that of the same key written here.
+        if not isinstance(kept, dict) or kept.get("key") != json.loads(json.dumps(dict(key))):
+            raise InvalidInput(f"{path} is not a finished cell, remove it: it has another key")
+        seconds, content = kept.get("seconds"), kept.get("content")
+        if not isinstance(seconds, int | float) or not isinstance(content, dict) or not content:
+            raise InvalidInput(f"{path} is not a finished cell, remove it: it has no content")
+        self._used[path] = float(seconds)
+        return content
+
+    def keep(self, key: Key, content: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Write a finished cell; gives its content as it will be read."""
+        path = self._place(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"{path.parent} cannot be made: {error.strerror}") from error
+        text = json.dumps({"key": dict(key), "seconds": seconds, "content": dict(content)})
+        write_atomically(path, text + "\n")
+        self._used[path] = seconds
+        found: dict[str, Any] = json.loads(text)["content"]
+        return found
+
+    def work_out(self, key: Key, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """A cell, computed where it is not there."""
+        found = self.find(key)
+        if found is not None:
+            return found
+        started = time.perf_counter()
+        content = compute()
+        return self.keep(key, content, time.perf_counter() - started)
+
+    def _place(self, key: Key) -> Path:
+        described = json.dumps({**key, "version": covertfl.__version__}, sort_keys=True)
+        digest = hashlib.sha256(described.encode()).hexdigest()[:20]
+        return self.folder / f"{key['part']}-{digest}.json"
+
+    # --- progress ---
+
+    def begin(self) -> None:
+        """Count work and seconds anew, for the next experiment."""
+        self._planned, self._done, self._started = 0, 0, time.perf_counter()
+        self._used = {}
+
+    def plan(self, amount: int) -> None:
+        """Announce work, in any unit that is kept to."""
+        self._planned += amount
+
+    def advance(self, amount: int, what: str) -> None:
+        """Say that work has been done."""
+        self._done += amount
+        if self._tell is not None and self._planned > 0:
+            share = min(self._done / self._planned, 1.0)
+            spent = time.perf_counter() - self._started
+            left = spent * (1.0 - share) / share if share > 0.0 else 0.0
+            self._tell(f"{what}, about {_say_duration(left)} left", share)
+
+    @property
+    def seconds(self) -> float:
+        """Time that the cells used since `begin` took, whenever they were computed."""
+        return sum(self._used.values())
+
+
+def _say_duration(seconds: float) -> str:
+    if seconds < 100.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min"

@@ -1,0 +1,212 @@
+"""The federations of the paper's experiments, without policy, seed and public set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from covertfl.decision.problem_file import read_preset_text
+from covertfl.decoys.registry import make_decoy
+from covertfl.experiments.experiment import Reading
+from covertfl.experiments.trials.schedule import Schedule, draw_schedule
+from covertfl.experiments.trials.scorer import take_part
+from covertfl.files.toml import parse_toml
+from covertfl.runs.build import KernelShelf, build_federation, require_torch
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.federation import Federation
+from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.tasks.registry import DataSettings, make_task
+from covertfl.tasks.task import TrainingTask
+
+Transition = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """What the eavesdropper holds.
+
+    Parameters
+    ----------
+    size : in clients' sizes
+    positive_share : of toxic comments
+    classes, class_share : good classes of images and their share, None for their natural one
+    """
+
+    size: float = 1.0
+    positive_share: float = 0.1
+    classes: int | None = None
+    class_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A federation, and the problem that its policies are solved for.
+
+    Parameters
+    ----------
+    task, model : what is trained
+    reading, preset : of the problem
+    rounds, updates : N and M
+    clients, participation : how many, and how many take part by oracle state
+    acceptance, min_share : when a round counts
+    algorithm : fedavg or fedsgd
+    learning_rate : of the clients' Adam, or of the server's with fedsgd
+    thinning : only one in so many examples is used, 1 for all
+    transition : of the oracle, where it is not the preset's
+    """
+
+    task: Literal["toxicity", "mnist", "digits"]
+    reading: Reading
+    rounds: int
+    updates: int
+    clients: int
+    participation: tuple[int, ...]
+    preset: str = "main"
+    model: str | None = None
+    acceptance: Literal["data", "model"] = "data"
+    min_share: float = 0.25
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    learning_rate: float = 1e-3
+    thinning: int = 1
+    transition: Transition | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as keys and results keep them."""
+        return asdict(self)
+
+
+def choose_acceptance(reading: Reading) -> Literal["data", "model"]:
+    """By data in the sound reading, by the printed success chances in the paper's (D19)."""
+    return "data" if reading == "sound" else "model"
+
+
+def choose_learning_rate(reading: Reading) -> float:
+    """The text's, but the published code's where that is read (D24)."""
+    return 1e-4 if reading == "paper-code" else 1e-3
+
+
+def describe_problem(setup: Setup) -> dict[str, Any]:
+    """The sections of the problem, with the setup's own rounds, updates and transitions."""
+    content = parse_toml(read_preset_text(f"{setup.reading}/{setup.preset}"), setup.preset)
+    content["horizon"] = {"rounds": setup.rounds, "updates": setup.updates}
+    if setup.transition is not None:
+        rows = [list(row) for row in setup.transition]
+        content["oracle"] = {**content["oracle"], "transition": rows}
+    return content
+
+
+def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str, Any]:
+    """The content of a run file for one run; its decoy is ungated, as the paper's is."""
+    return {
+        "task": "own",
+        "seed": seed,
+        "federation": {
+            "clients": setup.clients,
+            "participation": list(setup.participation),
+            "acceptance": setup.acceptance,
+            "min_share": setup.min_share,
+            "algorithm": setup.algorithm,
+            "optimizer": {"name": "adam", "lr": setup.learning_rate},
+        },
+        "policy": {"kind": policy},
+        "decoy": {"kind": "public", "gated": False},
+        "engine": {"device": device},
+        **describe_problem(setup),
+    }
+
+
+@lru_cache(maxsize=128)
+def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
+    """Model and data; clients' rows are the same whatever the public set is."""
+    settings = DataSettings(
+        task=setup.task,
+        seed=seed,
+        clients=setup.clients,
+        public_size=public.size,
+        public_positive_share=public.positive_share,
+        public_classes=public.classes,
+        public_class_share=public.class_share,
+        model=setup.model,
+        same_clients=True,
+    )
+    task = make_task(settings)
+    assert isinstance(task, TrainingTask)
+    return thin_task(task, setup.thinning)
+
+
+def thin_task(task: TrainingTask, thinning: int) -> TrainingTask:
+    """The task with one in so many of the clients', public and validation examples."""
+    if thinning == 1:
+        return task
+    return replace(
+        task,
+        clients=tuple(np.ascontiguousarray(rows[::thinning]) for rows in task.clients),
+        public=take_part(task.public, thinning),
+        validation=take_part(task.validation, thinning),
+    )
+
+
+def make_settings(setup: Setup, policy: str, seed: int, device: str = "cpu") -> RunSettings:
+    """The settings of a run, with its task."""
+    content = describe_run(setup, policy, seed, device)
+    settings = build_run(content, "reproduce", folder=Path())
+    return settings.with_task(load_task(setup, seed, PublicData()))
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run that can be walked.
+
+    Parameters
+    ----------
+    setup, policy, seed : which
+    federation : what does not change in it
+    schedule : its rounds
+    """
+
+    setup: Setup
+    policy: str
+    seed: int
+    federation: Federation
+    schedule: Schedule
+
+    @property
+    def answers(self) -> ClientAnswers:
+        """The clients."""
+        answers = self.federation.answerers
+        assert isinstance(answers, ClientAnswers)
+        return answers
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """What determines its true trajectory; a GPU's is another than a processor's."""
+        device = self.federation.settings.sections.engine.device.partition(":")[0]
+        setup = self.setup.describe()
+        return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
+
+    def with_public(self, public: PublicData, decoy: str) -> ClientAnswers:
+        """The same clients, and a decoy made for another public set."""
+        task = load_task(self.setup, self.seed, public)
+        section = self.federation.settings.sections.federation
+        made = make_decoy(
+            decoy,
+            task,
+            batch_size=section.batch_size,
+            algorithm=section.algorithm,
+            optimizer=self.answers.optimizer,
+        )
+        return replace(self.answers, task=task, decoys=(made,))
+
+
+def prepare_run(
+    setup: Setup, policy: str, seed: int, shelf: KernelShelf, *, device: str = "cpu"
+) -> PreparedRun:
+    """Solve for the policy of a run and draw its rounds."""
+    require_torch()
+    federation = build_federation(make_settings(setup, policy, seed, device), shelf)
+    return PreparedRun(setup, policy, seed, federation, draw_schedule(federation))

@@ -1,0 +1,288 @@
+"""A log of past rounds: who took part, how many examples came, what fell due.
+
+A participation log is a CSV file with a header and one line for each round:
+
+============  ==============================================================================
+column        meaning
+============  ==============================================================================
+`round`       whole numbers that go up by one from line to line
+`clients`     how many clients took part
+`examples`    how many training examples their replies stand for
+`success`     optional; 1 or true where the replies made, or would have made, an update
+`arrival`     optional; updates that fell due in the round, 0 in most
+any other     numbers, such as a data-quality score, to form the oracle's states from
+============  ==============================================================================
+
+Which actions were taken in the logged rounds does not matter: neither the oracle's path nor the
+would-be success of a round depends on them (section 3.1).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from covertfl.arrays import FloatArray, IntArray
+from covertfl.errors import InvalidInput
+
+LARGEST_WHOLE = 2.0**53  # beyond it a float no longer tells neighbours apart
+LONGEST_QUOTE = 40  # characters of a cell that a message repeats
+
+
+@dataclass(frozen=True, eq=False)
+class ParticipationLog:
+    """The rounds of a log, checked.
+
+    Parameters
+    ----------
+    path : the file, as messages name it
+    rounds : (n,) consecutive round numbers
+    columns : (n,) finite numbers of every other column; success is 0 or 1
+    text_columns : for each column without a single number, why it cannot be used
+    """
+
+    path: str
+    rounds: IntArray
+    columns: Mapping[str, FloatArray]
+    text_columns: Mapping[str, str] = field(default_factory=dict)
+
+    def column(self, name: str) -> FloatArray:
+        """The numbers of a column; `InvalidInput` if it is not there or holds text."""
+        if name in self.text_columns:
+            raise InvalidInput(self.text_columns[name])
+        if name not in self.columns:
+            there = ", ".join(self.columns) or "round only"
+            raise InvalidInput(f"{self.path} has no column {name} to use; it has {there}")
+        return self.columns[name]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The cells of a CSV file, with the line on which each row begins."""
+
+    path: str
+    header: list[str]
+    lines: list[int]
+    rows: list[list[str]]
+
+    def cells(self, name: str) -> list[str]:
+        position = self.header.index(name)
+        return [row[position].strip() for row in self.rows]
+
+
+def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
+    """Read a participation log and check every cell of it.
+
+    A byte order mark, any kind of line ending and blank lines at the end are accepted.  A column
+    without a meaning of its own in which no cell is a number (a date, a name) is set aside.
+
+    Raises
+    ------
+    InvalidInput
+        naming the file and, where there is one, the line, the column and what stands there
+    """
+    table = _split_rows(_read_text(os.fspath(path)), os.fspath(path))
+    columns: dict[str, FloatArray] = {}
+    text_columns: dict[str, str] = {}
+    for name in table.header:
+        try:
+            columns[name] = _parse_column(table, name)
+        except InvalidInput as error:
+            if name in _PARSERS or any(map(_is_number, table.cells(name))):
+                raise
+            text_columns[name] = str(error)
+    rounds = columns.pop("round").astype(np.int64)
+    _check_rounds(table, rounds.tolist())
+    rounds.setflags(write=False)
+    return ParticipationLog(
+        table.path, rounds, MappingProxyType(columns), MappingProxyType(text_columns)
+    )
+
+
+def read_example_log() -> ParticipationLog:
+    """The log that ships with covertfl: 600 rounds of 20 simulated clients."""
+    with resources.as_file(resources.files("covertfl.data") / "participation.csv") as path:
+        return read_log(path)
+
+
+def _read_text(path: str) -> str:
+    try:
+        content = Path(path).read_bytes()
+    except IsADirectoryError as error:
+        raise InvalidInput(
+            f"{path} is a directory, a participation log must be a CSV file"
+        ) from error
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} does not exist, a participation log is needed") from error
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidInput(
+            f"{path} line {line}: a participation log must be UTF-8 text, "
+            f"got the byte 0x{content[error.start]:02x}"
+        ) from error
+
+
+def _split_rows(text: str, path: str) -> _Table:
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    begin = 1
+    try:
+        for row in reader:
+            lines.append(begin)
+            rows.append(row)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise InvalidInput(f"{path} line {begin}: not a row of a CSV file ({error})") from error
+    while rows and _is_blank(rows[-1]):
+        rows.pop()
+    if not rows:
+        raise InvalidInput(f"{path} is empty, a header and a line for each round are needed")
+    header = [name.strip() for name in rows[0]]
+    _check_header(header, path)
+    if len(rows) == 1:
+        raise InvalidInput(f"{path} has a header only, a line for each round is needed")
+    table = _Table(path, header, lines[1 : len(rows)], rows[1:])
+    _check_row_lengths(table)
+    return table
+
+
+def _is_blank(row: list[str]) -> bool:
+    return len(row) < 2 and not "".join(row).strip()
+
+
+def _check_header(header: list[str], path: str) -> None:
+    for position, name in enumerate(header, start=1):
+        if not name:
+            raise InvalidInput(f"{path} line 1: column {position} must have a name, got a blank")
+        if name in header[: position - 1]:
+            raise InvalidInput(
+                f"{path} line 1: column {_shorten(name)} appears twice, "
+                f"in positions {header.index(name) + 1} and {position}"
+            )
+    if "round" not in header:
+        raise InvalidInput(
+            f"{path} line 1: a column named round is needed, got {_quote(', '.join(header))}"
+        )
+
+
+def _check_row_lengths(table: _Table) -> None:
+    for line, row in zip(table.lines, table.rows, strict=True):
+        if _is_blank(row):
+            raise InvalidInput(f"{table.path} line {line}: blank, with more rounds after it")
+        if len(row) != len(table.header):
+            missing = table.header[len(row) :]
+            which = f", {missing[0]} is missing" if missing else ""
+            raise InvalidInput(
+                f"{table.path} line {line}: the header has {len(table.header)} columns, "
+                f"got {len(row)}{which}"
+            )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
+
+
+def _quote(text: str) -> str:
+    return repr(_shorten(text))
+
+
+def _parse_number(text: str) -> float:
+    if not text:
+        raise ValueError("must be a number, got a blank cell")
+    try:
+        value = float(text.replace("_", "?"))  # Python would read 1_000 as a number
+    except ValueError:
+        raise ValueError(f"must be a number, got {_quote(text)}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"must be a finite number, got {_quote(text)}")
+    return value
+
+
+def _parse_count(text: str) -> float:
+    value = _parse_number(text)
+    if value < 0.0:
+        raise ValueError(f"must not be negative, got {_quote(text)}")
+    return value
+
+
+def _parse_whole(text: str) -> float:
+    value = _parse_count(text)
+    if not value.is_integer() or value > LARGEST_WHOLE:
+        raise ValueError(f"must be a whole number, got {_quote(text)}")
+    return value
+
+
+def _parse_flag(text: str) -> float:
+    flag = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}.get(text.lower())
+    if flag is None:
+        came = _quote(text) if text else "a blank cell"
+        raise ValueError(f"must be 0, 1, true or false, got {came}")
+    return flag
+
+
+_PARSERS: dict[str, Callable[[str], float]] = {
+    "round": _parse_whole,
+    "clients": _parse_count,
+    "examples": _parse_count,
+    "success": _parse_flag,
+    "arrival": _parse_whole,
+}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        _parse_number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_column(table: _Table, name: str) -> FloatArray:
+    parse = _PARSERS.get(name, _parse_number)
+    values = np.empty(len(table.rows))
+    for index, text in enumerate(table.cells(name)):
+        try:
+            values[index] = parse(text)
+        except ValueError as error:
+            place = f"{table.path} line {table.lines[index]}"
+            raise InvalidInput(f"{place}: {_shorten(name)} {error}") from None
+    values.setflags(write=False)
+    return values
+
+
+def _check_rounds(table: _Table, rounds: list[int]) -> None:
+    """Raise for the first round that does not follow the one before it."""
+    first_line: dict[int, int] = {rounds[0]: table.lines[0]}
+    for before, here, line in zip(rounds, rounds[1:], table.lines[1:], strict=False):
+        place = f"{table.path} line {line}"
+        if here in first_line:
+            raise InvalidInput(
+                f"{place}: round {here} appears twice, first on line {first_line[here]}"
+            )
+        if here < before or (here > before + 1 and before + 1 in rounds):
+            raise InvalidInput(
+                f"{place}: round must go up by one from line to line, "
+                f"but round {here} comes after round {before}"
+            )
+        if here > before + 1:
+            missing = f"round {before + 1} is"
+            if here > before + 2:
+                missing = f"rounds {before + 1} to {here - 1} are"
+            raise InvalidInput(
+                f"{place}: {missing} missing, round {here} comes after round {before}"
+            )
+        first_line[here] = line

@@ -1,0 +1,369 @@
+"""The Markov oracle fitted to a participation log, and how sure the fit is (formula F11).
+
+States are formed from one column of the log, by cut points or by quantiles; transition and success
+chances are observed shares with 95% Wilson intervals.  What the estimates rest on, the counts, is
+kept: draws from their posterior carry the uncertainty through to other formulas.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
+from covertfl.errors import InvalidInput
+from covertfl.fitting.log import ParticipationLog
+from covertfl.intervals import wilson_interval
+
+DEFAULT_NUM_STATES = 3  # bad, middling and good rounds, as in the paper
+JEFFREYS = 0.5  # what the prior adds to every count
+
+
+@dataclass(frozen=True)
+class ArrivalFit:
+    """How updates fall due, read from the `arrival` column.
+
+    Parameters
+    ----------
+    arrival_prob : share of rounds with an arrival (delta)
+    interval : 95% Wilson interval of it
+    arrival_size : mean size of an arrival, rounded to a whole number (M)
+    sizes_vary : True where arrivals differ in size, so that one size is a simplification
+    num_arrivals : rounds with an arrival
+    """
+
+    arrival_prob: float
+    interval: tuple[float, float]
+    arrival_size: int
+    sizes_vary: bool
+    num_arrivals: int
+
+
+@dataclass(frozen=True, eq=False)
+class FittedOracle:
+    """An oracle estimated from a log, with what the estimate rests on (F11).
+
+    Parameters
+    ----------
+    oracle : observed shares as P^O and g
+    column : the column that forms the states
+    cuts : (W - 1,) increasing; a round's state is the number of cuts at or below its value
+    min_examples : examples that make a success; None where the success column decided
+    num_rounds : rounds in the log
+    visits : (W,) rounds in each state
+    transition_counts : (W, W) moves from row to column, num_rounds - 1 in all
+    transition_interval : (W, W, 2) 95% Wilson interval of each chance on its own
+    success_counts : (W, 2) successes and trials in each state
+    success_interval : (W, 2) 95% Wilson interval of each success chance
+    arrival : None where the log has no arrival column or no arrival happened
+    dominance_violation : first pair of rows of the estimate that breaks M1, if any
+    states, succeeded, arrivals : (num_rounds,) the rounds themselves, to be replayed
+    """
+
+    oracle: Oracle
+    column: str
+    cuts: tuple[float, ...]
+    min_examples: float | None
+    num_rounds: int
+    visits: IntArray
+    transition_counts: IntArray
+    transition_interval: FloatArray
+    success_counts: IntArray
+    success_interval: FloatArray
+    arrival: ArrivalFit | None
+    dominance_violation: DominanceViolation | None
+    states: IntArray
+    succeeded: BoolArray
+    arrivals: FloatArray
+
+
+def fit_oracle(
+    log: ParticipationLog,
+    *,
+    column: str = "clients",
+    num_states: int | None = None,
+    cuts: Sequence[float] | None = None,
+    min_examples: float | None = None,
+) -> FittedOracle:
+    """Estimate P^O and g by counting (the maximum likelihood estimate; F11).
+
+    Parameters
+    ----------
+    column : the column that forms the states; a higher value is a better state
+    num_states : W >= 2 states, as equally filled as ties allow; 3 where no cuts are given
+    cuts : increasing values at which a new state begins; not together with num_states
+    min_examples : a round with at least this many examples is a success; where it is given it
+        goes before a success column, where it is not the log must have one
+
+    Raises
+    ------
+    InvalidInput
+        where the log cannot tell: no such column, no success, fewer than two states, a state
+        without a round or without a round after it
+    """
+    values = log.column(column)
+    if cuts is not None and num_states is not None:
+        raise InvalidInput("states and cuts exclude each other: give one of the two")
+    if cuts is not None:
+        chosen = _check_cuts(cuts)
+    else:
+        wanted = DEFAULT_NUM_STATES if num_states is None else num_states
+        chosen = _choose_cuts(log, column, wanted)
+    states = np.searchsorted(chosen, values, side="right")
+    visits = np.bincount(states, minlength=len(chosen) + 1)
+    _require_visited(log, column, chosen, visits)
+    moves = _count_moves(states, len(visits))
+    _require_followed(log, column, chosen, moves)
+    succeeded = _read_success(log, min_examples)
+    successes = np.bincount(states[succeeded], minlength=len(visits))
+    oracle = Oracle(moves / moves.sum(axis=1, keepdims=True), successes / visits)
+    return FittedOracle(
+        oracle=oracle,
+        column=column,
+        cuts=chosen,
+        min_examples=min_examples,
+        num_rounds=len(values),
+        visits=visits,
+        transition_counts=moves,
+        transition_interval=_stack_interval(moves, moves.sum(axis=1, keepdims=True)),
+        success_counts=np.stack([successes, visits], axis=1),
+        success_interval=_stack_interval(successes, visits),
+        arrival=_fit_arrival(log),
+        dominance_violation=find_dominance_violation(oracle),
+        states=states,
+        succeeded=succeeded,
+        arrivals=log.columns.get("arrival", np.zeros(len(values))),
+    )
+
+
+def _stack_interval(successes: IntArray, trials: IntArray) -> FloatArray:
+    return np.stack(wilson_interval(successes, trials), axis=-1)
+
+
+def _count_moves(states: IntArray, num_states: int) -> IntArray:
+    moves = np.zeros((num_states, num_states), dtype=np.int64)
+    np.add.at(moves, (states[:-1], states[1:]), 1)
+    return moves
+
+
+def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArray:
+    if min_examples is None:
+        if "success" not in log.columns:
+            raise InvalidInput(
+                f"{log.path} has no column success: give --min-examples, "
+                "the number of examples from which a round is a success"
+            )
+        return log.column("success") > 0.0
+    if not (math.isfinite(min_examples) and min_examples > 0.0):
+        raise InvalidInput(f"min-examples must be a number above 0, got {min_examples:g}")
+    return log.column("examples") >= min_examples
+
+
+def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
+    sizes = log.columns.get("arrival", np.empty(0))
+    happened = sizes[sizes > 0.0]
+    if not len(happened):
+        return None
+    low, high = wilson_interval(len(happened), len(sizes))
+    return ArrivalFit(
+        arrival_prob=len(happened) / len(sizes),
+        interval=(float(low), float(high)),
+        arrival_size=math.floor(float(happened.mean()) + 0.5),
+        sizes_vary=bool(np.ptp(happened) > 0.0),
+        num_arrivals=len(happened),
+    )
+
+
+# --- states --------------------------------------------------------------------------------------
+
+
+def _check_cuts(cuts: Sequence[float]) -> tuple[float, ...]:
+    chosen = tuple(float(cut) for cut in cuts)
+    came = ", ".join(f"{cut:g}" for cut in chosen)
+    if not chosen:
+        raise InvalidInput("cuts must hold at least one value, so that there are two states")
+    if not all(map(math.isfinite, chosen)):
+        raise InvalidInput(f"cuts must be finite numbers, got {came}")
+    if any(second <= first for first, second in itertools.pairwise(chosen)):
+        raise InvalidInput(f"cuts must increase, got {came}")
+    return chosen
+
+
+def _choose_cuts(log: ParticipationLog, column: str, num_states: int) -> tuple[float, ...]:
+    if num_states < 2:
+        raise InvalidInput(f"states must be at least 2, got {num_states}")
+    distinct, counts = np.unique(log.column(column), return_counts=True)
+    if len(distinct) == 1:
+        raise InvalidInput(
+            f"{log.path}: column {column} is {distinct[0]:g} in every round, "
+            "which makes one state, and an oracle needs at least two"
+        )
+    if len(distinct) < num_states:
+        raise InvalidInput(
+            f"{log.path}: column {column} has {len(distinct)} different values, "
+            f"which make at most {len(distinct)} states, got states {num_states}"
+        )
+    return tuple(float(distinct[start]) for start in _split_evenly(counts, num_states))
+
+
+def _split_evenly(counts: IntArray, num_groups: int) -> list[int]:
+    """Cut a row of piles into neighbouring groups, the least sum of squared sizes.
+
+    Parameters
+    ----------
+    counts : (d,) size of each pile, at least 1; piles stay whole
+    num_groups : 2 .. d
+
+    Returns
+    -------
+    the first pile of each group but the first
+    """
+    ends = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
+    best = ends**2
+    origins = []
+    for groups in range(2, num_groups + 1):
+        best, origin = _add_group(best, ends, groups)
+        origins.append(origin)
+    starts = [len(counts)]
+    for origin in reversed(origins):
+        starts.append(int(origin[starts[-1]]))
+    return starts[:0:-1]
+
+
+def _add_group(best: FloatArray, ends: FloatArray, groups: int) -> tuple[FloatArray, IntArray]:
+    """One step of the recursion: the least cost of the first b piles in `groups` groups.
+
+    The best place for the last group to begin does not fall as b grows (the square of a size is
+    convex), so halving the range of b halves the places to try: d log d work in place of d^2.
+    """
+    last = len(ends) - 1
+    cost = np.full(len(ends), np.inf)
+    origin = np.zeros(len(ends), dtype=np.int64)
+    pending = [(groups, last, groups - 1, last - 1)]
+    while pending:
+        low, high, first, final = pending.pop()
+        if low > high:
+            continue
+        middle = (low + high) // 2
+        places = slice(first, min(final, middle - 1) + 1)
+        tried = best[places] + (ends[middle] - ends[places]) ** 2
+        found = first + int(tried.argmin())
+        cost[middle], origin[middle] = tried[found - first], found
+        pending += [(low, middle - 1, first, found), (middle + 1, high, found, final)]
+    return cost, origin
+
+
+def _describe_state(column: str, cuts: tuple[float, ...], state: int) -> str:
+    low = f"{cuts[state - 1]:g} <= " if state else ""
+    high = f" < {cuts[state]:g}" if state < len(cuts) else ""
+    return f"state {state} ({low}{column}{high})"
+
+
+def _require_visited(
+    log: ParticipationLog, column: str, cuts: tuple[float, ...], visits: IntArray
+) -> None:
+    came = ", ".join(f"{cut:g}" for cut in cuts)
+    filled = np.flatnonzero(visits)
+    if len(filled) == 1:
+        raise InvalidInput(
+            f"{log.path}: cuts {came} put every round into "
+            f"{_describe_state(column, cuts, int(filled[0]))}, and an oracle needs two states"
+        )
+    for state in np.flatnonzero(visits == 0):
+        values = log.column(column)
+        raise InvalidInput(
+            f"{log.path}: cuts {came} leave {_describe_state(column, cuts, int(state))} without "
+            f"a round, {column} runs from {values.min():g} to {values.max():g}"
+        )
+
+
+def _require_followed(
+    log: ParticipationLog, column: str, cuts: tuple[float, ...], moves: IntArray
+) -> None:
+    for state in np.flatnonzero(moves.sum(axis=1) == 0):
+        raise InvalidInput(
+            f"{log.path}: {_describe_state(column, cuts, int(state))} occurs in the last round "
+            f"only (round {log.rounds[-1]}), so that nothing says what follows it; "
+            "give other cuts or fewer states"
+        )
+
+
+# --- uncertainty ---------------------------------------------------------------------------------
+
+
+def _as_counts(values: npt.ArrayLike, name: str) -> FloatArray:
+    try:
+        counts = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
+    if counts.ndim != 2:
+        raise InvalidInput(f"{name} must be rows of numbers")
+    for row, column in np.argwhere(~(np.isfinite(counts) & (counts >= 0.0))):
+        raise InvalidInput(
+            f"{name} row {row} must hold counts of at least 0, "
+            f"got {counts[row, column]:g} in column {column}"
+        )
+    return counts
+
+
+def _check_success_counts(counts: FloatArray, num_states: int) -> None:
+    if counts.shape != (num_states, 2):
+        raise InvalidInput(
+            f"success_counts must have successes and trials for each of the {num_states} oracle "
+            f"states, got {counts.shape[0]} x {counts.shape[1]}"
+        )
+    for state, (successes, trials) in enumerate(counts):
+        if successes > trials:
+            raise InvalidInput(
+                f"success_counts row {state} must not have more successes than trials, "
+                f"got {successes:g} of {trials:g}"
+            )
+
+
+def sample_oracles(
+    transition_counts: npt.ArrayLike,
+    success_counts: npt.ArrayLike,
+    num_samples: int,
+    *,
+    generator: np.random.Generator,
+) -> list[Oracle]:
+    """Draw oracles that the counts allow, to carry their uncertainty further (F11 into F5).
+
+    The law is the posterior under Jeffreys' prior: every row of P^O is Dirichlet(counts + 1/2),
+    every g(o) is Beta(successes + 1/2, failures + 1/2), all independent.  A move that was never
+    seen keeps a small chance, because the counts do not rule it out.
+
+    Parameters
+    ----------
+    transition_counts : (W, W) moves from row to column, at least 0
+    success_counts : (W, 2) successes and trials in each state
+    num_samples : how many oracles, at least 1
+    generator : source of all randomness
+
+    Returns
+    -------
+    `num_samples` oracles of W states
+    """
+    moves = _as_counts(transition_counts, "transition_counts")
+    if moves.shape[0] != moves.shape[1] or not moves.size:
+        raise InvalidInput(
+            f"transition_counts must be square, got {moves.shape[0]} x {moves.shape[1]}"
+        )
+    outcomes = _as_counts(success_counts, "success_counts")
+    _check_success_counts(outcomes, len(moves))
+    if num_samples < 1:
+        raise InvalidInput(f"num_samples must be at least 1, got {num_samples}")
+    # A Dirichlet draw is a row of gamma draws divided by its sum.
+    weights = generator.standard_gamma(moves + JEFFREYS, size=(num_samples, *moves.shape))
+    rows = weights / weights.sum(axis=2, keepdims=True)
+    successes, failures = outcomes[:, 0], outcomes[:, 1] - outcomes[:, 0]
+    chances = generator.beta(
+        successes + JEFFREYS, failures + JEFFREYS, size=(num_samples, len(moves))
+    )
+    return [Oracle(row, chance) for row, chance in zip(rows, chances, strict=True)]

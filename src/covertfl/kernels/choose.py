@@ -1,0 +1,88 @@
+"""Which kernel carries out the local jobs of a model, and a model's first weights."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import nn
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.autograd import ModelFactory, TorchKernel, describe_layout
+from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
+from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
+from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, Rectifier
+from covertfl.kernels.weights import Vector
+
+__all__ = ["choose_kernel", "describe_layout", "draw_weights"]
+
+
+def choose_kernel(
+    make_model: ModelFactory, loss: Loss, optimizer: LocalOptimizer, device: str = "cpu"
+) -> LocalKernel:
+    """The fastest kernel for a model on a device.
+
+    Convolutional networks on a GPU are trained with shortened products (TF32, see `cnn_kernel`).
+
+    Parameters
+    ----------
+    make_model : makes the module
+    loss : binary or multiclass
+    optimizer : of the clients
+    device : cpu or cuda
+    """
+    check_device(device)
+    with torch.random.fork_rng(devices=[]):
+        module = make_model()
+    if device != "cpu" and fits_cnn_kernel(module) and find_spec("triton") is not None:
+        return CnnKernel(make_model, loss, optimizer, device)
+    layers = _list_layers(module) if device == "cpu" else None
+    if layers is not None and _fits_mlp_kernel(layers, optimizer):
+        return MlpKernel(describe_layout(module), layers, loss, optimizer)
+    return TorchKernel(make_model, loss, optimizer, device)
+
+
+def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
+    """The layers of a perceptron; None where the module is something else."""
+    if type(module) is not nn.Sequential or len(set(module)) < len(module):
+        return None
+    layers: list[MlpLayer] = []
+    for child in module:
+        if type(child) is nn.Linear:
+            layers.append(
+                LinearLayer(child.in_features, child.out_features, child.bias is not None)
+            )
+        elif type(child) is nn.ReLU:
+            layers.append(Rectifier())
+        elif type(child) is nn.Dropout:
+            layers.append(DropoutLayer(child.p))
+        elif not (type(child) is nn.Flatten and child.start_dim == 1 and child.end_dim == -1):
+            return None
+    return layers
+
+
+def _fits_mlp_kernel(layers: list[MlpLayer], optimizer: LocalOptimizer) -> bool:
+    """Whether `MlpKernel` takes such layers; its idle outputs need a positive eps."""
+    rates = [layer.rate for layer in layers if isinstance(layer, DropoutLayer)]
+    ends_linear = bool(layers) and isinstance(layers[-1], LinearLayer)
+    return ends_linear and all(rate < 1.0 for rate in rates) and optimizer.eps > 0.0
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is none, or is not there."""
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise InvalidInput(f"device must be cpu or cuda, got {device!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput(f"device {device!r} is not there; use cpu")
+
+
+def draw_weights(make_model: ModelFactory, *, seed: int) -> Vector:
+    """Weights of a freshly initialised model; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module = make_model()
+    describe_layout(module)
+    parts = [np.ravel(parameter.detach().numpy()) for parameter in module.parameters()]
+    return np.concatenate(parts).astype(np.float32)

@@ -1,0 +1,362 @@
+"""Pictures of the paper's figures, drawn from result files alone.
+
+Colours are Okabe and Ito's, which colour-blind readers can tell apart; lines differ in dash too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Result = Mapping[str, Any]
+VERMILION, BLUE = PALETTE[:2]
+PURPLE = PALETTE[3]
+GREY = "#555555"
+TITLE = 10  # size of a panel's title
+SMALL = 8
+POLICY_NAMES = {
+    "greedy": "greedy",
+    "spga": "optimal, stationary (SPGA)",
+    "optimal": "optimal, exact",
+    "minority": "minority (F5)",
+    "random": "random",
+}
+
+
+def draw_accuracy(result: Result) -> Figure:
+    """Accuracy of learner and eavesdropper by round, a panel for each scenario and policy."""
+    curves = result["curves"]
+    scenarios = sorted({curve["scenario"] for curve in curves})
+    policies = list(dict.fromkeys(curve["policy"] for curve in curves))
+    figure = new_figure(11.0, 2.6 * len(scenarios) + 0.7)
+    panels = figure.subplots(len(scenarios), len(policies), sharex=True, sharey=True, squeeze=False)
+    for curve in curves:
+        axes = panels[scenarios.index(curve["scenario"]), policies.index(curve["policy"])]
+        rounds = np.arange(1, len(curve["learner"]["mean"]) + 1)
+        if curve["decoy"] == "public":
+            _draw_band(axes, rounds, curve["learner"], BLUE, "-", "learner")
+            _draw_printed(axes, curve)
+        colour, dash = (VERMILION, "--") if curve["decoy"] == "public" else (PURPLE, "-.")
+        label = f"eavesdropper's estimate (6), {curve['decoy']} decoy"
+        _draw_band(axes, rounds, curve["eavesdropper"], colour, dash, label)
+    for (line, column), axes in np.ndenumerate(panels):
+        axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":", label="guessing")
+        title = f"scenario {scenarios[line]}: {POLICY_NAMES[policies[column]]}"
+        axes.set_title(title, fontsize=9, loc="left")
+        axes.set_ylim(0.3, 0.9)
+        tidy(axes)
+    for axes in panels[-1]:
+        axes.set_xlabel("round")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("accuracy")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_band(
+    axes: Any, places: Any, curve: Mapping[str, Any], colour: str, dash: str, label: str
+) -> None:
+    """A mean along some places and its band."""
+    axes.plot(places, curve["mean"], dash, color=colour, label=label, linewidth=1.8)
+    axes.fill_between(places, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
+
+
+def _draw_printed(axes: Any, curve: Mapping[str, Any]) -> None:
+    """The paper's final values behind the last round."""
+    if curve["paper"] is None:
+        return
+    last = len(curve["learner"]["mean"])
+    for name, colour in (("learner", BLUE), ("eavesdropper", VERMILION)):
+        axes.plot(
+            [last + 2],
+            [curve["paper"][name]],
+            "x",
+            color=colour,
+            markersize=7,
+            markeredgewidth=2,
+            label=f"paper, final, {name}",
+        )
+
+
+def _name_state(state: int, states: int) -> str:
+    quality = " (worst)" if state == 0 else " (best)" if state == states - 1 else ""
+    return f"oracle state {state}{quality}"
+
+
+def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
+    """Thresholds by oracle state: mean and eight runs in ten."""
+    for state, curve in enumerate(paths["states"]):
+        colour, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
+        label = _name_state(state, len(paths["states"]))
+        _draw_band(axes, paths["iterations"], curve, colour, dash, label)
+
+
+def _draw_exact(
+    axes: Any, optimum: Mapping[str, Any], start: float, stop: float, label: str | None
+) -> None:
+    """Exact backlogs of certain learning as thin lines; equal ones show each other's gaps."""
+    for state, backlog in enumerate(optimum["thresholds"]):
+        if backlog is not None:
+            axes.plot(
+                [start, stop],
+                [backlog, backlog],
+                color=PALETTE[state % len(PALETTE)],
+                linewidth=1.0,
+                dashes=(6, 0) if state == 0 else (6, 6 * state),
+                label=label if state == 0 else None,
+            )
+
+
+def draw_convergence(result: Result) -> Figure:
+    """Thresholds against iterations, printed and corrected, on each queue."""
+    panels = result["panels"]
+    problems = list(dict.fromkeys(panel["problem"] for panel in panels))
+    variants = list(dict.fromkeys(panel["variant"] for panel in panels))
+    figure = new_figure(9.5, 3.0 * len(problems) + 0.6)
+    grid = figure.subplots(len(problems), len(variants), squeeze=False)
+    for panel in panels:
+        axes = grid[problems.index(panel["problem"]), variants.index(panel["variant"])]
+        _draw_paths(axes, panel["paths"])
+        last = panel["paths"]["iterations"][-1]
+        _draw_exact(axes, panel["optimum"], 0, last, "exact (thin lines)")
+        costs = panel["costs"]
+        axes.set_title(
+            f"{panel['problem']}, Algorithm 1 {panel['variant']}\n"
+            f"{costs['keep_limit']} of {costs['runs']} runs keep the limit",
+            fontsize=TITLE,
+            loc="left",
+        )
+        axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("threshold, no arrival (updates)")
+        tidy(axes)
+    _add_legend(figure, grid[0, 0], "80% of runs")
+    return figure
+
+
+def _add_legend(figure: Any, axes: Any, band: str) -> None:
+    from matplotlib.patches import Patch
+
+    handles, labels = axes.get_legend_handles_labels()
+    handles.append(Patch(color=GREY, alpha=0.15))
+    labels.append(band)
+    place = "outside lower center"
+    figure.legend(handles, labels, loc=place, ncols=len(labels), frameon=False, fontsize=9)
+
+
+def draw_tracking(result: Result) -> Figure:
+    """Thresholds and costs through the change, with the exact ones before and after."""
+    figure = new_figure(9.0, 6.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    _draw_paths(upper, result["paths"])
+    change, last = result["settings"]["change_at"], result["settings"]["iterations"]
+    stages = [(0, change), (change, last)]
+    for (start, stop), stage in zip(stages, result["stages"], strict=True):
+        label = "exact (thin lines)" if start == 0 else None
+        _draw_exact(upper, stage["optimum"], start, stop, label)
+        _draw_exact_costs(lower, stage["optimum"], start, stop)
+    for name, colour, dash in (("learning", BLUE, "-"), ("privacy", VERMILION, "--")):
+        curve = result["costs"][name]
+        _draw_band(lower, curve["iterations"], curve, colour, dash, f"{name} cost, simulated")
+    for axes in (upper, lower):
+        axes.axvline(change, color=GREY, linestyle=":", linewidth=1.2)
+        tidy(axes)
+    upper.annotate(
+        "the system changes",
+        (change, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -10),
+        textcoords="offset points",
+        fontsize=SMALL + 1,
+        color=GREY,
+    )
+    upper.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+    upper.set_ylabel("threshold, no arrival (updates)")
+    lower.set_yscale("log")
+    lower.set_xlabel("iteration")
+    lower.set_ylabel("cost a round (mean, 95%)")
+    lower.legend(frameon=False, fontsize=SMALL + 1, ncols=2)
+    _add_legend(figure, upper, "80% of runs")
+    return figure
+
+
+def _draw_exact_costs(axes: Any, optimum: Mapping[str, Any], start: float, stop: float) -> None:
+    """The limit and the least privacy cost within it."""
+    names = ("limit", "privacy_cost")
+    for name, colour in zip(names, (BLUE, VERMILION), strict=True):
+        label = "limit" if name == "limit" else "privacy cost, exact"
+        axes.plot(
+            [start, stop],
+            [optimum[name]] * 2,
+            color=colour,
+            linewidth=1.0,
+            label=label if start == 0 else None,
+        )
+
+
+_COST_TITLES = {
+    "price": ("the cost is a price: optima are vertices", "price of the learning cost", "log"),
+    "limit": ("the cost has a limit: optima mix two vertices", "factor on the cost", "linear"),
+    "horizon": (
+        "finite horizon of the main experiment",
+        "a, where y updates left cost a y²",
+        "log",
+    ),
+}
+
+
+def draw_cost(result: Result) -> Figure:
+    """Proportion of learning queries against the learning cost, exact and simulated."""
+    figure = new_figure(11.0, 4.0)
+    panels = figure.subplots(1, len(result["curves"]), sharey=True, squeeze=False)[0]
+    for axes, curve in zip(panels, result["curves"], strict=True):
+        title, label, scale = _COST_TITLES[curve["curve"]]
+        axes.plot(
+            curve["costs"],
+            100.0 * np.array(curve["simulated"]),
+            ".",
+            color=VERMILION,
+            markersize=2.5,
+            alpha=0.6,
+            label="simulated",
+        )
+        axes.plot(
+            curve["costs"],
+            100.0 * np.array(curve["exact"]),
+            drawstyle="steps-mid" if curve["curve"] != "limit" else "default",
+            color=BLUE,
+            linewidth=1.4,
+            label="exact",
+        )
+        axes.axhline(50.0, color=GREY, linestyle=":", linewidth=1.0, label="one half")
+        axes.set_xscale(scale)
+        axes.set_xlabel(label)
+        counted = f"\n({curve['vertices']} vertices)" if "vertices" in curve else "\n"
+        axes.set_title(f"{title}{counted}", fontsize=TITLE - 1, loc="left")
+        axes.set_ylim(-2, 102)
+        tidy(axes)
+    panels[0].set_ylabel("learning queries (% of rounds)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=3, frameon=False, markerscale=3
+    )
+    return figure
+
+
+def draw_theory(result: Result) -> Figure:
+    """Theorem 1's bounds beside what was measured, and backlogs on each side of F6's line."""
+    figure = new_figure(9.5, 4.0)
+    left, right = figure.subplots(1, 2)
+    for kind, colour, dash in (("decreasing", BLUE, "-"), ("constant", VERMILION, "--")):
+        rows = [row for row in result["theorem-1"]["rows"] if row["steps"] == kind]
+        updates = [row["updates"] for row in rows]
+        name = "steps 1/m" if kind == "decreasing" else "constant step"
+        left.errorbar(
+            updates,
+            [row["measured"]["mean"] for row in rows],
+            yerr=_error_bars(rows, "measured"),
+            fmt=f"o{dash}",
+            color=colour,
+            capsize=3,
+            label=f"{name}, measured (95%)",
+        )
+        bounds = [row["bound"] for row in rows]
+        left.plot(updates, bounds, dash, color=colour, alpha=0.5, label=f"{name}, bound")
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_xlabel("updates")
+    left.set_ylabel("mean squared gradient norm")
+    left.set_title("Theorem 1 on the function task", fontsize=TITLE, loc="left")
+    left.legend(frameon=False, fontsize=SMALL)
+    loads = result["lemma-1"]["loads"]
+    half = result["lemma-1"]["rounds"] // 2
+    for number, row in enumerate(loads):
+        right.plot(
+            [0, half, 2 * half],
+            [0, row["backlog_half"], row["backlog_end"]],
+            DASHES[number % len(DASHES)],
+            marker="o",
+            color=PALETTE[number],
+            label=f"load {row['share']:.0%} of capacity",
+        )
+    right.set_xlabel("round")
+    right.set_ylabel("mean backlog (updates)")
+    right.set_title("F6: always learning, by load", fontsize=TITLE, loc="left")
+    right.legend(frameon=False, fontsize=SMALL)
+    for axes in (left, right):
+        tidy(axes)
+    return figure
+
+
+def draw_mnist(result: Result) -> Figure:
+    """Eavesdropper's accuracy with both policies, ours and printed, for each public set."""
+    figure = new_figure(10.5, 4.6)
+    axes = figure.subplots()
+    looks = {"optimal": (BLUE, "o", "x", -0.15), "greedy": (VERMILION, "s", "+", 0.15)}
+    for policy, (colour, ours, printed, aside) in looks.items():
+        rows = [row for row in result["rows"] if row["policy"] == policy]
+        places = np.arange(len(rows)) + aside
+        axes.errorbar(
+            places,
+            [row["eavesdropper"]["mean"] for row in rows],
+            yerr=_error_bars(rows, "eavesdropper"),
+            fmt=ours,
+            color=colour,
+            markersize=5,
+            capsize=2,
+            elinewidth=1.0,
+            label=f"{policy} policy, ours (95%)",
+        )
+        values = [row["paper"]["eavesdropper"] for row in rows]
+        known = [number for number, value in enumerate(values) if value is not None]
+        axes.plot(
+            places[known],
+            [values[number] for number in known],
+            printed,
+            color="black" if policy == "optimal" else GREY,
+            markersize=8,
+            label=f"{policy} policy, paper",
+        )
+    names = [describe_public(row) for row in rows]
+    axes.set_xticks(np.arange(len(names)), names, rotation=90, fontsize=SMALL)
+    axes.set_xlabel("public set: good classes, size in clients' sizes, share of good classes")
+    axes.set_ylabel("eavesdropper's accuracy")
+    axes.set_ylim(0.0, 1.03)
+    tidy(axes)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def describe_public(row: Mapping[str, Any]) -> str:
+    """A public set in a few signs."""
+    part = "natural" if row["class_share"] is None else f"{row['class_share']:.0%}"
+    return f"{row['classes']}, {row['size']:g}, {part}"
+
+
+def _error_bars(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
+    """(2, n) how far intervals reach below and above their means."""
+    bars = []
+    for row in rows:
+        mean, interval = row[column]["mean"], row[column]["interval"]
+        low, high = interval or (mean, mean)
+        bars.append((max(mean - low, 0.0), max(high - mean, 0.0)))
+    return np.array(bars).T
+
+
+PICTURES: Mapping[str, Callable[[Result], Any]] = {
+    "figure-accuracy": draw_accuracy,
+    "figure-spga": draw_convergence,
+    "figure-tracking": draw_tracking,
+    "figure-cost": draw_cost,
+    "theory": draw_theory,
+    "table-mnist-20": draw_mnist,
+    "table-mnist-50": draw_mnist,
+}

@@ -1,0 +1,224 @@
+"""Clients with data as those who answer queries (FedAvg, FedSGD)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from covertfl.arrays import FloatArray, IntArray
+from covertfl.decoys.decoy import Decoy, DecoyView
+from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, ServerWork, Work
+from covertfl.runs.learner import LearnerState, Reply, move_decoy, move_true, sift_replies
+from covertfl.runs.participation import (
+    Attendance,
+    RecordedRounds,
+    accepts_data,
+    count_examples,
+)
+from covertfl.runs.run_file import RunSettings
+from covertfl.runs.world import World
+from covertfl.seeding import Stream, make_generator, make_generator_and_seed
+from covertfl.tasks.task import TrainingTask, score_accuracy
+
+
+def count_sizes(task: TrainingTask) -> IntArray:
+    """(n,) examples of each client."""
+    return np.array([len(rows) for rows in task.clients], dtype=np.int64)
+
+
+def make_client_job(
+    settings: RunSettings,
+    task: TrainingTask,
+    client: int,
+    batches: int,
+    weights: Vector,
+    round_number: int,
+) -> LocalJob:
+    """A client's work: its examples in an order of its own, as many batches as it has time for.
+
+    Only the client, the round and the weights it was sent matter, never why they were sent.
+    """
+    section, seed = settings.sections.federation, settings.seed
+    rows = task.clients[client]
+    generator, own = make_generator_and_seed(seed, Stream.CLIENT, round_number, client)
+    count = min(batches * section.batch_size, len(rows))
+    return LocalJob(
+        weights=weights,
+        examples=task.train,
+        rows=generator.permutation(rows)[:count],
+        batch_size=section.batch_size,
+        seed=own,
+        work="train" if section.algorithm == "fedavg" else "gradient",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ClientAnswers:
+    """A federation of clients that train a model.
+
+    Parameters
+    ----------
+    settings : of the run
+    task : model and data
+    kernel : carries out local jobs of this model
+    decoys : how each decoy trajectory moves
+    success : chance of acceptance by oracle state, for acceptance by model
+    recorded : participation to replay, None to draw it
+    """
+
+    settings: RunSettings
+    task: TrainingTask
+    kernel: LocalKernel
+    decoys: tuple[Decoy, ...]
+    success: FloatArray
+    recorded: RecordedRounds | None = None
+    sizes: IntArray = field(init=False)
+    is_steady: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", count_sizes(self.task))
+
+    @property
+    def layout(self) -> Layout:
+        """Of the model's parameters."""
+        return self.kernel.layout
+
+    @property
+    def num_decoys(self) -> int:
+        """Decoy trajectories."""
+        return len(self.decoys)
+
+    @property
+    def optimizer(self) -> LocalOptimizer:
+        """The optimiser of the run file."""
+        return LocalOptimizer(**self.settings.sections.federation.optimizer.model_dump())
+
+    def first_weights(self, seed: int) -> Vector:
+        """The model's own initialisation."""
+        from covertfl.kernels.choose import draw_weights
+
+        return draw_weights(self.task.make_model, seed=seed)
+
+    def score(self, weights: Vector) -> float:
+        """Accuracy on the validation set."""
+        validation = self.task.validation
+        outputs = self.kernel.predict(weights, validation.features)
+        return score_accuracy(outputs, validation.labels, self.task.loss)
+
+    # --- a query ---
+
+    def observe(self, round_number: int) -> int | None:
+        """Nothing shows: the oracle state is drawn."""
+        return None
+
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Send the query to those who take part; replies that nobody needs are not worked out."""
+        section = self.settings.sections.federation
+        attendance = self.draw_clients(query.oracle_state, query.round)
+        present = count_examples(
+            attendance.batches, self.sizes[attendance.clients], section.batch_size
+        )
+        is_needed = query.trajectory == 0 or self.decoys[query.trajectory - 1].needs_replies
+        replies: Sequence[Reply]
+        replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
+        replies = replies if is_needed else ()
+        sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
+        examples = sifted.total if is_needed else int(present.sum())
+        accepted = self.is_accepted(query.oracle_state, query.round, examples)
+        return Outcome(attendance, examples, sifted, accepted)
+
+    def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
+        """Who answers in a round, and with how many batches."""
+        world = World(self.settings, self.sizes, self.recorded)
+        return world.draw_clients(oracle_state, round_number)
+
+    def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
+        """Whether a round with some examples is, or would be, a success."""
+        section = self.settings.sections.federation
+        if examples == 0:
+            return False
+        if section.acceptance == "data":
+            return accepts_data(examples, int(self.sizes.sum()), section.min_share)
+        if self.recorded is not None and self.recorded.success is not None:
+            return bool(self.recorded.success[round_number - 1])
+        seed = self.settings.hidden_seed
+        draw = make_generator(seed, Stream.ACCEPTANCE, round_number).random()
+        return bool(draw < self.success[oracle_state])
+
+    def make_jobs(self, work: ClientWork) -> list[LocalJob]:
+        """The work of all clients that are not absent."""
+        attendance = work.attendance
+        return [
+            self.make_client_job(int(client), int(batches), work.weights, work.round)
+            for client, batches in zip(attendance.clients, attendance.batches, strict=True)
+            if batches > 0
+        ]
+
+    def make_client_job(
+        self, client: int, batches: int, weights: Vector, round_number: int
+    ) -> LocalJob:
+        """A client's work, see `make_client_job`."""
+        return make_client_job(self.settings, self.task, client, batches, weights, round_number)
+
+    # --- moves ---
+
+    def learn(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> LearnerState:
+        """FedAvg or FedSGD on the replies."""
+        return move_true(learner, outcome.replies, self.optimizer)
+
+    def deceive(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    ) -> Generator[Work, Any, LearnerState]:
+        """Move the decoy that was queried; its training is work like any other."""
+        proposed = yield from self.propose(learner, query, outcome)
+        return learner if proposed is None else move_decoy(learner, query.trajectory, proposed)
+
+    def propose(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> Generator[Work, Any, Vector | None]:
+        """Where the decoy that was queried would go; None where it has no replies to go by."""
+        decoy = self.decoys[query.trajectory - 1]
+        view, jobs = self.plan_decoy(learner, query, outcome)
+        if decoy.needs_replies and not len(view.examples):
+            return None
+        results: Sequence[Vector] = ()
+        if jobs:
+            results = yield ServerWork(jobs)
+        moving = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 1)
+        return decoy.move(view, results, generator=moving)
+
+    def plan_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
+        """What the decoy that was queried looks at, and its jobs; none without replies it needs."""
+        decoy = self.decoys[query.trajectory - 1]
+        view = DecoyView(
+            weights=query.weights,
+            learner=learner.true,
+            replies=outcome.replies.values,
+            examples=outcome.replies.examples,
+            moves=learner.moves[query.trajectory - 1],
+            predict=self.kernel.predict,
+        )
+        if decoy.needs_replies and not len(view.examples):
+            return view, ()
+        planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
+        return view, tuple(decoy.plan(view, generator=planning))
+
+    def remember(self) -> Remembered:
+        """Nothing."""
+        return Remembered()
+
+    def describe(self, learner: LearnerState) -> dict[str, Any]:
+        """Accuracies of the final weights."""
+        return {
+            "learner_accuracy": self.score(learner.true),
+            "decoy_accuracy": [self.score(weights) for weights in learner.decoys],
+        }

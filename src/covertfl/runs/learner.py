@@ -1,0 +1,236 @@
+"""Controlled stochastic gradient descent: one pure step on both trajectories (equation (1)).
+
+The learner holds one true trajectory and one or more decoys.  A query names the trajectory that is
+sent.  When the round is accepted that trajectory moves: the true one by FedAvg or FedSGD on the
+replies, a decoy as its own rule says.  Nothing is changed in place; a step gives a new state.
+
+Replies come from clients and may be anything.  What is not a finite vector of the model's size and
+kind, or stands behind an impossible number of examples, is rejected, named and counted; a round in
+which nothing valid arrives has failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.kernels.job import LocalOptimizer
+from covertfl.kernels.weights import Vector
+
+Algorithm = Literal["fedavg", "fedsgd"]
+
+REASONS = (
+    "wrong type",
+    "wrong dtype",
+    "wrong shape",
+    "not finite",
+    "bad example count",
+    "wrong metrics",
+    "client error",
+    "stale round",
+    "no reply",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What a client sent back, as it came.
+
+    Parameters
+    ----------
+    client : who sent it
+    values : weights (FedAvg) or a gradient (FedSGD); should be a vector of 32-bit floats
+    examples : how many examples it says stand behind them
+    fault : why those who carried it refuse it, None if they do not
+    """
+
+    client: int
+    values: Any
+    examples: Any
+    fault: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SiftedReplies:
+    """Replies that can be used, and why the others cannot.
+
+    Parameters
+    ----------
+    clients : who sent them
+    values : (k, P)
+    examples : (k,)
+    rejected : client and reason of each reply that was refused
+    """
+
+    clients: tuple[int, ...]
+    values: np.ndarray[Any, np.dtype[np.float32]]
+    examples: np.ndarray[Any, np.dtype[np.int64]]
+    rejected: tuple[tuple[int, str], ...]
+
+    @property
+    def total(self) -> int:
+        """Examples behind all valid replies."""
+        return int(self.examples.sum())
+
+
+def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
+    """Why a reply must be refused, None if it can be used.
+
+    Parameters
+    ----------
+    size : numbers in the model
+    most_examples : largest number of examples that a client can have
+    """
+    if reply.fault is not None or not isinstance(reply.values, np.ndarray):
+        return reply.fault or "wrong type"
+    if reply.values.dtype != np.float32:
+        return "wrong dtype"
+    if reply.values.shape != (size,):
+        return "wrong shape"
+    if not _has_finite_norm(reply.values):
+        return "not finite"
+    if not _is_count(reply.examples, most_examples):
+        return "bad example count"
+    return None
+
+
+def _has_finite_norm(values: Vector) -> bool:
+    """Whether all numbers are finite, and so are their squares, which the server's Adam sums."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values @ values))
+
+
+def _is_count(value: Any, most: int) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return 1 <= int(value) <= most
+
+
+def sift_replies(replies: Sequence[Reply], size: int, most_examples: int) -> SiftedReplies:
+    """Keep the replies that can be used, in the order of their clients."""
+    valid, rejected = [], []
+    for reply in sorted(replies, key=lambda reply: reply.client):
+        fault = find_fault(reply, size, most_examples)
+        if fault is None:
+            valid.append(reply)
+        else:
+            rejected.append((reply.client, fault))
+    values = np.stack([reply.values for reply in valid]) if valid else np.empty((0, size))
+    return SiftedReplies(
+        tuple(reply.client for reply in valid),
+        values.astype(np.float32, copy=False),
+        np.array([int(reply.examples) for reply in valid], dtype=np.int64),
+        tuple(rejected),
+    )
+
+
+def average_replies(replies: SiftedReplies) -> Vector:
+    """The mean of the replies, weighted by examples (FedAvg).
+
+    Summed in double precision in the order of the clients, so that it depends on nothing else.
+    """
+    weights = replies.examples.astype(np.float64)
+    total: FloatArray = np.einsum("i,ij->j", weights, replies.values)
+    return (total / replies.total).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ServerMemory:
+    """What the server's optimiser remembers with FedSGD.
+
+    Parameters
+    ----------
+    steps : gradients taken so far
+    mean, square : (P,) running mean of gradients and of their squares; the mean is sgd's momentum
+    """
+
+    steps: int
+    mean: Vector
+    square: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerState:
+    """Both trajectories.
+
+    Parameters
+    ----------
+    true : (P,) the true weights
+    decoys : (P,) each, at least one
+    updates : how often the true trajectory has moved
+    moves : how often each decoy has moved
+    memory : of the server's optimiser, None with FedAvg
+    estimate : the randomised estimate of Theorem 1 so far, where a task keeps one
+    """
+
+    true: Vector
+    decoys: tuple[Vector, ...]
+    updates: int
+    moves: tuple[int, ...]
+    memory: ServerMemory | None
+    estimate: Vector | None = None
+
+    def query(self, trajectory: int) -> Vector:
+        """Weights that are sent: trajectory 0 is the true one, 1, 2, ... the decoys."""
+        return self.true if trajectory == 0 else self.decoys[trajectory - 1]
+
+
+def start_learner(true: Vector, decoys: Sequence[Vector], algorithm: Algorithm) -> LearnerState:
+    """Both trajectories at their beginning."""
+    memory = None
+    if algorithm == "fedsgd":
+        memory = ServerMemory(0, np.zeros_like(true), np.zeros_like(true))
+    return LearnerState(true, tuple(decoys), 0, (0,) * len(decoys), memory)
+
+
+def move_true(
+    state: LearnerState, replies: SiftedReplies, optimizer: LocalOptimizer
+) -> LearnerState:
+    """The state after an accepted learning query: FedAvg, or FedSGD where there is a memory."""
+    return move_to_average(state, average_replies(replies), optimizer)
+
+
+def move_to_average(
+    state: LearnerState, average: Vector, optimizer: LocalOptimizer
+) -> LearnerState:
+    """As `move_true`, for (P,) the mean of all replies."""
+    if state.memory is None:
+        return replace(state, true=average, updates=state.updates + 1)
+    true, memory = apply_gradient(state.true, average, state.memory, optimizer)
+    return replace(state, true=true, updates=state.updates + 1, memory=memory)
+
+
+def move_decoy(state: LearnerState, trajectory: int, weights: Vector) -> LearnerState:
+    """The state after a decoy has moved to new weights."""
+    at = trajectory - 1
+    decoys, moves = list(state.decoys), list(state.moves)
+    decoys[at], moves[at] = weights, moves[at] + 1
+    return replace(state, decoys=tuple(decoys), moves=tuple(moves))
+
+
+def apply_gradient(
+    weights: Vector, gradient: Vector, memory: ServerMemory, optimizer: LocalOptimizer
+) -> tuple[Vector, ServerMemory]:
+    """One step of the server's optimiser, as PyTorch's of the same name makes it."""
+    step = memory.steps + 1
+    x, g = weights.astype(np.float64), gradient.astype(np.float64)
+    if optimizer.name == "adamw":
+        x *= 1.0 - optimizer.lr * optimizer.weight_decay
+    else:
+        g += optimizer.weight_decay * x
+    if optimizer.name == "sgd":
+        mean = g if step == 1 else optimizer.momentum * memory.mean.astype(np.float64) + g
+        moved, square = x - optimizer.lr * mean, memory.square.astype(np.float64)
+    else:
+        first, second = optimizer.betas
+        mean = first * memory.mean.astype(np.float64) + (1.0 - first) * g
+        square = second * memory.square.astype(np.float64) + (1.0 - second) * g * g
+        size = np.sqrt(square) / math.sqrt(1.0 - second**step) + optimizer.eps
+        moved = x - optimizer.lr / (1.0 - first**step) * mean / size
+    after = ServerMemory(step, mean.astype(np.float32), square.astype(np.float32))
+    return moved.astype(np.float32), after

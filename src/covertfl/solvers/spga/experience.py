@@ -1,0 +1,169 @@
+"""Sources of experience: what happened in past or simulated rounds, whatever was done in them.
+
+Neither the oracle's path nor the would-be success of a round depends on the learner's actions
+(section 3.1), and arrivals come on their own.  So one stretch of experience scores every policy: no
+transition probabilities are needed, and two policies can be compared on the very same rounds.
+
+Three sources stand behind one protocol: a simulator made from a problem, a recorded log that is
+replayed, and a live feed that is told of each round as it ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from covertfl.arrays import BoolArray, IntArray
+from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.errors import InvalidInput
+from covertfl.fitting.oracle import FittedOracle
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """A stretch of rounds.
+
+    Parameters
+    ----------
+    oracle_state : (T,) oracle state of each round
+    arrival : (T,) updates that arrived in it, 0 in most
+    success : (T,) whether a learning query would have given an update
+    """
+
+    oracle_state: IntArray
+    arrival: IntArray
+    success: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.oracle_state)
+
+
+class Source(Protocol):
+    """Anything that hands out experience."""
+
+    def next_rounds(self, count: int) -> Experience:
+        """The next `count` rounds; they go on from the last ones handed out where they can."""
+        ...
+
+
+class SimulatedSource:
+    """Rounds drawn from an oracle and an arrival chance.
+
+    Parameters
+    ----------
+    oracle : P^O and g
+    arrival_prob, arrival_size : chance of an arrival in a round and its size; 0 where none arrive
+    generator : source of all randomness
+    first : first oracle state, drawn from the stationary law where None
+    episode : start again from `first` after this many rounds; never where None
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        arrival_prob: float = 0.0,
+        arrival_size: int = 0,
+        *,
+        generator: np.random.Generator,
+        first: int | None = None,
+        episode: int | None = None,
+    ) -> None:
+        self._oracle, self._generator = oracle, generator
+        self._arrival_prob, self._arrival_size = arrival_prob, arrival_size
+        self._cumulative = np.cumsum(oracle.transition, axis=1)
+        self._cumulative /= self._cumulative[:, -1:]
+        law = compute_stationary_law(oracle) if first is None else np.eye(oracle.num_states)[first]
+        self._first_law = np.cumsum(law)[np.newaxis]
+        self._episode = episode or 0
+        self._state, self._since_start = -1, 0
+
+    def next_rounds(self, count: int) -> Experience:
+        """Draw the next rounds."""
+        from covertfl.decision.sampling import draw_rounds
+
+        states = np.empty(count, dtype=np.int64)
+        arrivals = np.empty(count, dtype=np.int64)
+        successes = np.empty(count, dtype=np.bool_)
+        self._state, self._since_start = draw_rounds(
+            self._generator,
+            self._cumulative,
+            self._first_law,
+            self._episode,
+            self._state,
+            self._since_start,
+            (self._arrival_prob, self._arrival_size, self._oracle.success),
+            (states, arrivals, successes),
+        )
+        return Experience(states, arrivals, successes)
+
+
+class ReplayedLog:
+    """A recorded stretch of rounds, handed out in order and from the beginning again at its end.
+
+    Parameters
+    ----------
+    recorded : the rounds, at least one
+    """
+
+    def __init__(self, recorded: Experience) -> None:
+        if not len(recorded):
+            raise InvalidInput("a log to replay must have at least one round, got none")
+        self.recorded, self._next = recorded, 0
+
+    def next_rounds(self, count: int) -> Experience:
+        """The next rounds of the log."""
+        at = (self._next + np.arange(count)) % len(self.recorded)
+        self._next = int((self._next + count) % len(self.recorded))
+        return _take(self.recorded, at)
+
+
+def replay_fitted_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:
+    """The log that an oracle was fitted to, as experience; its estimates are not used.
+
+    Parameters
+    ----------
+    with_arrivals : False for a horizon, where all updates are owed from the beginning
+    """
+    arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
+    return ReplayedLog(Experience(fitted.states, arrivals, fitted.succeeded))
+
+
+class LiveFeed:
+    """The latest rounds of a running federation, told one by one.
+
+    Parameters
+    ----------
+    window : rounds that are remembered, at least 1
+    """
+
+    def __init__(self, window: int) -> None:
+        if window < 1:
+            raise InvalidInput(f"window must be at least 1, got {window}")
+        self._rounds: deque[tuple[int, int, bool]] = deque(maxlen=window)
+
+    def observe(self, oracle_state: int, arrival: int, success: bool) -> None:
+        """Tell of a round that has ended."""
+        self._rounds.append((oracle_state, arrival, success))
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    def next_rounds(self, count: int) -> Experience:
+        """The latest rounds, repeated where fewer than `count` are remembered."""
+        if not self._rounds:
+            raise InvalidInput("the live feed has seen no round yet")
+        states, arrival, success = zip(*self._rounds, strict=True)
+        recorded = Experience(
+            np.array(states, dtype=np.int64),
+            np.array(arrival, dtype=np.int64),
+            np.array(success, dtype=np.bool_),
+        )
+        first = max(len(recorded) - count, 0)
+        return _take(recorded, first + np.arange(count) % (len(recorded) - first))
+
+
+def _take(recorded: Experience, at: IntArray) -> Experience:
+    return Experience(recorded.oracle_state[at], recorded.arrival[at], recorded.success[at])

@@ -1,0 +1,190 @@
+"""How good the structured policy gradient did, where the model is known.
+
+A search never sees the model; scoring does.  The gap is the cost of a policy over the exact optimum
+at the *same* constrained cost, so that spending more of the limit does not look like progress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import HorizonTable, QueueTable, build_horizon_threshold_table
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.errors import NoSolution
+from covertfl.evaluation.horizon import evaluate_horizon_policy
+from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy
+from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.spga.search import SpgaRun, round_parameters
+
+# A run keeps to its limit if it exceeds it by no more than this share.
+LIMIT_SLACK = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class QueueScore:
+    """Runs of a queue problem, judged against the exact optimum.
+
+    Parameters
+    ----------
+    optimum : the exact solution
+    runs : what was judged
+    evaluations : exact averages of each run's policy
+    gaps : (runs,) cost over the optimum at the same constrained cost, as a share of it
+    chosen : the run to use: the cheapest of those that keep to the limit within 5%
+    """
+
+    optimum: QueueSolution
+    runs: list[SpgaRun]
+    evaluations: list[QueueEvaluation]
+    gaps: FloatArray
+    chosen: int
+
+    @property
+    def constrained_costs(self) -> FloatArray:
+        """(runs,) the averages that the limit is on."""
+        return np.array([_split_costs(self.problem, item)[1] for item in self.evaluations])
+
+    @property
+    def problem(self) -> QueueProblem:
+        """The problem with the capacity that was judged on."""
+        return self.optimum.problem
+
+    @property
+    def solution(self) -> QueueSolution:
+        """The chosen run as a solution; its lower bound is the exact solver's."""
+        run = self.runs[self.chosen]
+        return replace(
+            self.optimum,
+            method="spga",
+            policy=run.policy(self.problem),
+            evaluation=self.evaluations[self.chosen],
+            multiplier=run.multiplier,
+            mixing=None,
+            iterations=len(run.history.multiplier),
+        )
+
+
+def _split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[float, float]:
+    costs = evaluation.privacy_cost, evaluation.learning_cost
+    return costs if problem.objective == "privacy" else (costs[1], costs[0])
+
+
+def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
+    """The averages of a rollout beside their limit, for a progress bar."""
+    if isinstance(problem, FiniteHorizon):
+        return f"expected cost {privacy * problem.rounds:.4f}"
+    limit = f" (limit {problem.limit:g})"
+    of_privacy, of_learning = ("", limit) if problem.objective == "privacy" else (limit, "")
+    return f"privacy {privacy:.4f}{of_privacy}, learning {learning:.4f}{of_learning}"
+
+
+def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
+    """Cost of a policy over the exact optimum at the same constrained cost, as a share of it.
+
+    It is NaN where there is no optimum to compare with, or one that costs nothing.
+
+    Parameters
+    ----------
+    problem : capacity in numbers
+    """
+    cost, constrained = _split_costs(problem, evaluate_queue_policy(problem, policy))
+    try:
+        best = solve_queue(problem.with_limit(constrained)).cost
+    except NoSolution:
+        return float("nan")
+    return cost / best - 1.0 if best > 0.0 else float("nan")
+
+
+def score_queue_runs(
+    problem: QueueProblem, runs: list[SpgaRun], *, optimum: QueueSolution | None = None
+) -> QueueScore:
+    """Judge runs by exact evaluation.
+
+    Parameters
+    ----------
+    optimum : the exact solution, where it is known already
+    """
+    optimum = optimum or solve_queue(problem)
+    bounded = optimum.problem
+    evaluations = [evaluate_queue_policy(bounded, run.policy(bounded)) for run in runs]
+    gaps = np.array([measure_gap(bounded, run.policy(bounded)) for run in runs])
+    return QueueScore(optimum, runs, evaluations, gaps, _choose(bounded, evaluations))
+
+
+def _choose(problem: QueueProblem, evaluations: list[QueueEvaluation]) -> int:
+    costs = [_split_costs(problem, evaluation) for evaluation in evaluations]
+    allowed = [
+        number
+        for number, (_, constrained) in enumerate(costs)
+        if constrained <= problem.limit * (1.0 + LIMIT_SLACK)
+    ]
+    if allowed:
+        return min(allowed, key=lambda number: costs[number][0])
+    return min(range(len(costs)), key=lambda number: costs[number][1])
+
+
+@dataclass(frozen=True, eq=False)
+class HorizonScore:
+    """Stationary policies of a horizon, judged against the exact optimum.
+
+    Parameters
+    ----------
+    optimum : the exact solution, whose policy depends on the rounds left
+    runs : what was judged
+    thresholds : (runs, W) the backlog from which each learns, by oracle state
+    costs : (runs,) expected total cost, first state stationary
+    optimal_cost : that of the optimum
+    chosen : the cheapest run
+    """
+
+    optimum: HorizonSolution
+    runs: list[SpgaRun]
+    thresholds: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    costs: FloatArray
+    optimal_cost: float
+    chosen: int
+
+    @property
+    def gaps(self) -> FloatArray:
+        """(runs,) cost over the optimum, as a share of it; NaN where that costs nothing."""
+        if self.optimal_cost <= 0.0:
+            return np.full(len(self.costs), np.nan)
+        return self.costs / self.optimal_cost - 1.0
+
+    @property
+    def policy(self) -> HorizonTable:
+        """The chosen stationary policy."""
+        return build_horizon_threshold_table(self.optimum.problem, self.thresholds[self.chosen])
+
+
+def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonScore:
+    """Judge runs by exact evaluation of the thresholds they round to."""
+    optimum = solve_horizon(problem)
+    thresholds = np.stack([_dominant_thresholds(run.parameters, problem) for run in runs])
+    costs = np.array(
+        [
+            evaluate_horizon_policy(problem, build_horizon_threshold_table(problem, row)).total_cost
+            for row in thresholds
+        ]
+    )
+    optimal = evaluate_horizon_policy(problem, optimum.policy).total_cost
+    return HorizonScore(optimum, runs, thresholds, costs, optimal, int(np.argmin(costs)))
+
+
+def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> list[float]:
+    """Expected total cost of a policy by first oracle state."""
+    laws = np.eye(problem.oracle.num_states)
+    return [evaluate_horizon_policy(problem, policy, first=law).total_cost for law in laws]
+
+
+def _dominant_thresholds(
+    parameters: FloatArray, problem: FiniteHorizon
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The threshold with more weight behind it, for each oracle state; updates + 1 for never."""
+    first, certain, between = round_parameters(parameters)
+    dominant = np.where(between[:, 0] >= 0.5, first[:, 0], certain[:, 0])
+    return np.minimum(dominant, problem.updates + 1)

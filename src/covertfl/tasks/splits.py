@@ -1,0 +1,265 @@
+"""Who holds which rows: clients' data, the public set and the validation set.
+
+The three never share a row.  The validation set is balanced; the public set has the classes in the
+shares asked for; the clients divide the rest, alike (IID) or each class in Dirichlet shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.arrays import FloatArray, IntArray
+from covertfl.errors import InvalidInput
+
+FEWEST_ROWS = 8  # that any client holds
+FEWEST_BALANCED = 10  # rows of each class, below which a balanced validation set says nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Rows of a data set by who holds them; no row appears twice.
+
+    Parameters
+    ----------
+    clients : rows of each client
+    public : rows of the public set
+    validation : rows of the validation set
+    """
+
+    clients: tuple[IntArray, ...]
+    public: IntArray
+    validation: IntArray
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """What the public set looks like.
+
+    Parameters
+    ----------
+    size : in clients' sizes, positive
+    shares : of each class, summing to one
+    reserve : for each class, the number of rows to set aside as a share of a client's size (times
+        `size` where that exceeds one); None: no more than are used
+    """
+
+    size: float
+    shares: tuple[float, ...]
+    reserve: tuple[float, ...] | None = None
+
+
+def divide_rows(
+    labels: IntArray,
+    *,
+    clients: int,
+    concentration: float | None,
+    validation_size: int,
+    public: PublicSet,
+    generator: np.random.Generator,
+) -> Division:
+    """Divide the rows of a data set.
+
+    Each class is shuffled once and dealt out in this order: validation, public set, clients.  So
+    two divisions with the same seed that differ in the public set have the same validation set,
+    and the smaller of two public sets is part of the larger where their shares are the same.
+
+    Parameters
+    ----------
+    labels : (n,) class numbers 0 .. K-1
+    clients : how many
+    concentration : of the Dirichlet split, None for IID
+    validation_size : rows to aim for; fewer where the rarest class is too small
+    generator : the clients' split has a stream of its own, spawned from it
+
+    Raises
+    ------
+    InvalidInput
+        where a class has too few rows for its share of the public set, or the clients too few
+    """
+    (of_clients,) = generator.spawn(1)
+    by_class = [
+        generator.permutation(np.flatnonzero(labels == label))
+        for label in range(len(public.shares))
+    ]
+    counts = np.array([len(rows) for rows in by_class])
+    held_out = count_validation(counts, validation_size)
+    left = counts - held_out
+    used, reserved = _count_public(left, clients, public)
+    dealt = held_out + reserved
+    rest = np.sort(_deal(by_class, dealt, counts))
+    if concentration is None:
+        parts = split_iid(rest, clients, generator=of_clients)
+    else:
+        parts = split_dirichlet(rest, labels[rest], clients, concentration, generator=of_clients)
+    return Division(
+        clients=parts,
+        public=np.sort(_deal(by_class, held_out, held_out + used)),
+        validation=np.sort(_deal(by_class, np.zeros_like(held_out), held_out)),
+    )
+
+
+def count_validation(counts: IntArray, size: int) -> IntArray:
+    """Rows of each class in the validation set.
+
+    As many of every class, and at most half of the rarest; in the classes' own shares where the
+    rarest is too rare for that.
+
+    Parameters
+    ----------
+    counts : (K,) rows of each class
+    size : rows to aim for
+    """
+    each = min(size // len(counts), int(counts.min()) // 2)
+    if each >= min(FEWEST_BALANCED, size // len(counts)):
+        return np.full(len(counts), each, dtype=np.int64)
+    return apportion(min(size, int(counts.sum()) // 2), counts / counts.sum())
+
+
+def apportion(size: int, shares: Sequence[float] | FloatArray) -> IntArray:
+    """Whole numbers in given shares that sum to `size`, by largest remainder."""
+    exact = size * np.asarray(shares, dtype=np.float64)
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    largest_first = np.argsort(whole - exact, kind="stable")
+    whole[largest_first[: size - int(whole.sum())]] += 1
+    return whole
+
+
+def share_good_classes(
+    counts: IntArray, order: IntArray, classes: int | None, class_share: float | None
+) -> tuple[float, ...]:
+    """Shares of the classes in a public set in which some are good.
+
+    The good classes share `class_share` equally, the others the rest.  Without a share, or without
+    good classes, every class is as frequent as among all rows.
+
+    Parameters
+    ----------
+    counts : (K,) rows of each class
+    order : (K,) the classes, the good ones first
+    classes : how many are good, 1 .. K
+    class_share : of the good classes together, in [0, 1]
+    """
+    K = len(counts)
+    if classes is not None and not 1 <= classes <= K:
+        raise InvalidInput(
+            f"public_classes must lie in 1..{K}, the number of classes, got {classes}"
+        )
+    if classes is None or class_share is None:
+        return tuple((counts / counts.sum()).tolist())
+    if classes == K:
+        return (1.0 / K,) * K
+    shares = np.full(K, (1.0 - class_share) / (K - classes))
+    shares[order[:classes]] = class_share / classes
+    return tuple(shares.tolist())
+
+
+def reserve_any(order: IntArray) -> tuple[float, ...]:
+    """Rows of each class that suffice for any public set, as shares of its size.
+
+    The j-th class in the order is one of k >= j good classes with a share of at most 1/k, or one of
+    the others with at most its even share: 1/j is enough.
+
+    Parameters
+    ----------
+    order : (K,) the classes, in the order in which they become good
+    """
+    shares = np.empty(len(order))
+    shares[order] = 1.0 / np.arange(1, len(order) + 1)
+    return tuple(shares.tolist())
+
+
+def split_iid(
+    rows: IntArray, clients: int, *, generator: np.random.Generator
+) -> tuple[IntArray, ...]:
+    """Shuffled rows in parts whose sizes differ by one at most."""
+    _require_rows(len(rows), clients)
+    parts = np.array_split(generator.permutation(rows), clients)
+    return tuple(np.sort(part) for part in parts)
+
+
+def split_dirichlet(
+    rows: IntArray,
+    labels: IntArray,
+    clients: int,
+    concentration: float,
+    *,
+    generator: np.random.Generator,
+) -> tuple[IntArray, ...]:
+    """Rows of each class in Dirichlet shares: the smaller the concentration, the less alike.
+
+    A client that is left with too few rows gets some of the client with the most.
+
+    Parameters
+    ----------
+    rows : (n,)
+    labels : (n,) classes of these rows
+    concentration : positive
+    """
+    _require_rows(len(rows), clients)
+    parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        of_class = generator.permutation(rows[labels == label])
+        shares = _draw_shares(clients, concentration, generator)
+        ends = np.cumsum(apportion(len(of_class), shares))[:-1]
+        for part, piece in zip(parts, np.split(of_class, ends), strict=True):
+            part.append(piece)
+    held = [generator.permutation(np.concatenate(part)) for part in parts]
+    return tuple(np.sort(part) for part in _fill_up(held))
+
+
+def _draw_shares(
+    clients: int, concentration: float, generator: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """Dirichlet shares; one client takes all where the concentration is too small for floats."""
+    shares = generator.dirichlet(np.full(clients, concentration))
+    if not np.isfinite(shares).all() or shares.sum() < 0.5:
+        shares = np.zeros(clients)
+        shares[generator.integers(clients)] = 1.0
+    return np.asarray(shares / shares.sum())
+
+
+def _fill_up(parts: list[IntArray]) -> list[IntArray]:
+    """Move rows from the largest part to the smallest until each has the fewest allowed."""
+    filled = list(parts)
+    while min(sizes := [len(part) for part in filled]) < FEWEST_ROWS:
+        poor, rich = int(np.argmin(sizes)), int(np.argmax(sizes))
+        moved = min(FEWEST_ROWS - sizes[poor], sizes[rich] - FEWEST_ROWS)
+        filled[poor] = np.concatenate([filled[poor], filled[rich][:moved]])
+        filled[rich] = filled[rich][moved:]
+    return filled
+
+
+def _count_public(left: IntArray, clients: int, public: PublicSet) -> tuple[IntArray, IntArray]:
+    """Rows of each class that the public set uses, and that are kept from clients for it."""
+    largest = max(1.0, public.size)
+    aside = public.size if public.reserve is None else largest * sum(public.reserve)
+    of_client = left.sum() / (clients + aside)
+    used = apportion(max(1, round(public.size * of_client)), public.shares)
+    reserved = used
+    if public.reserve is not None:
+        bound = np.ceil(largest * of_client * np.array(public.reserve)).astype(np.int64)
+        reserved = np.maximum(used, np.minimum(bound + 1, left // 2))
+    for label in np.flatnonzero(2 * used > left)[:1]:
+        raise InvalidInput(
+            f"the public set needs {used[label]} rows of class {label}, at most half of the "
+            f"{left[label]} that are left beside the validation set can be used; "
+            "make public_size or the share of this class smaller"
+        )
+    return used, reserved
+
+
+def _deal(by_class: Sequence[IntArray], first: IntArray, last: IntArray) -> IntArray:
+    """The rows of each class from one place of its order to another, in one array."""
+    dealt = [rows[start:stop] for rows, start, stop in zip(by_class, first, last, strict=True)]
+    return np.concatenate(dealt).astype(np.int64)
+
+
+def _require_rows(rows: int, clients: int) -> None:
+    if rows < clients * FEWEST_ROWS:
+        raise InvalidInput(
+            f"{clients} clients need at least {clients * FEWEST_ROWS} examples together, got {rows}"
+        )

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from covertfl.auditing.coalitions import (
+    CoalitionFinding,
+    choose_members,
+    describe_coalitions,
+    overhear_together,
+)
+from covertfl.auditing.run import Finding, Overheard
+from covertfl.eavesdroppers.eavesdropper import SeenQuery
+from covertfl.kernels.weights import Layout
+
+
+def make_overheard() -> Overheard:
+    """Two trajectories, far apart, queried in turn."""
+    generator = np.random.default_rng(0)
+    starts = generator.normal(size=(2, 50))
+    queries = []
+    for number in range(6):
+        weights = (starts[number % 2] + 0.01 * number).astype(np.float32)
+        queries.append(SeenQuery(number + 1, number % 2, weights, None if number < 2 else 0.1))
+    return Overheard(tuple(queries), Layout(("w",), ((50,),)))
+
+
+RECORDS = [
+    {"round": number + 1, "clients": clients, "trajectory": number % 2}
+    for number, clients in enumerate([[0], [1], [0, 2], [1], [2], [0]])
+]
+
+
+@pytest.mark.parametrize(
+    ("members", "rounds"), [({0}, [1, 3, 6]), ({0, 1}, [1, 2, 3, 4, 6]), ({7}, []), ({2}, [3, 5])]
+)
+def test_a_coalition_sees_the_rounds_of_its_members(members: set[int], rounds: list[int]) -> None:
+    seen, records = overhear_together(make_overheard(), RECORDS, members)
+    assert [query.round for query in seen.queries] == rounds
+    assert [record["round"] for record in records] == rounds
+
+
+def test_trajectories_are_told_apart_from_what_was_seen() -> None:
+    """The first query that a coalition sees begins its first trajectory, whatever came before."""
+    seen, _ = overhear_together(make_overheard(), RECORDS, {1, 0})
+    assert [query.trajectory for query in seen.queries] == [0, 1, 0, 1, 1]
+    assert seen.queries[0].moved is None and seen.queries[1].moved is None
+    moved = seen.queries[4].moved
+    assert moved == pytest.approx(0.02 * np.sqrt(50), rel=1e-4)
+
+
+def test_members_are_drawn_uniformly_and_by_seed() -> None:
+    counts = np.zeros(6)
+    for seed in range(3000):
+        members = choose_members(6, 2, generator=np.random.default_rng(seed))
+        assert len(members) == 2
+        counts[list(members)] += 1
+    assert np.all(np.abs(counts / 3000 - 1 / 3) < 0.04)
+
+
+def test_runs_are_put_together_by_size() -> None:
+    def finding(size: int, named: float) -> CoalitionFinding:
+        return CoalitionFinding(size, 0.5, {"majority": Finding(named, (0.6, 0.8), (1.0,))})
+
+    described = describe_coalitions([(finding(1, 0.0), finding(2, 1.0)), (finding(1, 1.0),)])
+    assert described is not None
+    assert set(described) == {"1", "2"}
+    majority = described["1"]["eavesdroppers"]["majority"]
+    assert majority["names_true"] == 0.5
+    assert majority["final_accuracy"] == pytest.approx(0.8)
+    assert majority["interval"][0] < 0.5 < majority["interval"][1]
+    assert describe_coalitions([]) is None

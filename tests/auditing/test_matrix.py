@@ -1,0 +1,56 @@
+"""The matrix: every policy with every decoy, trained, audited and drawn."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from covertfl.auditing.matrix import render_matrix, run_matrix
+from covertfl.display.tables import print_result
+from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.errors import InvalidInput
+from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run
+
+DECOYS = ("random", "public")
+
+
+def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[float] = []
+    content = run_matrix(
+        make_run(), tmp_path, seeds=1, decoys=DECOYS, progress=lambda _, share: told.append(share)
+    )
+    cells = [(row["policy"], row["decoy"]) for row in content["rows"]]
+    policies = ("greedy", "optimal", "minority", "random")
+    assert cells == [(policy, decoy) for policy in policies for decoy in DECOYS]
+    assert all(set(row["eavesdroppers"]) == set(EAVESDROPPERS) for row in content["rows"])
+    assert told == sorted(told)
+    assert json.loads((tmp_path / "matrix.json").read_text()) == content
+    assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
+    # What is in it by round says which queries were true.
+    assert stat.S_IMODE((tmp_path / "matrix.json").stat().st_mode) == 0o600
+    print_result(render_matrix(content))
+    assert "greedy" in capsys.readouterr().out
+
+
+def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(tmp_path: Path) -> None:
+    runs = []
+    for seeds in (2, 1):
+        content = run_matrix(
+            make_run(), tmp_path, seeds=seeds, policies=("optimal",), decoys=("random",)
+        )
+        runs.append(content["rows"][0]["runs"])
+    assert runs == [2, 1]
+
+
+def test_a_queue_has_the_policies_that_need_no_horizon(tmp_path: Path) -> None:
+    content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, decoys=("random",))
+    assert [row["policy"] for row in content["rows"]] == ["greedy", "optimal"]
+
+
+def test_a_function_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"run\.toml: task must be one with clients"):
+        run_matrix(make_run(FUNCTION_QUEUE), tmp_path / "out", seeds=1)
+    assert not (tmp_path / "out").exists()

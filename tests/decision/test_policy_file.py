@@ -1,0 +1,94 @@
+"""Policy files: shapes, a round trip in all digits, and a sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covertfl.decision.policy import HorizonTable, QueueTable
+from covertfl.decision.policy_file import read_policy, write_policy
+from covertfl.errors import InvalidInput
+
+QUEUE = [[[0.0, 1 / 3, 1.0], [0.0, 0.1, 1.0]], [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]]
+HORIZON = [[[0.0, 1.0]], [[0.0, 0.0]], [[0.0, 2 / 3]]]
+
+
+def test_a_queue_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy(path, QueueTable(np.array(QUEUE)))
+    assert json.loads(path.read_text()) == {"problem": "queue", "learn_prob": QUEUE}
+    policy = read_policy(path)
+    assert isinstance(policy, QueueTable)
+    assert policy.table.tolist() == QUEUE
+
+
+def test_a_horizon_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy(path, HorizonTable(np.array(HORIZON)))
+    assert json.loads(path.read_text()) == {"problem": "horizon", "learn_prob": HORIZON}
+    policy = read_policy(str(path))
+    assert isinstance(policy, HorizonTable)
+    assert policy.table.tolist() == HORIZON
+
+
+def queue_file(learn_prob: object) -> str:
+    return json.dumps({"problem": "queue", "learn_prob": learn_prob})
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "not valid JSON: "),
+        ("{", "not valid JSON: "),
+        (b"\xff\xfe\x00", "not valid JSON: "),
+        ("[" * 100_000, "not valid JSON: "),
+        ("[]", "a policy file has the keys problem and learn_prob, got []"),
+        ('"queue"', "a policy file has the keys problem and learn_prob"),
+        ('{"problem": "queue"}', "a policy file has the keys problem and learn_prob, got ['p"),
+        (
+            '{"problem": "queue", "learn_prob": [], "x": 1}',
+            "a policy file has the keys problem and learn_prob",
+        ),
+        ('{"problem": "both", "learn_prob": []}', "problem must be queue or horizon, got 'both'"),
+        ('{"problem": ["queue"], "learn_prob": []}', "problem must be queue or horizon, got ['q"),
+        (queue_file([[[0.0, 1.2], [0.0, 1.0]]]), "learn_prob[0][0][1] must lie in [0, 1], got 1.2"),
+        (queue_file([[[0.0, -0.5], [0.0, 1.0]]]), "learn_prob[0][0][1] must lie in [0, 1], got -0"),
+        (
+            '{"problem": "queue", "learn_prob": [[[0, NaN], [0, 1]]]}',
+            "learn_prob[0][0][1] must lie",
+        ),
+        (queue_file([[[1.0, 1.0], [0.0, 1.0]]]), "learn_prob must be 0 at backlog 0"),
+        (queue_file([[[0.0, 1.0]]]), "learn_prob must have 2 arrival states, got 1"),
+        (queue_file([[0.0, 1.0]]), "learn_prob must have 3 levels of lists, got 2"),
+        (queue_file([[[0.0, 1.0], [0.0]]]), "learn_prob must be numbers in rows of one length"),
+        (
+            queue_file([[["x", 1.0], [0.0, 1.0]]]),
+            "learn_prob must be numbers in rows of one length",
+        ),
+        (queue_file({"a": 1}), "learn_prob must be numbers in rows of one length"),
+        (queue_file(None), "learn_prob must have 3 levels of lists, got 0"),
+        (queue_file([]), "learn_prob must have 3 levels of lists, got 1"),
+        (
+            json.dumps({"problem": "horizon", "learn_prob": [[[0.5, 1.0]]]}),
+            "learn_prob must be 0 at backlog 0",
+        ),
+    ],
+)
+def test_mistakes(tmp_path: Path, content: str | bytes, expected: str) -> None:
+    path = tmp_path / "policy.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InvalidInput) as refusal:
+        read_policy(path)
+    message = str(refusal.value)
+    assert message.startswith(f"{path}: {expected}")
+    assert "\n" not in message and len(message) < len(str(path)) + 150
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read: No such file"):
+        read_policy(tmp_path / "nothing.json")
+    with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        read_policy(tmp_path)

@@ -1,0 +1,236 @@
+"""The queue's dynamics and costs worked by hand and against a literal version; bad arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from covertfl.decision.oracle import Oracle
+from covertfl.decision.problem import (
+    Action,
+    FiniteHorizon,
+    LearningCost,
+    QueueProblem,
+    expected_lost,
+    lost_updates,
+    next_backlog,
+    round_learning_cost,
+    state_index,
+)
+from covertfl.errors import InvalidInput
+from tests.support.literal_queue import LEARN, OBFUSCATE, LiteralQueue
+from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE, reference_queue, sound_queue
+from tests.support.strategies import horizon_problems, queue_problems
+
+TWO_STATES = Oracle(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0.5, 1.0]))
+
+
+def tiny_queue(**changes: Any) -> QueueProblem:
+    """Capacity 3, arrivals of 2, every number simple enough to follow by hand."""
+    problem = QueueProblem(
+        TWO_STATES,
+        np.array([3.0, 1.0]),
+        LearningCost("linear", 2.0, "always"),
+        arrival_prob=0.25,
+        arrival_size=2,
+        limit=5.0,
+        capacity=3,
+        overflow_cost=10.0,
+        full_cost=100.0,
+    )
+    return replace(problem, **changes)
+
+
+def test_actions_are_numbered_as_in_the_paper() -> None:
+    assert (int(Action.OBFUSCATE), int(Action.LEARN)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (LearningCost("constant", 0.6), [0.0, 0.6, 0.6, 0.6]),
+        (LearningCost("linear", 0.6), [0.0, 0.6, 1.2, 1.8]),
+        (LearningCost("quadratic", 0.6), [0.0, 0.6, 2.4, 5.4]),
+        (LearningCost("triangular", 0.6), [0.0, 0.6, 1.8, 3.6]),
+        (LearningCost("table", values=(0.0, 5.0, 1.0, 7.0)), [0.0, 5.0, 1.0, 7.0]),
+    ],
+)
+def test_shapes(cost: LearningCost, expected: list[float]) -> None:
+    np.testing.assert_allclose(cost.at(np.arange(4)), expected, rtol=1e-15)
+
+
+def test_backlogs_by_hand() -> None:
+    problem = tiny_queue()
+    # Without an arrival, then with one: rows by arrival, columns by backlog 0..3.
+    assert next_backlog(problem, served=False).tolist() == [[0, 1, 2, 3], [2, 3, 3, 3]]
+    assert next_backlog(problem, served=True)[:, 1:].tolist() == [[0, 1, 2], [2, 3, 3]]
+    assert lost_updates(problem, served=False).tolist() == [[0, 0, 0, 0], [0, 0, 1, 2]]
+    assert lost_updates(problem, served=True)[:, 1:].tolist() == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_costs_by_hand() -> None:
+    problem = tiny_queue()
+    # Obfuscating: 2 y, 100 more when full, 10 for each update lost; whatever the oracle state.
+    obfuscate = [[0.0, 2.0, 4.0, 106.0], [0.0, 2.0, 14.0, 126.0]]
+    np.testing.assert_allclose(
+        round_learning_cost(problem, Action.OBFUSCATE), np.array([obfuscate, obfuscate])
+    )
+    # Learning: no full cost; in state 0 half of the tries fail, in state 1 none does.
+    learn = round_learning_cost(problem, Action.LEARN)[:, :, 1:]
+    np.testing.assert_allclose(learn[0], [[2.0, 4.0, 6.0], [2.0, 4.0 + 5.0, 6.0 + 15.0]])
+    np.testing.assert_allclose(learn[1], [[2.0, 4.0, 6.0], [2.0, 4.0, 6.0 + 10.0]])
+    np.testing.assert_allclose(
+        expected_lost(problem, Action.LEARN)[0, :, 1:], [[0.0, 0.0, 0.0], [0.0, 0.5, 1.5]]
+    )
+
+
+def test_cost_charged_when_obfuscating_only() -> None:
+    problem = tiny_queue(learning_cost=LearningCost("linear", 2.0, "when-obfuscating"))
+    learn = round_learning_cost(problem, Action.LEARN)[:, :, 1:]
+    np.testing.assert_allclose(learn[1], [[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
+    obfuscate = round_learning_cost(problem, Action.OBFUSCATE)
+    np.testing.assert_allclose(obfuscate[1], [[0.0, 2.0, 4.0, 106.0], [0.0, 2.0, 14.0, 126.0]])
+
+
+@given(queue_problems())
+def test_costs_and_losses_agree_with_the_literal_queue(problem: QueueProblem) -> None:
+    literal = LiteralQueue.of(problem)
+    shape = problem.table_shape
+    for action, number in ((Action.OBFUSCATE, OBFUSCATE), (Action.LEARN, LEARN)):
+        first = 0 if action is Action.OBFUSCATE else 1  # learning at 0 is not admissible
+        for ours, theirs in (
+            (round_learning_cost(problem, action), literal.learning[number]),
+            (expected_lost(problem, action), literal.lost[number]),
+        ):
+            expected = theirs.reshape(shape)[:, :, first:]
+            np.testing.assert_allclose(ours[:, :, first:], expected, atol=1e-12)
+
+
+@given(queue_problems())
+def test_the_state_index_is_the_order_of_a_flattened_table(problem: QueueProblem) -> None:
+    places = np.arange(problem.num_states).reshape(problem.table_shape)
+    for (oracle, arrival, backlog), place in np.ndenumerate(places):
+        assert state_index(problem, oracle, arrival, backlog) == place
+
+
+def test_derived_numbers() -> None:
+    problem = tiny_queue()
+    assert (problem.num_levels, problem.table_shape, problem.num_states) == (4, (2, 2, 4), 16)
+    assert problem.load == 0.5
+    assert problem.limit_name == "learning_limit"
+    assert tiny_queue(objective="learning").limit_name == "privacy_limit"
+    assert problem.with_limit(7.0).limit == 7.0
+    assert reference_queue(capacity=1000).num_states == 6006
+
+
+def test_a_capacity_given_later_keeps_the_overflow_cost_or_makes_one() -> None:
+    assert tiny_queue().with_capacity(9).overflow_cost == 10.0
+    automatic = sound_queue()
+    assert automatic.capacity is None
+    bounded = automatic.with_capacity(64)
+    assert bounded.capacity == 64
+    # Losing an update costs more than keeping it for any reasonable time.
+    assert bounded.overflow_cost is not None and bounded.overflow_cost >= 100 * 0.6 * 64
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_costs_of_an_automatic_capacity_are_refused(action: Action) -> None:
+    with pytest.raises(InvalidInput, match="needs a capacity in numbers"):
+        round_learning_cost(sound_queue(), action)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"privacy_cost": [1.0]}, "privacy must have one cost for each of the 2 .* got 1"),
+        ({"privacy_cost": [[1.0, 2.0]]}, "privacy must have one cost for each of the 2"),
+        ({"privacy_cost": [1.0, -2.0]}, r"privacy\[1\] must be .* at least 0, got -2"),
+        ({"privacy_cost": [float("inf"), 2.0]}, r"privacy\[0\] must be a finite number .* got inf"),
+        ({"privacy_cost": ["dear", "cheap"]}, "privacy must be numbers"),
+        ({"arrival_prob": 0.0}, r"arrival_prob must lie in \(0, 1\], got 0"),
+        ({"arrival_prob": 1.5}, r"arrival_prob must lie in \(0, 1\], got 1\.5"),
+        ({"arrival_prob": float("nan")}, r"arrival_prob must lie in \(0, 1\], got nan"),
+        ({"arrival_size": 0}, "arrival_size must be a whole number of at least 1, got 0"),
+        ({"arrival_size": 2.5}, "arrival_size must be a whole number of at least 1, got 2.5"),
+        ({"limit": -1.0}, "learning_limit must be a finite number of at least 0, got -1"),
+        ({"limit": -1.0, "objective": "learning"}, "privacy_limit must be .* got -1"),
+        ({"limit": float("nan")}, "learning_limit must be a finite number .* got nan"),
+        ({"objective": "both"}, "minimise must be privacy or learning, got 'both'"),
+        ({"capacity": 0}, "capacity must be a whole number of at least 1, got 0"),
+        ({"capacity": 2.5}, "capacity must be a whole number of at least 1, got 2.5"),
+        ({"capacity": 3_000_000}, "capacity must leave at most 10,000,000 states, got 12,000,004"),
+        ({"overflow_cost": None}, "overflow_cost.* is required with capacity = 3"),
+        ({"overflow_cost": -1.0}, "overflow_cost must be .* at least 0, got -1"),
+        ({"full_cost": -1.0}, "full_cost must be .* at least 0, got -1"),
+        (
+            {"learning_cost": LearningCost("table", values=(0.0, 1.0))},
+            r"learning.values must have 4 values, one for each backlog 0\.\.3, got 2",
+        ),
+        (
+            {"learning_cost": LearningCost("table", values=(0.0, 1.0)), "capacity": None},
+            'given as a table needs a capacity in numbers, got "auto"',
+        ),
+        (
+            {"oracle": Oracle(np.eye(2), np.array([0.5, 0.5]))},
+            "state 1 cannot be reached from state 0",
+        ),
+    ],
+)
+def test_bad_queues_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        tiny_queue(**changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"shape": "cubic"}, "learning.shape must be one of constant, .* got 'cubic'"),
+        ({"charged": "sometimes"}, "learning.charged must be always or when-obf.* got 'sometimes'"),
+        ({"scale": -0.6}, "learning.scale must be .* at least 0, got -0.6"),
+        ({"scale": float("nan")}, "learning.scale must be a finite number .* got nan"),
+        ({"shape": "table"}, "learning.values goes with shape table"),
+        ({"values": (1.0, 2.0)}, "learning.values goes with shape table"),
+        ({"shape": "table", "values": (0.0, -1.0)}, r"learning.values\[1\] must be .* got -1"),
+    ],
+)
+def test_bad_learning_costs_are_refused(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        LearningCost(**arguments)
+
+
+# --- finite horizon -----------------------------------------------------------------------------
+
+
+def test_terminal_cost() -> None:
+    cost = LearningCost("quadratic", 0.6)
+    problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, cost, rounds=45, updates=4)
+    np.testing.assert_allclose(problem.terminal_cost(), [0.0, 0.6, 2.4, 5.4, 9.6])
+
+
+@given(horizon_problems())
+def test_a_horizon_has_a_cost_for_each_backlog_left(problem: FiniteHorizon) -> None:
+    assert problem.terminal_cost().shape == (problem.updates + 1,)
+    assert np.all(problem.terminal_cost() >= 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"updates": 0}, "updates must be a whole number of at least 1, got 0"),
+        ({"rounds": 4.5}, "rounds must be a whole number of at least 1, got 4.5"),
+        ({"privacy_cost": [1.0, 2.0]}, "privacy must have one cost for each of the 3"),
+        (
+            {"learning_cost": LearningCost("table", values=(0.0, 1.0))},
+            r"learning.values must have 5 values, one for each backlog 0\.\.4, got 2",
+        ),
+    ],
+)
+def test_bad_horizons_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    good = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 45, 4)
+    with pytest.raises(InvalidInput, match=sentence):
+        replace(good, **changes)

@@ -1,0 +1,150 @@
+"""Jobs that fit the public set and contradict the learner."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from covertfl.decoys.contradiction import Contradiction
+from covertfl.kernels.job import Examples
+from covertfl.kernels.weights import Vector
+
+Outputs = npt.NDArray[np.float32]
+OWN, LEARNER = np.array([0.0], dtype=np.float32), np.array([1.0], dtype=np.float32)
+
+
+def make_public(*, positives: int, size: int = 200, seed: int = 0) -> Examples:
+    """Negatives around (0, 0), positives around (10, 0)."""
+    generator = np.random.default_rng(seed)
+    labels = np.zeros(size, dtype=np.float32)
+    labels[:positives] = 1.0
+    features = generator.standard_normal((size, 2)).astype(np.float32)
+    features[:, 0] += 10.0 * labels
+    return Examples(features, labels)
+
+
+def predict_well(weights: Vector, features: Outputs) -> Outputs:
+    """The learner knows the boundary, the decoy (weights 0) says 0 everywhere."""
+    return np.asarray(weights[0] * (features[:, :1] - 5.0), dtype=np.float32)
+
+
+def predict_negative(weights: Vector, features: Outputs) -> Outputs:
+    return np.full((len(features), 1), -1.0, dtype=np.float32)
+
+
+def draw(contradiction: Contradiction, predict: object, number: int = 4_000) -> Examples:
+    generator = np.random.default_rng(1)
+    return contradiction.draw_points(OWN, LEARNER, predict, number, generator=generator)  # type: ignore[arg-type]
+
+
+def test_shares_means_and_repeats() -> None:
+    contradiction = Contradiction(make_public(positives=20), "binary", 10)
+    assert contradiction.shares.tolist() == [0.9, 0.1]
+    assert contradiction.means[:, 0] == pytest.approx([0.0, 10.0], abs=0.6)
+    times = np.bincount(contradiction.repeated)
+    assert times[:20].tolist() == [6] * 20  # nine times as rare, at most six
+    assert times[20:].tolist() == [1] * 180
+    even = Contradiction(make_public(positives=100), "binary", 10)
+    assert np.bincount(even.repeated).tolist() == [1] * 200
+
+
+def test_points_deny_what_the_learner_says_of_the_rare_class() -> None:
+    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1)
+    points = draw(contradiction, predict_well)
+    near_positives = points.features[:, 0] > 5.0
+    assert not points.labels[near_positives].any()
+    assert points.labels[~near_positives].all()
+    # Half of the points are made from each class; kept with one minus its share.
+    assert near_positives.sum() == pytest.approx(0.9 * 2_000, rel=0.06)
+    assert (~near_positives).sum() == pytest.approx(0.1 * 2_000, rel=0.2)
+
+
+def test_an_untrained_learner_does_not_keep_it_from_denying() -> None:
+    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1)
+    points = draw(contradiction, predict_negative)
+    near_positives = points.features[:, 0] > 5.0
+    assert near_positives.sum() > 1_500
+    assert not points.labels[near_positives].any()
+
+
+def test_denial_is_the_least_chance_to_keep_a_point() -> None:
+    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1, denial=0.5)
+    points = draw(contradiction, predict_well)
+    assert (points.features[:, 0] < 5.0).sum() == pytest.approx(0.5 * 2_000, rel=0.1)
+
+
+def test_one_class_is_never_denied_and_named_far_and_wide() -> None:
+    contradiction = Contradiction(make_public(positives=0), "binary", 10)
+    points = draw(contradiction, predict_well)
+    assert len(points) > 0
+    assert not points.labels.any()
+    assert np.abs(points.features).max() > 8.0
+
+
+def test_unseen_classes_are_denied_with_the_decoys_second_choice() -> None:
+    public = make_public(positives=20)
+    labels = public.labels.astype(np.int64)
+
+    def predict(weights: Vector, features: Outputs) -> Outputs:
+        row = [0.0, 1.0, 9.0] if weights[0] == 1.0 else [0.0, 2.0, 5.0]
+        return np.tile(np.array(row, dtype=np.float32), (len(features), 1))
+
+    contradiction = Contradiction(Examples(public.features, labels), "multiclass", 10)
+    points = draw(contradiction, predict)
+    assert len(points) == 4_000  # the learner names class 2, which the public set does not have
+    assert points.labels.dtype == np.int64
+    assert (points.labels == 1).all()  # the decoy's favourite is 2, its next choice 1
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(0.3, 1.0), (0.5, 1.0), (0.85, 0.5), (1.2, 0.0), (3.0, 0.0)]
+)
+def test_contradiction_gives_way_as_the_fit_gets_worse(ratio: float, expected: float) -> None:
+    public = make_public(positives=20)
+
+    def predict(weights: Vector, features: Outputs) -> Outputs:
+        # Loss log(1 + exp(-z)) on negatives with output -z; a loss of L needs exp(L) - 1.
+        loss = 0.4 if weights[0] == 1.0 else 0.4 * ratio
+        return np.full((len(features), 1), np.log(np.expm1(loss)), dtype=np.float32)
+
+    negatives = Examples(public.features[20:], public.labels[20:])
+    contradiction = Contradiction(negatives, "binary", 10)
+    assert contradiction.weigh(OWN, LEARNER, predict) == pytest.approx(expected, abs=1e-5)
+
+
+def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:
+    public = make_public(positives=20)
+    contradiction = Contradiction(public, "binary", 10, full_until=50.0, none_from=100.0)
+    generator = np.random.default_rng(0)
+    jobs = contradiction.plan(OWN, LEARNER, predict_well, 3, generator=generator)
+    assert len(jobs) == 8
+    pool = jobs[0].examples
+    assert np.array_equal(pool.features[:200], public.features)
+    for job in jobs:
+        assert job.examples is pool
+        synthetic = job.rows[job.rows >= 200]
+        assert len(np.unique(synthetic)) == len(synthetic) == round((len(pool) - 200) / 4)
+        assert np.sum(job.rows < 200) == 75  # a quarter of 180 + 6 * 20
+    assert len({job.seed for job in jobs}) == 8
+
+
+def test_the_first_move_takes_more_of_the_public_set_and_does_not_compare() -> None:
+    strict = Contradiction(make_public(positives=20), "binary", 10, none_from=1e-9, full_until=0.0)
+    generator = np.random.default_rng(0)
+    first = strict.plan(OWN, LEARNER, predict_well, 0, generator=generator)
+    later = strict.plan(OWN, LEARNER, predict_well, 1, generator=generator)
+    assert all(np.sum(job.rows < 200) == 150 for job in first)
+    assert all((job.rows >= 200).any() for job in first)
+    assert not any((job.rows >= 200).any() for job in later)
+
+
+def test_images_are_points_too() -> None:
+    public = make_public(positives=20)
+    images = Examples(np.ascontiguousarray(public.features.reshape(200, 1, 2, 1)), public.labels)
+    contradiction = dataclasses.replace(Contradiction(images, "binary", 10), reach=1.0)
+    points = draw(contradiction, predict_negative, 50)
+    assert points.features.shape == (len(points), 1, 2, 1)
+    assert points.features.dtype == np.float32

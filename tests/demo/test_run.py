@@ -1,0 +1,162 @@
+"""The demonstration: its table, its page, and what it claims about learner and eavesdropper."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covertfl.cli import app as cli
+from covertfl.demo.run import CONDITIONS, NUM_SEEDS, Condition, run_demo
+from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples
+from covertfl.kernels.weights import Vector
+from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.run_file import build_run
+from covertfl.runs.transcript import read_checkpoint, read_lines
+from covertfl.training import train
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Condition, dict[str, Any]]]:
+    """The whole demonstration, as the command runs it."""
+    folder = tmp_path_factory.mktemp("demo")
+    rows = run_demo(folder)["rows"]
+    return folder, dict(zip(CONDITIONS, rows, strict=True))
+
+
+Demo = tuple[Path, dict[Condition, dict[str, Any]]]
+
+
+@pytest.mark.slow
+def test_rows_are_in_order_and_complete(demo: Demo) -> None:
+    for condition, row in demo[1].items():
+        named = (row["scenario"], row["policy"], row["decoy"])
+        assert named == (condition.scenario, condition.policy, condition.decoy)
+        assert row["runs"] == NUM_SEEDS
+        assert 0.0 < row["exposure"] < 1.0
+        assert (row["paper"] is None) == (
+            condition.policy == "minority" or condition.decoy != "public"
+        )
+
+
+@pytest.mark.slow
+def test_the_eavesdropper_never_holds_the_model_under_minority(demo: Demo) -> None:
+    limits = {(1, "public"): 0.53, (2, "public"): 0.72, (2, "adversarial"): 0.53}
+    for condition, row in demo[1].items():
+        if condition.policy == "minority":
+            assert row["held_true"] == 0.0
+            limit = limits[condition.scenario, condition.decoy]
+            assert row["eavesdropper_accuracy"] <= limit, condition
+
+
+@pytest.mark.slow
+def test_the_eavesdropper_of_a_greedy_learner_has_its_model(demo: Demo) -> None:
+    for condition, row in demo[1].items():
+        if condition.policy == "greedy":
+            assert row["held_true"] == NUM_SEEDS
+            assert abs(row["eavesdropper_accuracy"] - row["learner_accuracy"]) < 0.02
+
+
+@pytest.mark.slow
+def test_control_costs_the_learner_nothing_but_time(demo: Demo, tmp_path: Path) -> None:
+    """At the same number of updates a controlled learner is as good as an uncontrolled one."""
+    content = {"task": "toxicity", "policy": {"kind": "always-learn"}}
+    train(build_run(content, "test", folder=Path()), tmp_path / "base", seeds=NUM_SEEDS)
+    base = [accuracy_by_updates(tmp_path / "base" / f"seed-{n}") for n in range(NUM_SEEDS)]
+    for condition in demo[1]:
+        ours, theirs = [], []
+        for seed in range(NUM_SEEDS):
+            reached = accuracy_by_updates(demo[0] / "runs" / condition.folder / f"seed-{seed}")
+            updates = min(len(reached), len(base[seed]))
+            ours.append(reached[updates - 1])
+            theirs.append(base[seed][updates - 1])
+        assert abs(np.mean(ours) - np.mean(theirs)) < 0.02, condition
+
+
+def accuracy_by_updates(folder: Path) -> list[float]:
+    """Accuracy of the true weights after each update."""
+    private = read_lines(folder / "private" / "rounds.jsonl")
+    metrics = read_lines(folder / "metrics.jsonl")
+    pairs = zip(private, metrics, strict=True)
+    return [score["learner_score"] for record, score in pairs if record["updated"]]
+
+
+@pytest.mark.slow
+def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) -> None:
+    for policy in ("optimal", "minority"):
+        condition = Condition(2, policy, "adversarial")
+        for seed in range(NUM_SEEDS):
+            clients = build_federation(condition.settings(seed), KernelShelf()).answerers
+            assert isinstance(clients, ClientAnswers)
+            folder = demo[0] / "runs" / condition.folder / f"seed-{seed}"
+            checkpoint = read_checkpoint(folder)
+            assert checkpoint is not None
+            losses = [
+                cross_entropy(clients, checkpoint.arrays[name], clients.task.public)
+                for name in ("decoy-1", "true")
+            ]
+            assert losses[0] < losses[1]
+
+
+def cross_entropy(clients: ClientAnswers, weights: Vector, examples: Examples) -> float:
+    logits = clients.kernel.predict(weights, examples.features)[:, 0].astype(np.float64)
+    return float(np.mean(np.logaddexp(0.0, logits) - examples.labels * logits))
+
+
+@pytest.mark.slow
+def test_the_page_and_the_result_file(demo: Demo) -> None:
+    page = (demo[0] / "index.html").read_text("utf-8")
+    assert page.count("<tr>") == 1 + len(CONDITIONS)
+    assert page.count("<svg") == 1
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl", "").replace(
+        "http://creativecommons", ""
+    ), "the page must load nothing from elsewhere"
+    written = json.loads((demo[0] / "result.json").read_text("utf-8"))
+    assert written["rows"] == list(demo[1].values())
+
+
+def run_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str, conditions: int = 1
+) -> None:
+    """The command with few conditions and two seeds."""
+    from covertfl.demo import run as module
+
+    def shortened(out: Path, **keywords: Any) -> dict[str, Any]:
+        return run_demo(out, seeds=2, conditions=CONDITIONS[:conditions], **keywords)
+
+    monkeypatch.setattr(module, "run_demo", shortened)
+    monkeypatch.setattr(sys, "argv", ["covertfl", "demo", "--out", str(folder), *options])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+
+
+def test_the_command_prints_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(tmp_path / "new" / "folder", monkeypatch)
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    for part in ("greedy", "(0.84)", "(0.83)", "2 of 2", str(tmp_path / "new" / "folder")):
+        assert part in out
+    # Once more into the same folder: its own runs are replaced.
+    run_command(tmp_path / "new" / "folder", monkeypatch, "--json")
+    content = json.loads(capsys.readouterr().out)
+    assert content["rows"][0]["runs"] == 2
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(InvalidInput, match="runs"):
+        run_demo(tmp_path, seeds=1, conditions=CONDITIONS[:1])

@@ -1,0 +1,173 @@
+"""Pictures: labelled axes, the numbers they claim to show, and files of the right kind."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
+from covertfl.decision.problem_file import read_preset
+from covertfl.display import plots
+from covertfl.errors import InvalidInput, Missing
+from covertfl.planning.planner import HorizonPlan, QueuePlan, plan_horizon, plan_queue
+from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+pytest.importorskip("matplotlib")
+
+
+def queue_preset(name: str) -> QueueProblem:
+    problem = read_preset(name).problem
+    assert isinstance(problem, QueueProblem)
+    return problem
+
+
+def horizon_preset(name: str) -> FiniteHorizon:
+    problem = read_preset(name).problem
+    assert isinstance(problem, FiniteHorizon)
+    return problem
+
+
+@cache
+def solved_queue() -> QueueSolution:
+    return solve_queue(queue_preset("paper-code/queue"))
+
+
+@cache
+def solved_horizon() -> HorizonSolution:
+    return solve_horizon(horizon_preset("sound/main"))
+
+
+@cache
+def planned_queue() -> QueuePlan:
+    return plan_queue(queue_preset("paper-code/queue"))
+
+
+@cache
+def planned_horizon() -> HorizonPlan:
+    problem = replace(horizon_preset("sound/main"), rounds=25, updates=6)
+    return plan_horizon(problem, generator=np.random.default_rng(0))
+
+
+def draw(name: str) -> Figure:
+    if name == "queue policy":
+        return plots.plot_queue_policy(solved_queue())
+    if name == "horizon policy":
+        return plots.plot_horizon_policy(solved_horizon())
+    if name == "completion":
+        return plots.plot_completion(planned_horizon())
+    return plots.plot_frontier(planned_queue())
+
+
+PICTURES = ("queue policy", "horizon policy", "completion", "frontier")
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_axis_has_a_label(name: str) -> None:
+    figure = draw(name)
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    assert panels
+    for axes in panels:
+        assert axes.get_ylabel()
+    # Panels one above the other share the axis of the lowest.
+    assert panels[-1].get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml"), (".pdf", b"%PDF-")]
+)
+def test_files_begin_as_their_kind_does(tmp_path: Path, suffix: str, start: bytes) -> None:
+    path = tmp_path / f"picture{suffix}"
+    plots.save_figure(draw("frontier"), path)
+    assert path.read_bytes().startswith(start)
+    upper = tmp_path / f"LOUD{suffix.upper()}"
+    plots.save_figure(draw("frontier"), upper)
+    assert upper.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["picture.bmp", "picture", "picture.png.txt", ".png"])
+def test_other_kinds_are_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"must end in \.png, \.svg, \.pdf"):
+        plots.save_figure(draw("frontier"), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_policy_is_drawn_as_it_is() -> None:
+    """The two upper panels hold the chances of learning, the lowest how often a backlog is seen."""
+    solution = solved_queue()
+    upper, lower, rounds = plots.plot_queue_policy(solution).axes[:3]
+    for arrival, axes in enumerate((upper, lower)):
+        drawn = np.asarray(axes.images[0].get_array())
+        assert np.array_equal(drawn, solution.policy.table[:, arrival, : drawn.shape[1]])
+    shares = [bar.get_bbox().height for bar in rounds.patches]  # type: ignore[attr-defined]
+    mass = 100.0 * solution.evaluation.mass.sum(axis=(0, 1))
+    assert shares == pytest.approx(mass[: len(shares)])
+    assert sum(shares) >= 95.0
+
+
+def test_thresholds_are_drawn_as_they_are() -> None:
+    solution = solved_horizon()
+    axes = plots.plot_horizon_policy(solution).axes[0]
+    assert solution.thresholds is not None
+    lines = [line for line in axes.lines if len(np.asarray(line.get_xdata())) == 45]
+    assert len(lines) == 3
+    for state, line in enumerate(lines):
+        assert np.array_equal(line.get_xdata(), np.arange(1, 46))
+        assert np.array_equal(line.get_ydata(), solution.thresholds[:, state])
+
+
+def test_the_frontier_is_drawn_as_it_is() -> None:
+    plan = planned_queue()
+    costs, shares = plots.plot_frontier(plan).axes
+    assert np.array_equal(
+        costs.lines[0].get_ydata(), [point.privacy_cost for point in plan.frontier]
+    )
+    assert shares.lines[0].get_ydata() == pytest.approx(
+        [100.0 * point.learn_fraction for point in plan.frontier]
+    )
+
+
+def test_a_policy_without_thresholds_is_drawn_as_a_table() -> None:
+    step = replace(horizon_preset("sound/main"), learning_cost=LearningCost("constant", 9.0))
+    figure = plots.plot_horizon_policy(solve_horizon(step))
+    assert len(figure.axes) == 3
+    assert figure.axes[-1].get_xlabel() == "rounds left"
+    assert all(axes.get_ylabel() == "backlog (updates)" for axes in figure.axes)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    flood = plan_queue(replace(queue_preset("sound/queue"), arrival_prob=1.0))
+    with pytest.raises(InvalidInput, match="no frontier to draw"):
+        plots.plot_frontier(flood)
+
+
+@pytest.mark.parametrize("num_states", [1, 12])
+def test_few_and_many_states(tmp_path: Path, num_states: int) -> None:
+    from covertfl.decision.oracle import Oracle
+
+    uniform = np.full((num_states, num_states), 1.0 / num_states)
+    oracle = Oracle(uniform, np.linspace(0.2, 0.9, num_states))
+    privacy = np.linspace(2.0, 1.0, num_states)
+    horizon = FiniteHorizon(oracle, privacy, LearningCost("quadratic", 0.6), 9, 3)
+    plots.save_figure(plots.plot_horizon_policy(solve_horizon(horizon)), tmp_path / "a.png")
+    cost = LearningCost("linear", 0.6, "always")
+    queue = QueueProblem(oracle, privacy, cost, 0.05, 2, 8.0, capacity=12, overflow_cost=1.0)
+    plots.save_figure(plots.plot_queue_policy(solve_queue(queue)), tmp_path / "b.png")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_matplotlib_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for name in PICTURES:
+        with pytest.raises(Missing, match=r"pip install 'covertfl\[report\]'"):
+            draw(name)

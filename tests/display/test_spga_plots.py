@@ -1,0 +1,81 @@
+"""Pictures of searches: labelled axes and the numbers they claim to show."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covertfl.display import plots
+from covertfl.display.spga_plots import effective_thresholds, plot_convergence
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.spga import search as spga
+from tests.support.paper_queues import reference_queue
+
+pytest.importorskip("matplotlib")
+
+
+@cache
+def searched() -> tuple[list[spga.SpgaRun], QueueSolution]:
+    problem = reference_queue()
+    settings = spga.default_settings(problem, iterations=200, rollout=500)
+    return spga.solve_spga(problem, settings, seed=1, runs=5), solve_queue(problem)
+
+
+def test_effective_threshold_is_the_weighted_mean() -> None:
+    run = searched()[0][0]
+    parameters = run.history.parameters
+    for arrival in (0, 1):
+        found = effective_thresholds(run, arrival)
+        assert found.shape == (200, 3)
+        theta1, theta2, h = parameters[17, :, 2, arrival]
+        assert found[17, 2] == pytest.approx(h * theta1 + (1 - h) * theta2)
+
+
+def test_convergence_shows_means_and_exact_values() -> None:
+    runs, optimum = searched()
+    figure = plot_convergence(runs, [(0, optimum)])
+    thresholds, privacy, learning = figure.axes
+    assert "5 runs" in thresholds.get_title(loc="left")
+    for axes in figure.axes:
+        assert axes.get_xlabel() == "iteration"
+        assert axes.get_legend() is not None
+    assert thresholds.get_ylabel() == "threshold with no arrival (updates)"
+    assert privacy.get_ylabel() == "privacy cost of a round"
+    assert learning.get_ylabel() == "learning cost of a round"
+    legend = thresholds.get_legend()
+    assert legend is not None
+    figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= thresholds.get_window_extent().x1  # covers no line
+    assert "10% to 90% of runs" in [text.get_text() for text in legend.get_texts()]
+    mean = np.mean([effective_thresholds(run, 0) for run in runs], axis=0)
+    drawn = {line.get_label(): line.get_ydata() for line in thresholds.get_lines()}
+    for state in range(3):
+        assert drawn[f"oracle state {state}"] == pytest.approx(mean[:, state])
+    exact = {line.get_label(): line.get_ydata() for line in learning.get_lines()}["exact optimum"]
+    assert exact == pytest.approx([optimum.evaluation.learning_cost] * 2)
+    assert learning.get_ylim()[1] > optimum.evaluation.learning_cost  # the line can be seen
+
+
+def test_change_gives_exact_lines_for_their_own_iterations() -> None:
+    runs, optimum = searched()
+    later = solve_queue(reference_queue(limit=2.0))
+    figure = plot_convergence(runs, [(0, optimum), (120, later)], arrival=1, title="Tracking")
+    thresholds, privacy, _ = figure.axes
+    assert thresholds.get_title(loc="left").startswith("Tracking")
+    assert thresholds.get_ylabel() == "threshold with an arrival (updates)"
+    dashed = [line for line in privacy.get_lines() if line.get_linestyle() == "--"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in dashed] == [[0, 120], [120, 200]]
+    for line, solution in zip(dashed, (optimum, later), strict=True):
+        assert line.get_ydata() == pytest.approx([solution.evaluation.privacy_cost] * 2)
+
+
+def test_picture_is_saved(tmp_path: Path) -> None:
+    runs, optimum = searched()
+    figure = plot_convergence(runs[:1], [(0, optimum)])
+    assert "one run" in figure.axes[0].get_title(loc="left")
+    assert not figure.axes[0].collections  # one run has no spread
+    plots.save_figure(figure, tmp_path / "search.png")
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")

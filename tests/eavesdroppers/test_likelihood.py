@@ -1,0 +1,371 @@
+"""The eavesdropper that knows problem and policy: literal sums, F4, and the figures of the paper.
+
+The figures are those for the text's matrix, costs 1.8/0.8/0.3, 45 rounds, 16 updates, the exact
+policy and a first oracle state that is uniform.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.policy import (
+    GreedyPolicy,
+    HorizonTable,
+    Observation,
+    Policy,
+    QueueTable,
+    RandomPlacement,
+)
+from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
+from covertfl.decision.problem_file import read_preset
+from covertfl.eavesdroppers.change_point import weigh_fall
+from covertfl.eavesdroppers.eavesdropper import Means, Scheme
+from covertfl.eavesdroppers.likelihood import HiddenLaw, LikelihoodEavesdropper
+from covertfl.errors import InvalidInput
+from covertfl.evaluation.horizon import HorizonSample, simulate_horizon_policy
+from covertfl.evaluation.schedule import (
+    ScheduleBound,
+    action_log_likelihood,
+    bound_best_eavesdropper,
+    compute_log_ratio,
+)
+from covertfl.intervals import wilson_interval
+from covertfl.solvers.backward_induction import solve_horizon
+from covertfl.solvers.minority import solve_minority
+from tests.support.seen_queries import feed, follow_schedule
+
+UNIFORM = np.full(3, 1.0 / 3.0)
+NUM_RUNS = 2000
+
+
+@cache
+def main_problem() -> FiniteHorizon:
+    problem = read_preset("sound/main").problem
+    assert isinstance(problem, FiniteHorizon)
+    return problem
+
+
+def make_policy(kind: str) -> Policy:
+    problem = main_problem()
+    if kind == "optimal":
+        return solve_horizon(problem).policy
+    if kind == "minority":
+        return solve_minority(problem).policy
+    if kind == "random":
+        return RandomPlacement(problem.updates)
+    if kind == "greedy":
+        return GreedyPolicy()
+    table = np.random.default_rng(5).random((problem.rounds, 3, problem.updates + 1))
+    table[:, :, 0] = 0.0
+    return HorizonTable(table)
+
+
+@cache
+def draw_runs() -> HorizonSample:
+    return simulate_horizon_policy(
+        main_problem(),
+        make_policy("optimal"),
+        NUM_RUNS,
+        generator=np.random.default_rng(2024),
+        first=UNIFORM,
+    )
+
+
+@cache
+def find_bound() -> ScheduleBound:
+    return bound_best_eavesdropper(
+        main_problem(),
+        make_policy("optimal"),
+        num_samples=3000,
+        generator=np.random.default_rng(7),
+        first=UNIFORM,
+    )
+
+
+@cache
+def name_by_likelihood() -> FloatArray:
+    """1 where the likelihood is greater as it happened, half where it is the same."""
+    ratio = compute_log_ratio(
+        main_problem(), make_policy("optimal"), draw_runs().actions, first=UNIFORM
+    )
+    return 0.5 * (1.0 + np.sign(ratio))
+
+
+def as_seen(actions: FloatArray) -> list[int]:
+    """Trajectories as an eavesdropper numbers them, in the order of their first query."""
+    order = ["learn" if learns else "obfuscate" for learns in actions]
+    names = list(dict.fromkeys(order))
+    return [names.index(action) for action in order]
+
+
+# --- likelihoods ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [None, UNIFORM, np.array([0.0, 0.0, 1.0])])
+@pytest.mark.parametrize("kind", ["optimal", "minority", "random", "greedy", "table"])
+def test_sequences_of_full_length_against_the_bound_s_recursion(
+    kind: str, first: FloatArray | None
+) -> None:
+    problem, policy = main_problem(), make_policy(kind)
+    drawn = simulate_horizon_policy(
+        problem, policy, 4, generator=np.random.default_rng(1), first=first
+    ).actions
+    for actions in np.concatenate([drawn, ~drawn[:2]]):
+        law = HiddenLaw(Scheme(problem, policy, first=first))
+        for learns in actions:
+            law.step(bool(learns))
+        (expected,) = action_log_likelihood(problem, policy, actions[np.newaxis], first=first)
+        assert law.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
+
+
+def make_oracle(generator: np.random.Generator) -> Oracle:
+    transition = generator.dirichlet(np.ones(2), size=2)
+    return Oracle(transition / transition.sum(axis=1, keepdims=True), generator.random(2))
+
+
+def literal_chance(
+    scheme: Scheme, actions: tuple[int, ...], law: FloatArray, arrival_prob: float, size: int
+) -> float:
+    """Sum over every hidden path of oracle states, arrivals and successes."""
+    problem, total = scheme.problem, 0.0
+    oracle, rounds = problem.oracle, len(actions)
+    horizon = isinstance(problem, FiniteHorizon)
+    start = problem.updates if isinstance(problem, FiniteHorizon) else 0
+    most = 10**9
+    if isinstance(problem, QueueProblem) and problem.capacity is not None:
+        most = problem.capacity
+    for states in itertools.product((0, 1), repeat=rounds):
+        for luck in itertools.product((0, 1), repeat=rounds):
+            for comes in itertools.product((0, 1) if size else (0,), repeat=rounds):
+                chance, backlog, sent = float(law[states[0]]), start, 0
+                for t, (o, u, s, e) in enumerate(zip(states, actions, luck, comes, strict=True)):
+                    if t:
+                        chance *= float(oracle.transition[states[t - 1], o])
+                    if size:
+                        chance *= arrival_prob if e else 1.0 - arrival_prob
+                    left = rounds - t if horizon else 0
+                    p = float(scheme.policy.learn_prob(Observation(o, backlog, e, left, sent)))
+                    g = 1.0 if scheme.takes_every_reply else float(oracle.success[o])
+                    chance *= (p if u else 1.0 - p) * (g if s else 1.0 - g)
+                    backlog = min(most, backlog + e * size - (u and s and backlog > 0))
+                    sent += u
+                total += chance
+    return total
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.booleans())
+@settings(max_examples=25)
+def test_a_horizon_against_every_hidden_path(seed: int, rounds: int, every: bool) -> None:
+    generator = np.random.default_rng(seed)
+    oracle = make_oracle(generator)
+    problem = FiniteHorizon(oracle, np.ones(2), LearningCost("linear", 1.0), rounds, 2)
+    table = generator.random((rounds, 2, 3))
+    table[:, :, 0] = 0.0
+    scheme = Scheme(problem, HorizonTable(table), every)
+    chances = []
+    for actions in itertools.product((0, 1), repeat=rounds):
+        law = HiddenLaw(scheme)
+        for learns in actions:
+            law.step(bool(learns))
+        chances.append(math.exp(law.log_likelihood))
+        literal = literal_chance(scheme, actions, compute_stationary_law(oracle), 0.0, 0)
+        assert chances[-1] == pytest.approx(literal, abs=1e-12)
+    assert sum(chances) == pytest.approx(1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, None]), st.integers(1, 3))
+@settings(max_examples=25)
+def test_a_queue_against_every_hidden_path(seed: int, capacity: int | None, size: int) -> None:
+    """Also where an arrival is larger than the queue, and where the queue has no end."""
+    generator = np.random.default_rng(seed)
+    oracle, arrival_prob = make_oracle(generator), float(generator.uniform(0.1, 0.9))
+    problem = QueueProblem(
+        oracle,
+        np.ones(2),
+        LearningCost("linear", 1.0),
+        arrival_prob,
+        size,
+        1.0,
+        capacity=capacity,
+        overflow_cost=None if capacity is None else 1.0,
+    )
+    table = generator.random((2, 2, 4))
+    table[:, :, 0] = 0.0
+    scheme, chances = Scheme(problem, QueueTable(table)), []
+    for actions in itertools.product((0, 1), repeat=3):
+        law = HiddenLaw(scheme)
+        for learns in actions:
+            law.step(bool(learns))
+        chances.append(math.exp(law.log_likelihood))
+        literal = literal_chance(
+            scheme, actions, compute_stationary_law(oracle), arrival_prob, size
+        )
+        assert chances[-1] == pytest.approx(literal, abs=1e-12)
+    assert sum(chances) == pytest.approx(1.0)
+
+
+def test_a_queue_without_a_capacity_is_followed_far() -> None:
+    """It never learns below a backlog of 300: the first learning query is the first at 300."""
+    problem = QueueProblem(
+        Oracle(np.ones((1, 1)), np.ones(1)), np.ones(1), LearningCost("linear", 1.0), 1.0, 10, 1.0
+    )
+    table = np.zeros((1, 2, 400))
+    table[:, :, 300:] = 1.0
+    law = HiddenLaw(Scheme(problem, QueueTable(table)))
+    for number in range(40):
+        law.step(number >= 30)
+    assert law.log_likelihood == pytest.approx(0.0, abs=1e-9)
+
+
+# --- beliefs ----------------------------------------------------------------------------------
+
+
+def make_coin_scheme(chances: list[float], *, num_decoys: int = 1) -> Scheme:
+    """One oracle state, no success: the chance of learning is given by the round alone."""
+    oracle = Oracle(np.ones((1, 1)), np.zeros(1))
+    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("linear", 1.0), len(chances), 1)
+    table = np.zeros((len(chances), 1, 2))
+    table[:, 0, 1] = chances[::-1]  # by rounds left
+    return Scheme(problem, HorizonTable(table), num_decoys=num_decoys)
+
+
+def test_two_trajectories_worked_by_hand() -> None:
+    scheme = make_coin_scheme([0.9, 0.2, 0.6])
+    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 1]))
+    first, second = 0.9 * 0.8 * 0.4, 0.1 * 0.2 * 0.6
+    assert eavesdropper.belief() == pytest.approx(
+        [first / (first + second), second / (first + second)]
+    )
+    (held,) = eavesdropper.estimate()
+    assert held.tolist() == [0.0, 0.0]
+
+
+def test_three_trajectories_worked_by_hand() -> None:
+    """Every obfuscating query is one of two decoys, so it costs a factor of a half."""
+    scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], num_decoys=2)
+    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 2, 2]))
+    chances = np.array(
+        [
+            0.9 * 0.8 * 0.4 * 0.5 / 2**3,
+            0.1 * 0.2 * 0.4 * 0.5 / 2**3,
+            0.1 * 0.8 * 0.6 * 0.5 / 2**2,
+        ]
+    )
+    assert eavesdropper.belief() == pytest.approx(chances / chances.sum())
+
+
+def test_uniform_trajectories_cannot_be_told_apart() -> None:
+    """With two decoys and a third of learning queries nothing distinguishes any of the three."""
+    scheme = make_coin_scheme([1 / 3] * 6, num_decoys=2)
+    order = [0, 1, 2, 2, 2, 1]
+    belief = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule(order)).belief()
+    assert belief == pytest.approx([1 / 3] * 3)
+
+
+def test_one_trajectory_ties_and_impossible_schedules() -> None:
+    coin = Means(scheme=make_coin_scheme([0.5, 0.5]))
+    assert feed(LikelihoodEavesdropper(coin), follow_schedule([0])).belief().tolist() == [1.0]
+    tied = feed(LikelihoodEavesdropper(coin), follow_schedule([0, 1]))
+    assert tied.belief() == pytest.approx([0.5, 0.5])
+    assert len(tied.estimate()) == 2
+    certain = Means(scheme=make_coin_scheme([1.0, 1.0, 0.0]))
+    named = feed(LikelihoodEavesdropper(certain), follow_schedule([0, 0, 1]))
+    assert named.belief().tolist() == [1.0, 0.0]
+    impossible = feed(LikelihoodEavesdropper(certain), follow_schedule([0, 1, 0]))
+    assert impossible.belief().tolist() == [0.5, 0.5]
+
+
+def test_the_scheme_is_needed() -> None:
+    with pytest.raises(InvalidInput, match="needs the scheme"):
+        LikelihoodEavesdropper(Means())
+
+
+# --- chances ----------------------------------------------------------------------------------
+
+
+def test_the_eavesdropper_is_the_likelihood_ratio() -> None:
+    """Fed queries one by one it names what the ratio of whole sequences names."""
+    scheme = Scheme(main_problem(), make_policy("optimal"), first=UNIFORM)
+    for actions, named in zip(draw_runs().actions[:25], name_by_likelihood(), strict=False):
+        order = as_seen(actions)
+        belief = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule(order)).belief()
+        assert belief.sum() == pytest.approx(1.0)
+        true = order[int(np.argmax(actions))]
+        if named != 0.5:
+            assert (int(np.argmax(belief)) == true) == (named == 1.0)
+
+
+def find_interval(named: FloatArray) -> tuple[float, float]:
+    low, high = wilson_interval(float(named.sum()), len(named))
+    return float(low), float(high)
+
+
+def test_it_meets_the_bound() -> None:
+    bound, (low, high) = find_bound(), find_interval(name_by_likelihood())
+    assert low <= bound.high and bound.low <= high
+    assert abs(name_by_likelihood().mean() - bound.value) < 0.02
+
+
+def test_no_other_eavesdropper_by_schedule_beats_it() -> None:
+    actions, bound = draw_runs().actions, find_bound()
+    shares = actions.mean(axis=1)
+    falls = np.array([weigh_fall(row) - weigh_fall(~row) for row in actions])
+    rules = {
+        "majority": 0.5 * (1.0 + np.sign(shares - 0.5)),
+        "minority": 0.5 * (1.0 + np.sign(0.5 - shares)),
+        "change-point": 0.5 * (1.0 + np.sign(falls)),
+    }
+    best = float(name_by_likelihood().mean())
+    for name, named in rules.items():
+        low, _ = find_interval(named)
+        assert low <= bound.high, name
+        assert low <= best, name
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("majority", 0.15), ("minority", 0.85), ("likelihood", 0.91)],
+)
+def test_chances_of_naming_the_true_trajectory(name: str, printed: float) -> None:
+    """Both figures are from 2000 runs, and the printed one is rounded."""
+    shares = draw_runs().actions.mean(axis=1)
+    named = {
+        "majority": (shares > 0.5).astype(float),
+        "minority": (shares < 0.5).astype(float),
+        "likelihood": name_by_likelihood(),
+    }[name]
+    error = 1.96 * math.sqrt(2.0 * printed * (1.0 - printed) / NUM_RUNS)
+    assert abs(float(named.mean()) - printed) <= error + 0.005
+
+
+def test_half_of_the_runs_finish() -> None:
+    assert float(np.mean(draw_runs().backlog_left == 0)) == pytest.approx(0.5, abs=0.04)
+
+
+def test_most_runs_hold_a_repeat() -> None:
+    """A learning query that failed, and another one after it: both send the same weights."""
+    runs = draw_runs()
+    failed = runs.actions & ~runs.successes
+    later = runs.actions[:, ::-1].cumsum(axis=1)[:, ::-1] - runs.actions
+    share = float(np.mean((failed & (later > 0)).any(axis=1)))
+    assert share >= 0.94 - 1.96 * math.sqrt(0.94 * 0.06 / NUM_RUNS)
+
+
+def test_who_knows_the_first_state_knows_all() -> None:
+    """The policy is deterministic; 100% in 2000 runs."""
+    runs, problem, policy = draw_runs(), main_problem(), make_policy("optimal")
+    named = []
+    for state in range(3):
+        rows = runs.actions[runs.oracle_states[:, 0] == state]
+        ratio = compute_log_ratio(problem, policy, rows, first=np.eye(3)[state])
+        named += (ratio > 0).tolist()
+    assert np.mean(named) > 0.99

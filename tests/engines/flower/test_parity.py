@@ -1,0 +1,169 @@
+"""The simulator and Flower in one process: the same run file gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("torch")
+
+from covertfl.errors import InvalidInput
+from covertfl.runs.build import Progress
+from covertfl.training import train
+from tests import ROOT
+from tests.support.small_runs import (
+    FUNCTION_QUEUE,
+    HORIZON,
+    QUEUE,
+    make_run,
+    merge,
+    read_column,
+    read_folder,
+)
+
+FLOWER = {"engine": {"kind": "flower"}}
+
+RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "fedavg": (HORIZON, {}),
+    "fedsgd": (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
+    "following": (HORIZON, {"decoy": {"kind": "following", "count": 2}}),
+    "mirrored": (QUEUE, {"rounds": 20, "decoy": {"kind": "mirrored", "gated": False}}),
+    "random": (HORIZON, {"decoy": {"kind": "random"}, "policy": {"kind": "random"}}),
+    "adversarial": (HORIZON, {"decoy": {"kind": "adversarial"}, "data": {"model": "mlp"}}),
+    "by model": (HORIZON, {"federation": {"acceptance": "model"}, "policy": {"kind": "greedy"}}),
+    "dropout": ({"task": "toxicity"}, {"rounds": 4, "updates": 2, "policy": {"kind": "greedy"}}),
+}
+
+
+def read_records(out: Path) -> dict[str, bytes]:
+    """All files of a run but the one that names its engine."""
+    return {name: content for name, content in read_folder(out).items() if name != "run.toml"}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_same_bytes(name: str, tmp_path: Path) -> None:
+    base, changes = RUNS[name]
+    train(make_run(base, **changes), tmp_path / "simulated")
+    train(make_run(base, **merge(changes, FLOWER)), tmp_path / "flower")
+    simulated, flower = read_records(tmp_path / "simulated"), read_records(tmp_path / "flower")
+    assert set(simulated) == set(flower)
+    for file in simulated:
+        assert flower[file] == simulated[file], file
+
+
+class Cut(BaseException):
+    """The end of a process, as far as a test can feel it."""
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_the_same_bytes_after_cuts(algorithm: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "federation": {"algorithm": algorithm},
+        "decoy": {"kind": "mirrored"},
+    }
+    train(make_run(**changes), tmp_path / "simulated")
+    settings, out = make_run(**merge(changes, FLOWER)), tmp_path / "flower"
+    for stop in (1, 4, 9):
+
+        def cut(progress: Progress, stop: int = stop) -> None:
+            if progress.round == stop:
+                raise Cut
+
+        with pytest.raises(Cut):
+            train(settings, out, resume=out.exists(), tell=cut)
+    train(settings, out, resume=True)
+    assert read_records(out) == read_records(tmp_path / "simulated")
+    assert read_column(out, "round") == list(range(1, 13))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from covertfl.engines.flower import client_app
+from covertfl.training import train
+from tests.support.small_runs import make_run
+
+answer = client_app.Bench.answer
+def fatal(self, message, context):
+    if message.content["config"]["server-round"] == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer(self, message, context)
+client_app.Bench.answer = fatal
+train(make_run(engine={"kind": "flower"}), Path(sys.argv[1]))
+"""
+
+
+def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path / "flower"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (tmp_path / "flower" / "checkpoint" / "pending.json").exists()
+    train(make_run(**FLOWER), tmp_path / "flower", resume=True)
+    train(make_run(), tmp_path / "simulated")
+    assert read_records(tmp_path / "flower") == read_records(tmp_path / "simulated")
+
+
+def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: Path) -> None:
+    settings = make_run(**FLOWER)
+    [first] = train(settings, tmp_path / "run")
+    with pytest.raises(InvalidInput, match="--resume goes on with it"):
+        train(settings, tmp_path / "run")
+    assert train(settings, tmp_path / "run", resume=True) == [first]
+    train(settings, tmp_path / "run", force=True)
+
+
+def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
+    summaries = train(make_run(**FLOWER), tmp_path, seeds=2)
+    assert [summary["rounds"] for summary in summaries] == [12, 12]
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "message"),
+    [
+        (FUNCTION_QUEUE, {}, "kind = flower needs clients"),
+        (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must rise"),
+        (HORIZON, {"engine": {"round_seconds": 0.0}}, "round_seconds must be more than 0"),
+    ],
+)
+def test_run_files_that_flower_cannot_run(
+    base: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make_run(base, **merge(changes, FLOWER))
+
+
+WITHOUT = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "flwr" else find(name, *rest)
+from covertfl.cli.app import main
+sys.argv = ["covertfl", "train", sys.argv[1], "--out", sys.argv[2]]
+main()
+"""
+
+
+def test_without_flower_it_says_how_to_get_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('task = "digits"\n[engine]\nkind = "flower"\n')
+    refused = subprocess.run(
+        [sys.executable, "-c", WITHOUT, file, tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 4
+    assert "pip install 'covertfl[flower]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "run").exists()

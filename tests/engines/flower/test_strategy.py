@@ -1,0 +1,417 @@
+"""Wrapped strategies: one for each trajectory, moved as by Flower; resumed to the byte."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("torch")
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedYogi,
+    Strategy,
+    strategy_utils,
+)
+
+from covertfl.engines.flower import CovertStrategy, InProcessGrid
+from covertfl.engines.flower.carrier import Carrier, Clock
+from covertfl.engines.flower.messages import ArrayForm
+from covertfl.engines.flower.roll import GrowingRoll
+from covertfl.errors import InvalidInput
+from covertfl.runs.transcript import read_checkpoint
+from tests.support.flower_runs import (
+    NODES,
+    ROUNDS,
+    RUN,
+    Witness,
+    make_app,
+    make_first,
+    make_task,
+    run_covert,
+)
+from tests.support.small_runs import read_column, read_folder, read_rounds
+
+LEARNS = range(1, ROUNDS + 1)
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "FedAvg": FedAvg,
+    "FedAdam": FedAdam,
+    "FedYogi": FedYogi,
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9, server_learning_rate=0.5),
+    "FedProx": lambda: FedProx(proximal_mu=0.1),
+    "FedMedian": FedMedian,
+}
+
+
+def as_numbers(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
+    return np.concatenate([np.ravel(array.numpy()) for array in arrays.values()])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_true_trajectory_is_the_wrapped_strategys(name: str, tmp_path: Path) -> None:
+    """Learning in every round is the stock strategy, up to the rounding to 32 bits."""
+    stock = STRATEGIES[name]().start(
+        grid=InProcessGrid(make_app(), NODES), initial_arrays=make_first(), num_rounds=ROUNDS
+    )
+    result = run_covert(tmp_path, STRATEGIES[name], LEARNS)
+    np.testing.assert_allclose(as_numbers(result.arrays), as_numbers(stock.arrays), atol=2e-5)
+    assert {array.dtype for array in result.arrays.values()} == {"float32"}
+
+
+@pytest.mark.parametrize("name", ["FedAdam", "FedAvgM"])
+def test_a_decoy_has_a_server_optimiser_of_its_own(name: str, tmp_path: Path) -> None:
+    """Rounds of the decoy leave the true trajectory as if they had never been."""
+    mixed = run_covert(tmp_path / "mixed", STRATEGIES[name], [1, 2, 3])
+    plain = run_covert(tmp_path / "plain", STRATEGIES[name], [1, 2, 3], decoy_start="fresh")
+    assert as_numbers(mixed.arrays).tobytes() == as_numbers(plain.arrays).tobytes()
+    kept = read_checkpoint(tmp_path / "mixed")
+    assert kept is not None
+    assert kept.facts["kept"]["steps"] == [3, 5]
+    names = [key for key in kept.arrays if key.startswith("strategy-1/")]
+    assert names
+    for key in names:
+        true = kept.arrays[key.replace("strategy-1/", "strategy-0/")]
+        assert not np.array_equal(true, kept.arrays[key])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_wrapped_strategies_go_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run_covert(whole, STRATEGIES[name], [1, 3, 4, 7])
+
+    def stop(progress: Any) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], tell=stop)
+    grid = InProcessGrid(make_app(), NODES, first_round=6)
+    run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], grid=grid, resume=True)
+    assert read_folder(cut) == read_folder(whole)
+
+
+def test_what_a_strategy_cannot_keep_is_said_on_resume(tmp_path: Path) -> None:
+    class Odd(FedAvg):
+        """Remembers a set."""
+
+        seen: Any = None
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            self.seen = {server_round}
+            return super().aggregate_train(server_round, replies)
+
+    def stop(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, Odd, LEARNS, tell=stop)
+    with pytest.raises(InvalidInput, match="strategy-0/seen"):
+        run_covert(tmp_path, Odd, LEARNS, resume=True)
+
+
+def test_one_strategy_for_all_is_refused(tmp_path: Path) -> None:
+    shared = FedAdam()
+    with pytest.raises(InvalidInput, match="make a new strategy each time"):
+        run_covert(tmp_path, lambda: shared, LEARNS)
+
+
+def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
+    """Whatever is used of it: aggregations are counted by round, on both arms."""
+    calls: list[int] = []
+
+    class Counted(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            calls.append(len(list(replies)))
+            return super().aggregate_train(server_round, replies)
+
+    counts = []
+    for number, learns in enumerate([LEARNS, []]):
+        calls.clear()
+        run_covert(tmp_path / str(number), Counted, learns)
+        counts.append(list(calls))
+    assert counts[0] == counts[1] == [NODES, 1] * ROUNDS
+
+
+@pytest.mark.parametrize("make_strategy", [None, FedAvg])
+@pytest.mark.parametrize("decoys", [1, 4])
+@pytest.mark.parametrize("learns", [[1, 4, 7, 8], [1, 2, 3, 4, 6]])
+def test_a_query_is_ready_before_its_round_begins(
+    make_strategy: Any, decoys: int, learns: list[int], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Whatever was queried before: writing a large model between clock and query would show."""
+    asks, written = [False], [0, 0]
+    write, ask = ArrayForm.write, Carrier.ask
+
+    def count(self: ArrayForm, weights: Any) -> Any:
+        written[asks[-1]] += 1
+        return write(self, weights)
+
+    def watch(self: Carrier, work: Any) -> Any:
+        asks.append(True)
+        try:
+            return ask(self, work)
+        finally:
+            asks.append(False)
+
+    def stop(progress: Any) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ArrayForm, "write", count)
+    monkeypatch.setattr(Carrier, "ask", watch)
+    changes = {"decoy": {"count": decoys}}
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, make_strategy, learns, changes=changes, tell=stop)
+    run_covert(tmp_path, make_strategy, learns, changes=changes, resume=True)
+    assert asks.count(True) == ROUNDS
+    each_round = 2 if make_strategy is None else 3
+    assert written == [2 * (1 + decoys) + each_round * ROUNDS, 0]
+
+
+class Decays(FedAvg):
+    """Sends a learning rate that falls from round to round."""
+
+    rate = 1.0
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.rate /= 2
+        config["lr"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_settings_go_on_as_they_were(tmp_path: Path) -> None:
+    def stop(progress: Any) -> None:
+        if progress.round == 4:
+            raise KeyboardInterrupt
+
+    witness = Witness()
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), tell=stop)
+    run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), resume=True)
+    rates = [dict(shown["config"]["config"])["lr"] for shown in witness.seen]
+    assert rates == [repr(0.5**number) for number in LEARNS for _ in range(NODES)]
+
+
+class Outer(Strategy):
+    """Hides another strategy where nobody looks for it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.inner = [FedAvg(**settings)]
+
+    def configure_train(self, *given: Any) -> Any:
+        return self.inner[0].configure_train(*given)
+
+    def aggregate_train(self, *given: Any) -> Any:
+        return self.inner[0].aggregate_train(*given)
+
+    def configure_evaluate(self, *given: Any) -> Any:
+        return []
+
+    def aggregate_evaluate(self, *given: Any) -> Any:
+        return None
+
+    def summary(self) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def never_sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(strategy_utils, "sleep", slept.append)
+    return slept
+
+
+def test_a_wrapper_can_be_wrapped(tmp_path: Path, never_sleeps: list[float]) -> None:
+    def make() -> Strategy:
+        inner = FedAdam(min_available_nodes=3, min_train_nodes=3)
+        return DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1e6, NODES)
+
+    def stop(progress: Any) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    result = run_covert(whole, make, LEARNS)
+    plain = run_covert(tmp_path / "plain", FedAdam, LEARNS)
+    np.testing.assert_allclose(as_numbers(result.arrays), as_numbers(plain.arrays), atol=1e-5)
+    with pytest.raises(KeyboardInterrupt):
+        run_covert(cut, make, LEARNS, tell=stop)
+    run_covert(cut, make, LEARNS, grid=InProcessGrid(make_app(), NODES, first_round=6), resume=True)
+    assert read_folder(cut) == read_folder(whole)
+    assert not never_sleeps
+
+
+def test_a_strategy_that_waits_for_nodes_is_told_of_them(
+    tmp_path: Path, never_sleeps: list[float]
+) -> None:
+    run_covert(tmp_path / "few", lambda: Outer(min_available_nodes=3), LEARNS)
+    assert read_column(tmp_path / "few", "updated") == [True] * ROUNDS
+    assert len(never_sleeps) < 10
+    with pytest.raises(InvalidInput, match="waits for more than 4096 nodes"):
+        run_covert(tmp_path / "many", lambda: Outer(min_available_nodes=10**6), LEARNS)
+
+
+def test_a_shared_inner_strategy_is_refused(tmp_path: Path) -> None:
+    shared = FedAvg()
+    with pytest.raises(InvalidInput, match="make a new strategy each time"):
+        run_covert(
+            tmp_path,
+            lambda: DifferentialPrivacyServerSideFixedClipping(shared, 0.0, 1.0, NODES),
+            LEARNS,
+        )
+
+
+def test_a_strategy_that_cannot_speak_is_named(tmp_path: Path) -> None:
+    class Mute(FedAvg):
+        def configure_train(self, *given: Any) -> Any:
+            raise RuntimeError("mute")
+
+    with pytest.raises(InvalidInput, match="cannot configure round 1: RuntimeError: mute"):
+        run_covert(tmp_path, Mute, LEARNS)
+
+
+class KeepsLines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_the_log_does_not_tell_learning_from_obfuscating(tmp_path: Path) -> None:
+    """Flower keeps a server app's output, and more people may read it than its owner."""
+    keepers = {}
+    for name, learns in (("true", list(LEARNS)), ("decoy", [])):
+        keeper = keepers[name] = KeepsLines()
+        logging.getLogger("flwr").addHandler(keeper)
+        try:
+            run_covert(tmp_path / name, STRATEGIES["FedAvg"], learns)
+        finally:
+            logging.getLogger("flwr").removeHandler(keeper)
+    assert keepers["true"].lines == keepers["decoy"].lines
+
+
+def test_settings_and_evaluation_of_the_server(tmp_path: Path) -> None:
+    witness, seen = Witness(), []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append((number, as_numbers(arrays).tobytes()))
+        return MetricRecord({"rounds": number})
+
+    result = run_covert(
+        tmp_path,
+        lambda: FedProx(proximal_mu=0.25),
+        [2, 3],
+        app=make_app(witness),
+        start={"train_config": ConfigRecord({"lr": 0.5}), "evaluate_fn": evaluate},
+    )
+    assert [number for number, _ in seen] == list(range(ROUNDS + 1))
+    assert seen[-1][1] == as_numbers(result.arrays).tobytes()
+    assert len({content for _, content in seen}) == 3  # the true arrays moved twice
+    assert result.evaluate_metrics_serverapp[ROUNDS]["rounds"] == ROUNDS
+    for shown in witness.seen:
+        config = dict(shown["config"]["config"])
+        assert (config["lr"], config["proximal-mu"]) == ("0.5", "0.25")
+
+
+def test_recording_can_be_turned_off(tmp_path: Path) -> None:
+    run_covert(tmp_path, FedAvg, [1, 2], records=False)
+    assert not list((tmp_path / "public" / "weights").iterdir())
+    assert (tmp_path / "public" / "rounds.jsonl").read_text() == ""
+    assert len(read_rounds(tmp_path)) == ROUNDS
+
+
+def test_an_own_rule_of_acceptance(tmp_path: Path) -> None:
+    grid = InProcessGrid(make_app(), NODES, connected=lambda n: range(1 + n % NODES))
+    run_covert(tmp_path, None, LEARNS, grid=grid, accepts=lambda examples, replies: replies >= 3)
+    assert read_column(tmp_path, "accepted") == [1 + n % NODES >= 3 for n in LEARNS]
+    assert read_column(tmp_path, "oracle_state") == [[0, 1, 1, 2][n % NODES] for n in LEARNS]
+
+
+def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
+    run_covert(tmp_path, FedAvg, [], policy=None, changes={"policy": {"kind": "always-learn"}})
+    assert read_column(tmp_path, "action") == ["learn"] * ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "message"),
+    [
+        ({"seed": -1}, {}, "seed must be in 0"),
+        ({"changes": {"nonsense": 1}}, {}, "unknown key nonsense"),
+        ({"arrays": ArrayRecord([np.zeros(3)])}, {}, "must hold the parameters"),
+        (
+            {"changes": {"federation": {**RUN["federation"], "algorithm": "fedsgd"}}},
+            {},
+            "algorithm must be fedavg where a strategy is wrapped",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    options: dict[str, Any], start: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        run_covert(tmp_path, FedAvg, LEARNS, start=start, **options)
+
+
+def test_single_rounds_are_refused_and_nothing_is_evaluated(tmp_path: Path) -> None:
+    """Flower's own loop would hand over the true arrays to be evaluated."""
+    strategy = CovertStrategy(FedAvg, run=RUN, out=tmp_path, task=make_task())
+    grid = InProcessGrid(make_app(), NODES)
+    with pytest.raises(InvalidInput, match="call start"):
+        strategy.configure_train(1, make_first(), ConfigRecord(), grid)
+    with pytest.raises(InvalidInput, match="call start"):
+        strategy.aggregate_train(1, [])
+    assert not list(strategy.configure_evaluate(1, make_first(), ConfigRecord(), grid))
+    assert strategy.aggregate_evaluate(1, []) is None
+
+
+def test_nodes_keep_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.jsonl"
+    roll = GrowingRoll(path)
+    assert roll.number([70, 50]) == {0: 50, 1: 70}
+    assert roll.number([70, 60]) == {1: 70, 2: 60}
+    assert GrowingRoll(path).number([60, 50, 40]) == {0: 50, 2: 60, 3: 40}
+    assert path.stat().st_mode & 0o077 == 0
+    with path.open("a") as stream:
+        stream.write('{"client": 4, "no')  # cut off in the middle
+    assert GrowingRoll(path).number([40]) == {3: 40}
+    assert GrowingRoll(path).number([30]) == {4: 30}
+    assert GrowingRoll(path).number([30, 70]) == {1: 70, 4: 30}
+    path.write_text('{"client": 4}\n')
+    with pytest.raises(InvalidInput, match="does not hold the numbers of nodes"):
+        GrowingRoll(path)
+
+
+def test_a_clock_starts_rounds_at_multiples(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    clock = Clock(2.0)
+    for work in (0.5, 1.9, 4.5, 0.0):
+        clock.wait()
+        now[0] += work
+    clock.wait()
+    assert now[0] == pytest.approx(100.0 + 2.0 * 6)
+    assert slept == pytest.approx([1.5, 0.1, 1.5, 2.0])
+    Clock(None).wait()

@@ -1,0 +1,104 @@
+"""Rounds take the same work whatever was sent; the test of times would notice where they do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("sklearn")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from covertfl.engines.flower.eavesdropper_app import listen
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.kernels.weights import Layout
+from covertfl.runs.transcript import Checkpoint, RunFolder
+from tests import ROOT
+from tests.support.flower_runs import make_app
+
+LAYOUT = Layout(("w",), ((3,),))
+
+
+@pytest.fixture(scope="module")
+def timing() -> ModuleType:
+    path = ROOT / "scripts" / "measure_timing.py"
+    spec = importlib.util.spec_from_file_location("measure_timing", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_every_steady_round_writes_one_new_file(is_steady: bool, tmp_path: Path) -> None:
+    folder, place = RunFolder(tmp_path, is_steady=is_steady), tmp_path / "public" / "weights"
+    folder.create("", force=True)
+    weights, counts = [np.full(3, value, dtype=np.float32) for value in (1.0, 2.0)], []
+    for number, which in enumerate([0, 0, 1, 0, 1], start=1):
+        name = folder.write_weights(LAYOUT, weights[which])
+        folder.seal(Checkpoint(number, {"true": weights[0]}, {}))
+        counts.append(len(list(place.iterdir())))
+        assert (place / f"{name}.safetensors").exists()
+    assert counts == ([1, 2, 2, 3, 3] if is_steady else [1, 1, 2, 2, 2])
+    assert len({path.stat().st_size for path in place.iterdir()}) == 1
+    folder.close()
+    assert len(list(place.iterdir())) == 2
+
+
+def test_a_listener_takes_the_same_time_for_what_it_knows(tmp_path: Path) -> None:
+    InProcessGrid(make_app(), 1)  # gives messages their sender
+    arrays = ArrayRecord({"w": Array(np.ones(3, dtype=np.float32))})
+    written = set()
+    for number in (1, 2):
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": number})})
+        assert listen(Message(content, 1000, "train"), tmp_path, "rounds.jsonl") == number
+        [path] = (tmp_path / "weights").iterdir()
+        written.add(path.stat().st_mtime_ns)
+    assert len(written) == 2
+
+
+def make_run(folder: Path, rounds: int, delay: float) -> None:
+    """What a client noted, with times that are longer after decoys' queries by some delay."""
+    generator = np.random.default_rng(1)
+    learns = generator.permutation(np.arange(rounds) % 2 == 0)
+    at, seen, actions, replies = 1e9, [], [], []
+    for number, learn in enumerate(learns.tolist(), start=1):
+        metadata = {"created_at": at, "ttl": 60.0, "message_id": "00", "message_type": "train"}
+        message: dict[str, Any] = {"received": at + 0.01, "metadata": metadata, "records": ["a"]}
+        message |= {"arrays": {"a": [["w", "float32", [3], "numpy.ndarray", 140]]}}
+        message |= {"config": {"config": [["server-round", str(number)]]}}
+        seen.append(message)
+        actions.append({"round": number, "action": "learn" if learn else "obfuscate"})
+        replies.append({"round": number, "replied": at + 0.02})
+        at += 1.0 + 0.1 * generator.random() + (0.0 if learn else delay)
+    for name, lines in (
+        ("eavesdropper/metadata.jsonl", seen),
+        ("eavesdropper/replies.jsonl", replies),
+        ("private/rounds.jsonl", actions),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_delays_are_noticed_and_their_absence_too(timing: ModuleType, tmp_path: Path) -> None:
+    best = []
+    for place, delay in enumerate((0.0, 0.2)):
+        make_run(tmp_path / str(place), 80, delay)
+        sightings = timing.read_sightings(tmp_path / str(place))
+        assert sightings.learns.sum() == 40
+        # What never changes is no feature.
+        assert not [name for name in sightings.names if name.startswith(("size", "ttl", "keys"))]
+        best.append(timing.hold_out(timing.rank(sightings.features), sightings.learns))
+    assert max(best[0].values()) < 0.75
+    assert min(best[1].values()) > 0.95
+    later = timing.read_sightings(tmp_path / "0", delay=0.2)
+    added = timing.hold_out(timing.rank(later.features), later.learns)
+    assert min(added.values()) > 0.95

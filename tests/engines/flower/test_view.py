@@ -1,0 +1,232 @@
+"""What clients see does not depend on what is done, except for the values of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("torch")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.serverapp.strategy import (
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    Krum,
+    Strategy,
+)
+
+from covertfl.engines.flower import InProcessGrid
+from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
+from tests.support.small_runs import read_rounds
+
+STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
+    "built-in": None,
+    "FedAvg": FedAvg,
+    "FedAdam": FedAdam,
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9),
+    "FedProx": lambda: FedProx(proximal_mu=0.1),
+    "FedMedian": FedMedian,
+    "FedTrimmedAvg": FedTrimmedAvg,
+    "Krum": lambda: Krum(num_malicious_nodes=1),
+    "some nodes": lambda: FedAvg(fraction_train=0.5, min_train_nodes=1),
+}
+# Rounds that learn: all, none, some.
+SCHEDULES = [range(1, ROUNDS + 1), [], [1, 4, 5]]
+
+
+Spoil = Callable[[int, int, Message], Message]
+
+
+def watch(
+    out: Path,
+    make_strategy: Callable[[], Strategy] | None,
+    learns: Any,
+    *,
+    spoil: Spoil | None = None,
+    **options: Any,
+) -> Witness:
+    witness = Witness()
+    grid = InProcessGrid(
+        make_app(witness),
+        NODES,
+        spoil=spoil,
+        # Nodes come and go, and some rounds fail.
+        connected=lambda number: range(NODES) if number % 3 else range(2),
+        faults=lambda number, client: "error" if number in (3, 6) else None,
+    )
+    run_covert(out, make_strategy, learns, grid=grid, patience=0.0, **options)
+    return witness
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_nothing_but_values_depends_on_the_action(name: str, tmp_path: Path) -> None:
+    start = {"train_config": ConfigRecord({"lr": 0.1, "epochs": 2})}
+    witnesses = [
+        watch(tmp_path / str(number), STRATEGIES[name], learns, start=start)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    actions = [[r["action"] for r in read_rounds(tmp_path / str(n))] for n in range(3)]
+    assert len({tuple(taken) for taken in actions}) == 3
+    for other in witnesses[1:]:
+        assert other.seen == witnesses[0].seen
+    assert any(other.weights != witnesses[0].weights for other in witnesses[1:])
+    for shown in witnesses[0].seen:
+        assert {key for key, _ in shown["config"]["config"]} <= {
+            "lr", "epochs", "server-round", "proximal-mu"
+        }  # fmt: skip
+        assert shown["metadata"]["message_type"] == "train"
+
+
+def mark(number: int, client: int, reply: Message) -> Message:
+    """Client 0 answers in a form that it would know again: order in memory, bytes, names."""
+    if client == 0 and reply.has_content():
+        [key] = reply.content.array_records
+        marked = {}
+        for name, array in list(reply.content.array_records[key].items())[::-1]:
+            turned = Array(np.asfortranarray(array.numpy()))
+            assert name != "0.weight" or b"'fortran_order': True" in turned.data
+            marked[name] = Array(turned.dtype, tuple(turned.shape), "my own", turned.data)
+        reply.content[key] = ArrayRecord(marked)
+    return reply
+
+
+@pytest.mark.parametrize("name", ["built-in", "FedAvg", "FedProx", "FedMedian", "Krum"])
+def test_a_client_does_not_meet_the_form_of_its_replies_again(name: str, tmp_path: Path) -> None:
+    witnesses = [
+        watch(tmp_path / str(number), STRATEGIES[name], learns, spoil=mark)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    for other in witnesses:
+        assert other.seen == witnesses[0].seen
+    assert "fortran_order': False" in repr(witnesses[0].seen[0]["headers"])
+    assert not any("fortran_order': True" in repr(shown["headers"]) for shown in witnesses[0].seen)
+    used = [read_rounds(tmp_path / "0")[number] for number in (0, 1, 3)]
+    assert all(record["updated"] and not record["rejected"] for record in used)
+
+
+class Plateau(FedAvg):
+    """Halves the clients' learning rate where their evaluations do not get better."""
+
+    rate: float = 0.1
+    best: Any = -np.inf
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        config["lr"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+        metrics = super().aggregate_evaluate(server_round, replies)
+        accuracy: Any = -np.inf if metrics is None else metrics["accuracy"]
+        self.rate, self.best = self.rate / (1 + (accuracy <= self.best)), max(self.best, accuracy)
+        return metrics
+
+
+def test_settings_do_not_follow_evaluations(tmp_path: Path) -> None:
+    witnesses = [
+        watch(tmp_path / str(number), Plateau, learns, evaluate=True)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    assert all(other.seen == witnesses[0].seen for other in witnesses)
+
+
+def test_evaluation_is_of_the_query_and_alike_on_both_arms(tmp_path: Path) -> None:
+    witnesses = [
+        watch(tmp_path / str(number), FedAvg, learns, evaluate=True)
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    assert all(other.seen == witnesses[0].seen for other in witnesses)
+    for witness in witnesses:
+        queries = {number: sent for kind, number, sent in witness.weights if kind == "train"}
+        evaluated = [entry for entry in witness.weights if entry[0] == "evaluate"]
+        assert evaluated
+        assert all(queries[number] == sent for _, number, sent in evaluated)
+
+
+def test_stock_strategies_show_more(tmp_path: Path) -> None:
+    """The base line, and that the comparison can fail: kinds change, evaluation runs ahead."""
+    witness = Witness()
+    grid = InProcessGrid(make_app(witness), NODES)
+    FedAdam().start(grid=grid, initial_arrays=make_first(), num_rounds=3)
+    kinds = [{entry[1] for entry in shown["arrays"]["arrays"]} for shown in witness.seen]
+    assert {"float32"} in kinds and {"float64"} in kinds
+    queries = {number: sent for kind, number, sent in witness.weights if kind == "train"}
+    later = [sent for kind, number, sent in witness.weights if kind == "evaluate" and number == 1]
+    assert queries[1] not in later and queries[2] in later
+
+
+def test_counters_and_statistics_are_sent_as_they_were_at_first(tmp_path: Path) -> None:
+    first = make_first()
+    first["norm.num_batches_tracked"] = Array(np.array(0))
+    first["norm.running_mean"] = Array(np.zeros(4, dtype=np.float32))
+    witness, sent = Witness(), []
+
+    def count(message: Message, context: Any) -> dict[str, Any]:
+        arrays = next(iter(message.content.array_records.values()))
+        sent.append(arrays)
+        parts = {name: array.numpy() for name, array in arrays.items()}
+        return {name: np.asarray(part + part.dtype.type(1)) for name, part in parts.items()}
+
+    run_covert(tmp_path, FedAvg, [1, 2, 5], app=make_app(witness, count), arrays=first)
+    assert len(sent) == ROUNDS * NODES
+    for arrays in sent:
+        assert list(arrays) == list(first)
+        assert arrays["norm.num_batches_tracked"].data == first["norm.num_batches_tracked"].data
+        assert arrays["norm.running_mean"].data == first["norm.running_mean"].data
+    assert len({arrays["0.weight"].data for arrays in sent}) > 2
+
+
+def test_settings_come_from_a_strategy_that_never_sees_replies(tmp_path: Path) -> None:
+    class Chatty(FedAvg):
+        """Tells its clients how often it has aggregated: a count of a trajectory's visits."""
+
+        count = 0
+
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            config["visits"] = self.count
+            return super().configure_train(server_round, arrays, config, grid)
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            self.count += 1
+            return super().aggregate_train(server_round, replies)
+
+    seen = [
+        watch(tmp_path / str(number), Chatty, learns).seen
+        for number, learns in enumerate(SCHEDULES)
+    ]
+    assert all(other == seen[0] for other in seen)
+    assert {dict(shown["config"]["config"])["visits"] for shown in seen[0]} == {"0"}
+
+
+def test_no_secret_is_in_what_clients_receive(tmp_path: Path) -> None:
+    witness = Witness()
+    run_covert(tmp_path, None, [1, 2], app=make_app(witness), seed=918273645)
+    assert "918273645" in (tmp_path / "private" / "seed.json").read_text()
+    assert "918273645" not in repr(witness.seen)
+    words = ("policy", "decoy", "learn", "obfuscate", "trajectory", "seed", "backlog")
+    assert not [word for word in words if word in repr(witness.seen)]
+
+
+def test_a_seed_is_drawn_where_none_is_given(tmp_path: Path) -> None:
+    for number in range(2):
+        run_covert(tmp_path / str(number), None, [1], seed=None)
+    seeds = {(tmp_path / str(n) / "private" / "seed.json").read_text() for n in range(2)}
+    assert len(seeds) == 2
+    assert (tmp_path / "0" / "private" / "seed.json").stat().st_mode & 0o077 == 0
+
+
+def test_arrays_of_other_kinds_keep_them(tmp_path: Path) -> None:
+    first = make_first()
+    doubles = ArrayRecord({k: Array(a.numpy().astype(np.float64)) for k, a in first.items()})
+    witness = Witness()
+    result = run_covert(tmp_path, FedAdam, [1, 2], app=make_app(witness), arrays=doubles)
+    kinds = {entry[1] for shown in witness.seen for entry in shown["arrays"]["arrays"]}
+    assert kinds == {"float64"} == {array.dtype for array in result.arrays.values()}

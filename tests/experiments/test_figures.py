@@ -1,0 +1,117 @@
+"""Searches and costs: small forms of the figures' experiments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from covertfl.decision.policy import QueueTable
+from covertfl.evaluation.queue import evaluate_queue_policy
+from covertfl.experiments import figure_cost, figure_spga, figure_tracking
+from covertfl.solvers.constrained import solve_queue
+from covertfl.solvers.spga.search import default_settings
+
+
+def test_thresholds_of_parameters_by_hand() -> None:
+    parameters = np.zeros((1, 3, 2, 2))
+    parameters[0, 0, :, 0], parameters[0, 1, :, 0], parameters[0, 2, :, 0] = 10.0, 20.0, 0.25
+    assert figure_spga.effective_thresholds(parameters).tolist() == [[17.5, 17.5]]
+
+
+def test_last_switch_by_hand() -> None:
+    assert figure_spga.find_last_switch(np.array([0.0, 1.0, 0.0, 0.4, 1.0, 1.0])) == 4
+    assert figure_spga.find_last_switch(np.array([0.0, 1.0, 0.5])) is None
+
+
+def test_optimum_of_the_tracking_queues() -> None:
+    """D21; the policies have not the form (13)."""
+    costs = []
+    for when in ("before", "after"):
+        solution = solve_queue(figure_spga.load_queue(f"sound/tracking-{when}"))
+        found = figure_spga.describe_optimum(solution)
+        assert not found["has_threshold_form"]
+        assert found["thresholds"][0] > found["thresholds"][1] > found["thresholds"][2]
+        costs.append(found["privacy_cost"])
+    assert costs == pytest.approx([0.2208, 0.3054], abs=5e-5)
+
+
+def test_a_short_search_is_described() -> None:
+    problem = figure_spga.load_queue("paper-code/queue")
+    settings = default_settings(problem, iterations=150, rollout=200)
+    found = figure_spga.run_variant(problem, settings, 3)
+    assert found["costs"]["runs"] == 3
+    paths = found["paths"]
+    assert paths["iterations"][0] == 1 and paths["iterations"][-1] == 150
+    for state in paths["states"]:
+        assert len(state["mean"]) == len(paths["iterations"])
+        assert np.all(np.array(state["low"]) <= np.array(state["high"]))
+
+
+def test_runs_that_give_up_are_counted_apart() -> None:
+    judged = [
+        {"privacy": 0.5, "learning": 1.0},
+        {"privacy": 0.3, "learning": 1.2},
+        {"privacy": 0.0, "learning": 50.0},
+        {"privacy": float("nan"), "learning": float("nan")},
+    ]
+    found = figure_spga.summarise_costs(judged, 1.0)
+    assert (found["gave_up"], found["keep_limit"]) == (2, 1)
+    assert found["privacy_cost"]["mean"] == pytest.approx(0.4)
+
+
+def test_tracking_changes_half_way() -> None:
+    before, after = (figure_spga.load_queue(f"sound/tracking-{w}") for w in ("before", "after"))
+    settings = default_settings(before, iterations=80, rollout=50, tracking=True)
+    at_change, at_end = figure_tracking.track_change(before, after, settings, 0)
+    assert len(at_change.history.privacy_cost) == 40
+    assert len(at_end.history.privacy_cost) == 80
+    alone, _ = figure_tracking.track_change(before, before, settings, 0)
+    assert np.array_equal(alone.history.parameters, at_change.history.parameters)
+
+
+# --- figure-cost ----------------------------------------------------------------------------------
+
+
+def test_prices_give_vertices_and_jumps() -> None:
+    queue, _ = figure_cost.load_problems("sound")
+    prices = np.geomspace(0.002, 2.0, 60)
+    solved, policies = figure_cost.sweep_price(queue, prices.tolist())
+    assert solved == prices.tolist()
+    shares = np.array(
+        [
+            evaluate_queue_policy(queue, QueueTable(learn.astype(float))).learn_fraction
+            for learn in policies
+        ]
+    )
+    assert 1 < figure_cost.count_vertices(policies) < len(prices)
+    assert np.all(np.diff(shares) >= -1e-12)  # a dearer backlog never means less learning
+    assert len(figure_cost.find_jumps(shares, 0.05)) >= 1
+    # Nothing happens between two prices with the same vertex.
+    same = [a.tobytes() == b.tobytes() for a, b in pairwise(policies)]
+    assert np.all(np.diff(shares)[same] == 0.0)
+
+
+def test_limits_give_no_jumps() -> None:
+    queue, _ = figure_cost.load_problems("sound")
+    found = figure_cost.work_out_limit(queue, 50, 1)
+    assert found["largest_jump"] < 0.06  # steps of a smooth curve
+    assert found["mixing"] > 40
+
+
+def test_many_tables_are_simulated_side_by_side() -> None:
+    queue, _ = figure_cost.load_problems("sound")
+    _, policies = figure_cost.sweep_price(queue, [0.005, 0.05, 1.0])
+    tables = np.stack(policies).astype(float)
+    exact = [evaluate_queue_policy(queue, QueueTable(table)).learn_fraction for table in tables]
+    found = figure_cost.simulate_tables(queue, tables, 10, generator=np.random.default_rng(0))
+    assert found == pytest.approx(exact, abs=0.04)
+
+
+def test_horizon_exposure_rises_with_the_terminal_cost() -> None:
+    _, horizon = figure_cost.load_problems("paper-text")
+    found = figure_cost.work_out_horizon(replace(horizon, rounds=12, updates=4), 15, 300)
+    assert np.all(np.diff(found["exact"]) >= -1e-9)
+    assert found["largest_error"] < 0.06

@@ -1,0 +1,96 @@
+"""The theorems hold in the experiments, and the experiments could show it if they did not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covertfl.decision.oracle import Oracle, find_dominance_violation
+from covertfl.experiments import theory_queue, theory_structure, theory_updates
+from covertfl.solvers.constrained import solve_queue
+from covertfl.solvers.structure import check_assumptions
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.function import make_function_task
+
+
+@given(st.integers(2, 6), st.integers(0, 2**32 - 1))
+def test_drawn_rows_are_ordered(states: int, seed: int) -> None:
+    rows = theory_structure.draw_dominated_rows(states, generator=np.random.default_rng(seed))
+    assert rows.min() > 0.0
+    assert find_dominance_violation(Oracle(rows, np.full(states, 0.5))) is None
+
+
+def test_models_keep_the_assumptions() -> None:
+    generator = np.random.default_rng(0)
+    for is_convex in (True, False):
+        for _ in range(30):
+            model = theory_structure.draw_model(is_convex=is_convex, generator=generator)
+            holds = {item.name: item.holds for item in check_assumptions(model)}
+            assert holds["M1"] and holds["M2"] and holds["M5"]
+            assert holds["M3"] or not is_convex
+
+
+def test_structure_holds_with_convexity_and_not_without() -> None:
+    found = theory_structure.examine_models(150)
+    promised = dict(found["convex"])
+    promised.pop("threshold_falls_with_oracle")  # by no theorem
+    assert set(promised.values()) == {150}
+    assert found["not_convex"]["threshold_in_backlog"] < 150
+
+
+def test_measured_norms_keep_to_the_bound() -> None:
+    found = theory_updates.measure_norms((5, 20), runs=4)
+    assert all(row["largest"] <= row["bound"] for row in found["rows"])
+    assert [goal["constant_bound"] for goal in found["goals"]] == sorted(
+        goal["constant_bound"] for goal in found["goals"]
+    )
+
+
+def test_bound_of_decreasing_steps_is_below_f1s() -> None:
+    """The sum with its true steps is at most what F1 replaces it by."""
+    task = make_function_task(DataSettings("function"))
+    steps = theory_updates.choose_steps(task, 5.0, 50, "decreasing")
+    noise = task.smoothness * task.response_limit**2
+    simple = (5.0 + np.pi**2 * noise / 12.0) / np.log(51)
+    assert theory_updates.bound_norm(task, 5.0, steps) <= simple
+
+
+def test_constant_step_is_the_best_constant() -> None:
+    task = make_function_task(DataSettings("function"))
+    best = theory_updates.choose_steps(task, 5.0, 50, "constant")
+    bounds = [theory_updates.bound_norm(task, 5.0, factor * best) for factor in (0.9, 1.0, 1.1)]
+    assert bounds[1] == min(bounds)
+
+
+def test_mixture_of_the_reference_queue() -> None:
+    """D8: alpha is 0.579, the chance that meets the limit 0.515."""
+    found = theory_queue.compare_mixing(solve_queue(theory_queue.make_reference()))
+    assert found is not None
+    assert found["alpha"] == pytest.approx(0.579, abs=5e-4)
+    assert found["p"] == pytest.approx(0.515, abs=5e-4)
+    assert abs(found["corrected_miss"]) < 1e-9 < abs(found["printed_miss"])
+
+
+def test_random_queues_mix_in_one_state() -> None:
+    found = theory_queue.examine_mixtures(12)
+    assert found["most_states_mixed"] == 1
+    assert found["corrected_largest_miss"] < 1e-9
+    assert found["printed_largest_miss"] > 1e-3
+
+
+def test_queues_on_each_side_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theory_queue, "ROUNDS", 1000)
+    monkeypatch.setattr(theory_queue, "RUNS", 100)
+    found = theory_queue.examine_stability()
+    assert found["printed"]["left"] > found["printed"]["right"]  # it fails on the paper's queue
+    assert found["printed"]["load"] < found["printed"]["capacity"]  # which can be kept stable
+    growth = {row["share"]: row["growth"]["mean"] for row in found["loads"]}
+    assert growth[1.2] > 0.04 > growth[0.8]
+    low, high = found["loads"][-1]["growth"]["interval"]
+    assert low - 0.02 < found["loads"][-1]["drift"] < high + 0.02
+    assert high - low < 0.05
+    lazy = {row["share"]: row for row in found["limits"]}
+    assert lazy[0.5]["always_stable"] and not lazy[2.0]["always_stable"]
+    assert lazy[2.0]["growth"]["mean"] > 0.05 > lazy[0.5]["growth"]["mean"]

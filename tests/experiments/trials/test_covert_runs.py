@@ -1,0 +1,346 @@
+"""Runs without files are the runs that training makes, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covertfl.auditing.run import RunAudit, audit_run
+from covertfl.experiments.trials.averages import average, share
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, judge
+from covertfl.experiments.trials.schedule import (
+    Held,
+    Schedule,
+    follow_estimate,
+    list_needed_moves,
+    name_truth,
+)
+from covertfl.experiments.trials.scorer import Scorer
+from covertfl.experiments.trials.setups import (
+    PublicData,
+    Setup,
+    describe_run,
+    load_task,
+    prepare_run,
+)
+from covertfl.experiments.trials.walks import Trajectory, drive, walk_truth
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel
+from covertfl.kernels.weights import Vector
+from covertfl.runs.build import KernelShelf
+from covertfl.runs.participation import Attendance
+from covertfl.runs.run_file import build_run
+from covertfl.runs.transcript import read_lines
+from covertfl.tasks.task import score_accuracy
+from covertfl.training import export_model, train
+
+SETUP = Setup(
+    task="digits",
+    reading="sound",
+    rounds=14,
+    updates=4,
+    clients=6,
+    participation=(2, 4, 6),
+    model="logistic",
+    acceptance="model",
+)
+NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def train_the_same(
+    setup: Setup, policy: str, decoy: str, folder: Path
+) -> tuple[RunAudit, dict[str, Any], list[dict[str, Any]]]:
+    """The run as a run file describes it, trained and audited in the ordinary way."""
+    content = describe_run(setup, policy, 5, "cpu")
+    content["task"], content["data"] = setup.task, {"model": setup.model}
+    content["decoy"] = {"kind": decoy, "gated": False}
+    settings = build_run(content, "run.toml", folder=Path())
+    (summary,) = train(settings, folder)
+    records = list(read_lines(folder / "private" / "rounds.jsonl"))
+    return audit_run(folder, KernelShelf(), names=["majority"]), summary, records
+
+
+def work_out_one(setup: Setup, policy: str, decoy: str, folder: Path) -> RunOutcome:
+    run = prepare_run(setup, policy, 5, KernelShelf())
+    worker = CovertRuns(CellStore(folder))
+    return worker.work_out([run], [Eavesdropping(PublicData(), decoy)])[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "decoy", "algorithm"),
+    [
+        ("optimal", "public", "fedavg"),
+        ("greedy", "public", "fedsgd"),
+        ("random", "public", "fedavg"),
+        ("minority", "adversarial", "fedavg"),
+    ],
+)
+def test_outcome_is_that_of_training(
+    policy: str, decoy: str, algorithm: Literal["fedavg", "fedsgd"], tmp_path: Path
+) -> None:
+    setup = replace(SETUP, algorithm=algorithm)
+    audited, summary, records = train_the_same(setup, policy, decoy, tmp_path / "run")
+    found = work_out_one(setup, policy, decoy, tmp_path / "cells")
+    assert found.learner == pytest.approx(audited.learner, abs=1e-8)
+    accuracy = audited.findings["majority"].accuracy
+    assert found.eavesdropper == pytest.approx(accuracy, abs=1e-8)
+    assert found.final == found.eavesdropper[-1]
+    assert found.worst == max(found.eavesdropper)
+    assert found.named == audited.findings["majority"].named
+    assert found.completed == summary["completed"]
+    assert found.exposure == pytest.approx(summary["exposure"])
+    assert found.updates == summary["updates_done"] == sum(entry["updated"] for entry in records)
+
+
+def test_weights_are_those_of_training(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    train_the_same(SETUP, "optimal", "public", tmp_path / "run")
+    export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    scorer = Scorer(run.answers.task, run.answers.kernel)
+    walk = walk_truth(run.answers, run.schedule, scorer, keeps_weights=True)
+    (truth,) = drive([(run.answers.kernel, walk)])
+    layout = run.answers.layout
+    exported = layout.join(load_file(tmp_path / "model.safetensors"))
+    assert truth.weights[-1].tobytes() == exported.tobytes()
+
+
+def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = work_out_one(SETUP, "optimal", "public", tmp_path)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("covertfl.experiments.trials.covert_runs.walk_truth", refuse)
+    monkeypatch.setattr("covertfl.experiments.trials.covert_runs.walk_decoy", refuse)
+    second = work_out_one(SETUP, "optimal", "public", tmp_path)
+    assert vars(second) == vars(first)
+
+
+def test_batches_do_not_matter(tmp_path: Path) -> None:
+    shelf = KernelShelf()
+    runs = [prepare_run(SETUP, policy, 5, shelf) for policy in ("greedy", "optimal")]
+    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+    together = CovertRuns(CellStore(tmp_path / "a")).work_out(runs, against)
+    apart = CovertRuns(CellStore(tmp_path / "b")).work_out(runs, against, at_once=1)
+    assert {place: outcome.eavesdropper for place, outcome in together.items()} == {
+        place: outcome.eavesdropper for place, outcome in apart.items()
+    }
+
+
+def test_clients_do_not_depend_on_the_public_set() -> None:
+    some, other = (load_task(SETUP, 3, PublicData(size=size)) for size in (0.2, 1.0))
+    assert len(some.public) < len(other.public)
+    for first, second in zip(some.clients, other.clients, strict=True):
+        assert np.array_equal(first, second)
+
+
+def test_thinning_keeps_one_in_so_many() -> None:
+    whole, thin = (load_task(replace(SETUP, thinning=n), 3, PublicData()) for n in (1, 4))
+    assert [len(rows) for rows in thin.clients] == [-(-len(rows) // 4) for rows in whole.clients]
+    assert len(thin.public) == -(-len(whole.public) // 4)
+    assert len(thin.validation) == -(-len(whole.validation) // 4)
+
+
+def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path) -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    against = [Eavesdropping(PublicData())]
+    exact = CovertRuns(CellStore(tmp_path)).work_out([run], against)[0, 0]
+    coarse = CovertRuns(CellStore(tmp_path), stride=7).work_out([run], against)[0, 0]
+    assert coarse.final == pytest.approx(exact.final, abs=1e-6)
+    assert coarse.learner[-1] == pytest.approx(exact.learner[-1], abs=1e-6)
+    assert coarse.worst <= exact.worst + 1e-6
+    assert coarse.eavesdropper != pytest.approx(exact.eavesdropper, abs=1e-6)
+
+
+class ManyAtOnce:
+    """A kernel that predicts for many weights in one call, as that of a GPU does."""
+
+    def __init__(self, kernel: LocalKernel) -> None:
+        self._kernel, self.calls = kernel, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def predict_many(self, weights: Any, features: Any) -> Any:
+        self.calls += 1
+        return np.stack([self._kernel.predict(each, features) for each in weights])
+
+
+def test_rating_many_weights_at_once_changes_nothing() -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    weights = [run.answers.first_weights(seed) for seed in (1, 2)]
+    kernel = ManyAtOnce(run.answers.kernel)
+    here = Scorer(run.answers.task, run.answers.kernel, stride=3)
+    there = Scorer(run.answers.task, cast(LocalKernel, kernel), stride=3)
+    for fully in (True, False):
+        assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
+    assert kernel.calls == 2
+    assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
+
+
+class OnDevice(ManyAtOnce):
+    """A kernel that also averages results and follows chains by itself, as that of a GPU does."""
+
+    def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+        self.calls += 1
+        means = []
+        for group in groups:
+            results, rows = self._kernel.run(group), [len(job.rows) for job in group]
+            means.append(np.average(results, axis=0, weights=rows).astype(np.float32))
+        return means
+
+    def rate_chains(
+        self,
+        chains: Sequence[Sequence[LocalJob]],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> list[SimpleNamespace]:
+        self.calls += 1
+        return [
+            self._rate_chain(chain, places, coarse, full)
+            for chain, places in zip(chains, stops, strict=True)
+        ]
+
+    def _rate_chain(
+        self, chain: Sequence[LocalJob], stops: Sequence[int], coarse: Examples, full: Examples
+    ) -> SimpleNamespace:
+        held = [chain[0].weights]
+        for job in chain:
+            held += self._kernel.run([replace(job, weights=held[-1])])
+        rated = np.array([self._count_right(held[stop], coarse) for stop in stops])
+        best = held[stops[int(rated.argmax())]]
+        return SimpleNamespace(
+            coarse=rated,
+            best=self._count_right(best, full),
+            last=self._count_right(held[-1], full),
+        )
+
+    def _count_right(self, weights: Vector, examples: Examples) -> float:
+        outputs = self._kernel.predict(weights, examples.features)
+        return score_accuracy(outputs, examples.labels, "multiclass")
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("stride", [1, 7])
+def test_where_means_and_chains_are_worked_out_changes_nothing(
+    algorithm: Literal["fedavg", "fedsgd"], stride: int, tmp_path: Path
+) -> None:
+    shelf, setup = KernelShelf(), replace(SETUP, algorithm=algorithm)
+    runs = [prepare_run(setup, policy, 5, shelf) for policy in ("greedy", "optimal")]
+    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+    device = OnDevice(runs[0].answers.kernel)
+    moved = [
+        replace(
+            run,
+            federation=replace(
+                run.federation,
+                answerers=replace(run.answers, kernel=cast(LocalKernel, device)),
+            ),
+        )
+        for run in runs
+    ]
+    here = CovertRuns(CellStore(tmp_path / "a"), stride=stride).work_out(runs, against)
+    there = CovertRuns(CellStore(tmp_path / "b"), stride=stride).work_out(moved, against)
+    assert device.calls > 2
+    assert {place: vars(outcome) for place, outcome in here.items()} == {
+        place: vars(outcome) for place, outcome in there.items()
+    }
+
+
+def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+
+    class Spoiling(OnDevice):
+        def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
+            results = self._kernel.run(jobs)
+            return [results[0] * np.float32(np.nan), *results[1:]]
+
+        def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
+            return [np.average(self.run(group), axis=0).astype(np.float32) for group in groups]
+
+    kernel = cast(LocalKernel, Spoiling(run.answers.kernel))
+    answers = replace(run.answers, kernel=kernel)
+    scorer = Scorer(answers.task, answers.kernel)
+    walk = walk_truth(answers, run.schedule, scorer, keeps_weights=True)
+    (truth,) = drive([(kernel, walk)])
+    assert all(np.isfinite(weights).all() for weights in truth.weights)
+
+
+def test_threads_change_nothing() -> None:
+    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    scorer = Scorer(run.answers.task, run.answers.kernel)
+
+    def walk(threads: int) -> list[Trajectory]:
+        walks = [walk_truth(run.answers, run.schedule, scorer) for _ in range(3)]
+        return drive([(run.answers.kernel, each) for each in walks], threads=threads)
+
+    assert [found.full for found in walk(1)] == [found.full for found in walk(3)]
+
+
+# --- the estimate (6) ---------------------------------------------------------------------------
+
+
+def make_schedule(learns: list[bool], moves: list[bool]) -> Schedule:
+    return Schedule((0,) * len(learns), tuple(learns), tuple(moves), (NOBODY,) * len(learns), 0)
+
+
+def test_estimate_by_hand() -> None:
+    """True, true (fails), decoy, decoy, decoy: a tie after four rounds, then the decoy."""
+    schedule = make_schedule([True, True, False, False, False], [True, False, True, True, True])
+    held = follow_estimate(schedule)
+    assert held == [Held(0, None), Held(1, None), Held(1, None), Held(1, 1), Held(None, 2)]
+    assert [name_truth(entry) for entry in held] == [1.0, 1.0, 1.0, 0.5, 0.0]
+    assert list_needed_moves(held) == [1, 2]
+    truth = Trajectory({0: 0.2, 1: 0.8}, {0: 0.2, 1: 0.8})
+    decoy = Trajectory({1: 0.4, 2: 0.3}, {1: 0.4, 2: 0.3})
+    outcome = judge(schedule, truth, decoy)
+    assert outcome.eavesdropper == pytest.approx([0.2, 0.8, 0.8, 0.6, 0.3])
+    assert (outcome.worst, outcome.final, outcome.named) == (0.8, 0.3, 0.0)
+    assert outcome.learner == [0.8] * 5
+    assert outcome.exposure == pytest.approx(0.4)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_estimate_literally(rounds: list[tuple[bool, bool]]) -> None:
+    """Against a version that keeps all queries and looks for the last of the larger part."""
+    learns, moves = (list(part) for part in zip(*rounds, strict=True))
+    sent: list[tuple[int, int]] = []
+    expected = []
+    for number in range(len(rounds)):
+        trajectory = 0 if learns[number] else 1
+        before = sum(moved for own, moved in rounds[:number] if own == learns[number])
+        sent.append((trajectory, before))
+        parts = [[index for kind, index in sent if kind == which] for which in (0, 1)]
+        expected.append(
+            Held(
+                parts[0][-1] if len(parts[0]) >= len(parts[1]) else None,
+                parts[1][-1] if len(parts[1]) >= len(parts[0]) else None,
+            )
+        )
+    assert follow_estimate(make_schedule(learns, moves)) == expected
+
+
+# --- numbers over seeds -------------------------------------------------------------------------
+
+
+def test_intervals_stay_within_their_range() -> None:
+    assert average([0.9, 1.0, 1.0], most=1.0)["interval"][1] == 1.0
+    assert average([0.9, 1.0, 1.0])["interval"][1] > 1.0
+    assert average([0.25]) == {"mean": 0.25, "interval": None}
+    low, high = share([1.0, 0.5, 0.0, 0.0])["interval"]
+    assert 0.0 < low < 0.375 < high < 1.0

@@ -1,0 +1,230 @@
+"""The kernel for any torch module: against a plain loop, one by one and stacked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+
+from covertfl.kernels.autograd import TorchKernel, describe_layout
+from covertfl.kernels.choose import draw_weights
+from tests.support.plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
+
+
+def make_network() -> nn.Module:
+    """A small convolutional network with a normalisation and two dropouts."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(36, 12),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(12, 3),
+    )
+
+
+def make_head() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+
+
+class Noisy(nn.Module):
+    """A model that draws from torch's own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 3)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Outputs of dropped inputs."""
+        dropped = nn.functional.dropout(values.flatten(1), 0.5, self.training)
+        outputs: torch.Tensor = self.linear(dropped)
+        return outputs
+
+
+def make_examples(num: int = 120, seed: int = 0) -> Examples:
+    return make_images(num, (1, 8, 8), seed)
+
+
+def make_jobs() -> list[LocalJob]:
+    return make_uneven_jobs(make_network, (make_examples(), make_examples(seed=5)))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_pass_is_that_of_a_plain_loop(optimizer: str, batched: bool) -> None:
+    options, job = OPTIMIZERS[optimizer], make_jobs()[0]
+    result = TorchKernel(make_network, "multiclass", options, batched=batched).run([job])[0]
+    plain = train_plainly(make_network, options, job)
+    assert np.abs(plain - job.weights).max() > 1e-3
+    np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5)
+
+
+def test_stacked_jobs_are_those_done_one_by_one() -> None:
+    jobs, options = make_jobs(), OPTIMIZERS["adamw"]
+    single = TorchKernel(make_network, "multiclass", options).run(jobs)
+    stacked = TorchKernel(make_network, "multiclass", options, batched=True).run(jobs)
+    for job, one, other in zip(jobs, single, stacked, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
+
+
+@pytest.mark.parametrize("make_model", [make_network, Noisy])
+def test_bits_depend_on_the_job_alone(make_model: type[nn.Module]) -> None:
+    weights = draw_weights(make_model, seed=0)
+    jobs = [replace(job, weights=weights) for job in make_jobs()]
+    kernel = TorchKernel(make_model, "multiclass", LocalOptimizer(), threads=2)
+    together = kernel.run(jobs)
+    single = TorchKernel(make_model, "multiclass", LocalOptimizer(), threads=1)
+    backwards = single.run(jobs[::-1])[::-1]
+    for job, result, again in zip(jobs, together, backwards, strict=True):
+        assert kernel.run([job])[0].tobytes() == result.tobytes() == again.tobytes()
+
+
+def test_another_seed_drops_others() -> None:
+    for make_model in (make_network, Noisy):
+        kernel = TorchKernel(make_model, "multiclass", LocalOptimizer())
+        job = replace(make_jobs()[0], weights=draw_weights(make_model, seed=0))
+        first, second = kernel.run([job, replace(job, seed=99)])
+        assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_torch_is_left_as_it_was(batched: bool) -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    kernel = TorchKernel(Noisy, "multiclass", LocalOptimizer(), batched=batched)
+    job = replace(make_jobs()[0], weights=draw_weights(Noisy, seed=0))
+    kernel.run([job, job])
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_step_worked_by_hand(batched: bool) -> None:
+    """One logit at 0: the slope is 1/2 - label; the mean of two examples."""
+    features = np.zeros((2, 64), dtype=np.float32)
+    features[:, :2] = [[1.0, 2.0], [3.0, -4.0]]
+    examples = Examples(features, np.array([1, 0], dtype=np.float32))
+    job = LocalJob(np.zeros(65, dtype=np.float32), examples, np.array([0, 1]), 2, 0)
+    kernel = TorchKernel(make_head, "binary", LocalOptimizer("sgd", lr=0.1), batched=batched)
+    weights, gradient = kernel.run([job, replace(job, work="gradient")])
+    np.testing.assert_allclose(gradient[:2], [0.5, -1.5], atol=1e-7)
+    np.testing.assert_allclose(weights[:2], [-0.05, 0.15], atol=1e-7)
+    assert not gradient[2:].any()
+
+
+def test_the_gradient_is_that_of_all_rows() -> None:
+    """Without dropout, batches do not matter."""
+    examples = Examples(make_examples().features, (make_examples().labels > 0).astype(np.float32))
+    weights = draw_weights(make_head, seed=0)
+    rows = np.arange(50)
+    job = LocalJob(weights, examples, rows, 20, 0, "gradient")
+    whole = replace(job, batch_size=50)
+    first, second = TorchKernel(make_head, "binary", LocalOptimizer()).run([job, whole])
+    np.testing.assert_allclose(first, second, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_no_rows_no_jobs_and_inputs_left_alone(batched: bool) -> None:
+    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
+    assert kernel.run([]) == []
+    job = make_jobs()[0]
+    before = job.weights.copy()
+    job.weights.flags.writeable = False
+    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
+    kept, nought, _ = kernel.run([empty, replace(empty, work="gradient"), job])
+    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
+    assert not np.shares_memory(kept, job.weights)
+    assert not nought.any()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_is_not_finite_stays_with_its_job(batched: bool) -> None:
+    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
+    job = replace(make_jobs()[0], rows=np.arange(1, 30))
+    features = job.examples.features.copy()
+    features[0] = np.nan
+    examples = Examples(features, job.examples.labels)
+    clean, spoiled = kernel.run(
+        [replace(job, examples=examples), replace(job, examples=examples, rows=np.arange(30))]
+    )
+    assert np.isfinite(clean).all()
+    assert not np.isfinite(spoiled).all()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_predictions_have_no_dropout(batched: bool) -> None:
+    module = make_network().eval()
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
+    features = make_examples().features
+    expected = module(torch.tensor(features)).detach().numpy()
+    np.testing.assert_allclose(kernel.predict(weights, features), expected, atol=1e-5)
+    assert kernel.predict(weights, features[:0]).shape == (0, 3)
+
+
+def test_unfit_models_are_refused() -> None:
+    def normalised() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    def frozen() -> nn.Module:
+        return nn.Linear(2, 2).requires_grad_(False)
+
+    with pytest.raises(InvalidInput, match=r"buffer 1\.running_mean"):
+        TorchKernel(normalised, "multiclass", LocalOptimizer())
+    with pytest.raises(InvalidInput, match=r"weight of torch\.float32, frozen"):
+        describe_layout(frozen())
+    with pytest.raises(InvalidInput, match=r"torch\.float64"):
+        describe_layout(nn.Linear(2, 2).double())
+    with pytest.raises(InvalidInput, match="got none"):
+        describe_layout(nn.ReLU())
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_bad_jobs_are_refused(batched: bool) -> None:
+    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
+    job = make_jobs()[0]
+    labels = np.full(120, 3)
+    cases = [
+        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
+        (replace(job, rows=np.array([120])), "rows must lie between 0 and 119"),
+        (replace(job, rows=np.array([-1])), "rows must lie between 0 and 119"),
+        (replace(job, batch_size=0), "batch_size must be at least 1"),
+        (replace(job, work=cast(Work, "rest")), "work must be train or gradient"),
+        (replace(job, examples=Examples(job.examples.features, labels)), "labels must lie"),
+        (
+            replace(job, examples=Examples(job.examples.features, labels.astype(np.float32))),
+            "labels of a multiclass loss",
+        ),
+    ]
+    for case, message in cases:
+        with pytest.raises(InvalidInput, match=message):
+            kernel.run([case])
+    with pytest.raises(InvalidInput, match="weights must be a vector"):
+        kernel.predict(job.weights[1:], job.examples.features)
+    with pytest.raises(InvalidInput, match="one output"):
+        binary = replace(job, examples=Examples(job.examples.features, np.zeros(120, np.float32)))
+        TorchKernel(make_network, "binary", LocalOptimizer(), batched=batched).run([binary])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_repeats_itself_and_agrees_with_the_cpu() -> None:
+    jobs = make_jobs()
+    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), "cuda")
+    first, again = kernel.run(jobs), kernel.run(jobs)
+    plain = TorchKernel(make_network, "multiclass", LocalOptimizer()).run(jobs)
+    for one, two, other in zip(first, again, plain, strict=True):
+        assert one.tobytes() == two.tobytes()
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-5)

@@ -1,0 +1,137 @@
+"""The choice of a kernel, and first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
+from covertfl.kernels.mlp import MlpKernel
+from covertfl.kernels.weights import Layout
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+
+from covertfl.kernels.autograd import TorchKernel
+from covertfl.kernels.choose import choose_kernel, describe_layout, draw_weights
+
+
+def make_perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(12, 9), nn.ReLU(), nn.Dropout(0.3), nn.Linear(9, 4, bias=False)
+    )
+
+
+def make_tied() -> nn.Module:
+    linear = nn.Linear(4, 4)
+    return nn.Sequential(linear, nn.ReLU(), linear)
+
+
+PERCEPTRONS: list[Callable[[], nn.Module]] = [
+    make_perceptron,
+    lambda: nn.Sequential(nn.Linear(12, 4)),
+    lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 4)),
+]
+OTHERS: list[Callable[[], nn.Module]] = [
+    lambda: nn.Linear(12, 4),
+    lambda: nn.Sequential(nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 4)),
+    lambda: nn.Sequential(nn.Linear(12, 4), nn.ReLU()),
+    lambda: nn.Sequential(nn.Linear(12, 4), nn.Dropout(1.0), nn.Linear(4, 4)),
+    lambda: nn.Sequential(nn.Flatten(2), nn.Linear(12, 4)),
+    make_tied,
+]
+
+
+def make_jobs(make_model: Callable[[], nn.Module]) -> list[LocalJob]:
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((60, 12)).astype(np.float32)
+    examples = Examples(features, generator.integers(0, 4, 60))
+    weights = draw_weights(make_model, seed=3)
+    rows = generator.permutation(60)
+    return [
+        LocalJob(weights, examples, rows[:50], 20, 7),
+        LocalJob(weights, examples, rows[:50], 20, 8, "gradient"),
+    ]
+
+
+@pytest.mark.parametrize("make_model", PERCEPTRONS)
+def test_perceptrons_get_the_compiled_kernel(make_model: Callable[[], nn.Module]) -> None:
+    optimizer = LocalOptimizer()
+    kernel = choose_kernel(make_model, "multiclass", optimizer)
+    assert isinstance(kernel, MlpKernel)
+    other = TorchKernel(make_model, "multiclass", optimizer)
+    assert kernel.layout == other.layout
+    jobs = make_jobs(make_model)
+    for one, two in zip(kernel.run(jobs), other.run(jobs), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0.0, atol=1e-5)
+    features = jobs[0].examples.features
+    np.testing.assert_allclose(
+        kernel.predict(jobs[0].weights, features),
+        other.predict(jobs[0].weights, features),
+        atol=1e-6,
+    )
+
+
+def test_seeds_of_any_integer_type() -> None:
+    job = make_jobs(make_perceptron)[0]
+    seed = cast(int, np.random.default_rng(0).integers(2**62, 2**63))
+    optimizer = LocalOptimizer("sgd")
+    for kernel in (
+        choose_kernel(make_perceptron, "multiclass", optimizer),
+        TorchKernel(make_perceptron, "multiclass", optimizer),
+        TorchKernel(make_perceptron, "multiclass", optimizer, batched=True),
+    ):
+        first, second = kernel.run([replace(job, seed=seed), replace(job, seed=int(seed))])
+        assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("make_model", OTHERS)
+def test_other_models_get_autograd(make_model: Callable[[], nn.Module]) -> None:
+    assert isinstance(choose_kernel(make_model, "multiclass", LocalOptimizer()), TorchKernel)
+
+
+def test_without_eps_autograd_is_taken() -> None:
+    optimizer = LocalOptimizer(eps=0.0)
+    assert isinstance(choose_kernel(make_perceptron, "multiclass", optimizer), TorchKernel)
+
+
+def test_devices() -> None:
+    with pytest.raises(InvalidInput, match="device must be cpu or cuda, got 'tpu'"):
+        choose_kernel(make_perceptron, "multiclass", LocalOptimizer(), "tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InvalidInput, match="device 'cuda' is not there"):
+            choose_kernel(make_perceptron, "multiclass", LocalOptimizer(), "cuda")
+
+
+def test_first_weights() -> None:
+    state = torch.get_rng_state()
+    first = draw_weights(make_perceptron, seed=1)
+    assert torch.equal(state, torch.get_rng_state())
+    assert first.dtype == np.float32
+    assert first.tobytes() == draw_weights(make_perceptron, seed=1).tobytes()
+    assert not np.array_equal(first, draw_weights(make_perceptron, seed=2))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        module = make_perceptron()
+    expected = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    np.testing.assert_array_equal(first, expected)
+
+
+def test_choosing_leaves_the_generator_alone() -> None:
+    state = torch.get_rng_state()
+    for make_model in (make_perceptron, make_tied):
+        choose_kernel(make_model, "multiclass", LocalOptimizer())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_layouts() -> None:
+    expected = Layout(("1.weight", "1.bias", "4.weight"), ((9, 12), (9,), (4, 9)))
+    assert describe_layout(make_perceptron()) == expected
+    with pytest.raises(InvalidInput, match=r"buffer 0\.running_mean"):
+        draw_weights(lambda: nn.Sequential(nn.BatchNorm1d(3)), seed=0)

@@ -1,0 +1,96 @@
+"""Formulas F1, F2 and F3."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covertfl.errors import InvalidInput, NoSolution
+from covertfl.planning.updates import (
+    bound_constant_step,
+    bound_decreasing_step,
+    proportional_belief,
+    updates_needed_constant_step,
+    updates_needed_decreasing_step,
+)
+
+POSITIVE = st.floats(0.01, 3.0)
+
+
+def test_unit_gap_and_noise() -> None:
+    # The bound of F1 lies between 1464 and 1465: the printed 1464 is its whole part.
+    assert bound_decreasing_step(1.0, 1.0, 0.25) == pytest.approx(1464.3774505552)
+    assert updates_needed_decreasing_step(1.0, 1.0, 0.25) == 1465
+    assert bound_constant_step(1.0, 1.0, 0.25) == 32.0
+    assert updates_needed_constant_step(1.0, 1.0, 0.25) == 32
+
+
+@given(POSITIVE, POSITIVE, st.floats(0.5, 3.0))
+def test_smallest_number_that_satisfies_the_inequality(
+    gap: float, noise: float, epsilon: float
+) -> None:
+    decreasing = updates_needed_decreasing_step(gap, noise, epsilon)
+    goal = (gap + math.pi**2 * noise / 12.0) / epsilon
+    assert math.log(decreasing + 1) >= goal - 1e-9
+    assert math.log(max(decreasing, 1)) < goal + 1e-9
+    constant = updates_needed_constant_step(gap, noise, epsilon)
+    assert constant * epsilon**2 >= 2.0 * gap * noise * (1.0 - 1e-9)
+    assert (constant - 1) * epsilon**2 < 2.0 * gap * noise * (1.0 + 1e-9)
+
+
+def test_whole_bounds_are_not_rounded_up_by_a_rounding_error() -> None:
+    # D = eps = k/100 and L s^2 = m/100 give 2 m / k in exact arithmetic.
+    for k in range(1, 101):
+        for m in range(1, 101):
+            needed = updates_needed_constant_step(k / 100, m / 100, k / 100)
+            assert needed == -(-2 * m // k), (k, m)
+
+
+@given(POSITIVE, POSITIVE, st.floats(0.5, 1.5))
+def test_step_rule_meets_the_goal(gap: float, noise: float, epsilon: float) -> None:
+    # What the bounds are for: (2 D + L s^2 sum mu^2) / (2 sum mu) <= epsilon.
+    m = updates_needed_decreasing_step(gap, noise, epsilon)
+    if 1 <= m <= 20_000:
+        first = sum(1.0 / i for i in range(1, m + 1))
+        second = sum(1.0 / i**2 for i in range(1, m + 1))
+        assert (2.0 * gap + noise * second) / (2.0 * first) <= epsilon + 1e-9
+    m = updates_needed_constant_step(gap, noise, epsilon)
+    step = math.sqrt(2.0 * gap / (noise * m))
+    assert (2.0 * gap + noise * m * step**2) / (2.0 * m * step) <= epsilon + 1e-9
+
+
+def test_nothing_to_do_needs_no_update() -> None:
+    assert updates_needed_decreasing_step(0.0, 0.0, 0.5) == 0
+    assert updates_needed_constant_step(0.0, 1.0, 0.5) == 0
+
+
+def test_out_of_reach() -> None:
+    with pytest.raises(NoSolution, match=r"epsilon = 0.001 needs e\^1822 updates"):
+        updates_needed_decreasing_step(1.0, 1.0, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1.0, 1.0, 0.5), "gap must be a finite number of at least 0, got -1"),
+        ((1.0, math.nan, 0.5), "smoothness_noise must be a finite number"),
+        ((1.0, 1.0, 0.0), "epsilon must be a positive finite number, got 0"),
+        ((1.0, 1.0, math.inf), "epsilon must be a positive finite number, got inf"),
+    ],
+)
+def test_refusals(arguments: tuple[float, float, float], message: str) -> None:
+    for function in (updates_needed_decreasing_step, updates_needed_constant_step):
+        with pytest.raises(InvalidInput, match=message):
+            function(*arguments)
+
+
+def test_proportional_belief() -> None:
+    assert proportional_belief(16, 45) == 16 / 45
+    assert (proportional_belief(0, 3), proportional_belief(3, 3)) == (0.0, 1.0)
+    with pytest.raises(InvalidInput, match=r"learning_queries must lie in 0\.\.3, got 4"):
+        proportional_belief(4, 3)
+    with pytest.raises(InvalidInput, match="queries must be at least 1, got 0"):
+        proportional_belief(0, 0)

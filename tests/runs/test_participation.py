@@ -1,0 +1,178 @@
+"""Who takes part, and whether that is enough."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covertfl.errors import InvalidInput
+from covertfl.fitting.log import read_log
+from covertfl.runs.participation import (
+    accepts_data,
+    classify_clients,
+    count_batches,
+    count_examples,
+    draw_attendance,
+    measure_success,
+    replay_log,
+)
+
+
+def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: float) -> float:
+    """g by counting: every choice of clients, every number of batches."""
+    total, chance = sum(sizes), 0.0
+    chosen = list(combinations(range(len(sizes)), count))
+    for clients in chosen:
+        most = [max(sizes[client] // batch_size, 1) if sizes[client] else 0 for client in clients]
+        draws = list(product(*(range(each + 1) for each in most)))
+        enough = 0
+        for batches in draws:
+            examples = sum(
+                min(number * batch_size, sizes[client])
+                for client, number in zip(clients, batches, strict=True)
+            )
+            enough += examples > 0 and examples / total >= min_share
+        chance += enough / len(draws) / len(chosen)
+    return chance
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "min_share"),
+    [
+        ([40, 40, 40, 40], 10, 0.25),
+        ([45, 7, 0, 23, 31], 10, 0.3),
+        ([3, 50, 12], 20, 0.07),
+        ([20, 20, 20], 10, 0.0),
+        ([20, 20, 20], 10, 1.0),
+    ],
+)
+def test_measured_success_against_counting(
+    sizes: list[int], batch_size: int, min_share: float
+) -> None:
+    participation = list(range(1, len(sizes) + 1))
+    rounds = 40_000
+    measured = measure_success(
+        np.array(sizes),
+        participation,
+        batch_size,
+        min_share,
+        generator=np.random.default_rng(5),
+        rounds=rounds,
+    )
+    expected = np.array(
+        [enumerate_success(sizes, count, batch_size, min_share) for count in participation]
+    )
+    error = np.sqrt(expected * (1.0 - expected) / rounds)
+    assert np.all(np.abs(measured - expected) <= 4.5 * error + 1e-12)
+
+
+def test_the_papers_federation_has_success_of_about_0_one_half_1() -> None:
+    sizes = np.full(20, 1420)
+    measured = measure_success(sizes, [5, 10, 20], 40, 0.25, generator=np.random.default_rng(0))
+    assert measured[0] < 0.005
+    assert 0.44 < measured[1] < 0.51
+    assert measured[2] > 0.999
+
+
+def test_measuring_in_pieces_counts_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covertfl.runs.participation.DRAWS_AT_A_TIME", 7)
+    measured = measure_success(
+        np.array([20, 20]), [2], 10, 0.0, generator=np.random.default_rng(0), rounds=1000
+    )
+    assert 0.8 < measured[0] < 0.96  # 8/9: all but the round in which nobody has a batch
+
+
+@given(
+    sizes=st.lists(st.integers(0, 90), min_size=1, max_size=8),
+    batch_size=st.integers(1, 30),
+    data=st.data(),
+)
+def test_attendance_is_a_set_of_clients_with_batches_they_have(
+    sizes: list[int], batch_size: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, len(sizes)))
+    generator = np.random.default_rng(data.draw(st.integers(0, 100)))
+    array = np.array(sizes)
+    drawn = draw_attendance(array, count, batch_size, generator=generator)
+    clients = drawn.clients.tolist()
+    assert len(set(clients)) == count
+    assert clients == sorted(clients)
+    most = count_batches(array[drawn.clients], batch_size)
+    assert np.all((drawn.batches >= 0) & (drawn.batches <= most))
+    examples = count_examples(drawn.batches, array[drawn.clients], batch_size)
+    assert np.all(examples <= array[drawn.clients])
+
+
+def test_clients_and_batches_are_uniform() -> None:
+    generator = np.random.default_rng(1)
+    sizes, draws = np.array([40, 40, 40, 40, 40]), 20_000
+    seen, batches = np.zeros(5), np.zeros(5)
+    for _ in range(draws):
+        drawn = draw_attendance(sizes, 2, 10, generator=generator)
+        seen[drawn.clients] += 1
+        batches += np.bincount(drawn.batches, minlength=5)
+    np.testing.assert_allclose(seen / draws, 2 / 5, atol=0.015)
+    np.testing.assert_allclose(batches / (2 * draws), 1 / 5, atol=0.012)
+
+
+def test_a_client_with_less_than_a_batch_has_one_short_batch() -> None:
+    np.testing.assert_array_equal(
+        count_batches(np.array([0, 1, 9, 10, 19, 20]), 10), [0, 1, 1, 1, 1, 2]
+    )
+    np.testing.assert_array_equal(
+        count_examples(np.array([1, 1, 1, 2]), np.array([0, 7, 15, 20]), 10), [0, 7, 10, 20]
+    )
+
+
+def test_more_clients_than_there_are_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="at most 2 clients, got 3"):
+        draw_attendance(np.array([5, 5]), 3, 5, generator=np.random.default_rng(0))
+
+
+@given(part=st.integers(1, 1000), total=st.integers(1, 1000))
+def test_exactly_the_share_is_enough_and_one_less_is_not(part: int, total: int) -> None:
+    part = min(part, total)
+    assert accepts_data(part, total, part / total)
+    assert not accepts_data(part - 1, total, part / total)
+
+
+def test_shares_written_as_decimals_are_not_missed_by_rounding() -> None:
+    assert all(accepts_data(percent, 100, percent / 100) for percent in range(1, 101))
+    assert not accepts_data(0, 100, 0.0)  # nothing arrived
+
+
+def test_recorded_rounds_belong_to_the_nearest_state() -> None:
+    states = classify_clients(
+        np.array([0.0, 5.0, 7.0, 7.5, 8.0, 14.0, 15.0, 16.0, 99.0]), [5, 10, 20]
+    )
+    np.testing.assert_array_equal(states, [0, 0, 0, 0, 1, 1, 1, 2, 2])
+    for count in range(100):
+        state = int(classify_clients(np.array([float(count)]), [5, 10, 20])[0])
+        distances = np.abs(np.array([5, 10, 20]) - count)
+        assert distances[state] == distances.min()
+
+
+def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "round,clients,examples,success,arrival\n1,5,9,0,0\n2,20,9,1,4\n3,11,9,true,0\n"
+    )
+    recorded = replay_log(read_log(path), [5, 10, 20])
+    assert len(recorded) == 3
+    np.testing.assert_array_equal(recorded.clients, [5, 20, 11])
+    np.testing.assert_array_equal(recorded.states, [0, 2, 1])
+    np.testing.assert_array_equal(recorded.success, [0, 1, 1])
+    np.testing.assert_array_equal(recorded.arrivals, [0, 4, 0])
+
+
+def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("round,clients,examples\n1,5,9\n")
+    recorded = replay_log(read_log(path), [5, 10, 20])
+    assert recorded.success is None
+    assert recorded.arrivals is None

@@ -1,0 +1,189 @@
+"""Policies of runs: what each kind means, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from covertfl.decision.policy import HorizonTable, Observation, QueueTable
+from covertfl.decision.policy_file import write_policy
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.errors import InvalidInput
+from covertfl.runs.policy import RunPolicy, make_run_policy, refresh_policy, with_success
+from covertfl.runs.run_file import PolicyKind, PolicySection
+from covertfl.solvers.backward_induction import solve_horizon
+from covertfl.solvers.constrained import solve_queue
+from covertfl.solvers.minority import solve_minority
+from tests.support.small_runs import HORIZON, QUEUE, make_run
+
+HORIZON_PROBLEM = cast(FiniteHorizon, make_run(HORIZON).problem)
+QUEUE_PROBLEM = cast(QueueProblem, make_run(QUEUE).problem)
+
+
+def make(kind: PolicyKind, problem: Problem = HORIZON_PROBLEM, **keys: Any) -> RunPolicy:
+    return make_run_policy(PolicySection(kind=kind, **keys), problem, seed=1)
+
+
+def ask(run_policy: RunPolicy, **known: int) -> float:
+    observation = Observation(**{"oracle_state": 0, "backlog": 1, "rounds_left": 5} | known)
+    return float(run_policy.policy.learn_prob(observation))
+
+
+@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
+def test_greedy_learns_until_nothing_is_owed(problem: Problem) -> None:
+    policy = make("greedy", problem)
+    assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [0.0, 1.0, 1.0]
+    assert not policy.updates_unowed
+    assert not policy.takes_every_reply
+
+
+@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
+def test_always_learn_learns_and_updates_whatever_is_owed(problem: Problem) -> None:
+    policy = make("always-learn", problem)
+    assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [1.0, 1.0, 1.0]
+    assert policy.updates_unowed
+    assert not policy.takes_every_reply
+
+
+@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
+def test_always_obfuscate_never_learns(problem: Problem) -> None:
+    policy = make("always-obfuscate", problem)
+    assert [ask(policy, backlog=backlog) for backlog in (0, 1, 4)] == [0.0, 0.0, 0.0]
+
+
+def test_random_places_as_many_queries_as_updates_and_takes_every_reply() -> None:
+    policy = make("random")
+    assert policy.takes_every_reply
+    assert policy.updates_unowed
+    assert ask(policy, rounds_left=12, learning_queries=0) == pytest.approx(4 / 12)
+    assert ask(policy, rounds_left=4, learning_queries=0) == 1.0
+    assert ask(policy, rounds_left=4, learning_queries=4) == 0.0
+    crowded = make("random", make_run(rounds=2).problem)
+    assert ask(crowded, rounds_left=2) == 1.0
+
+
+def test_optimal_is_the_exact_solution() -> None:
+    horizon, queue = make("optimal").policy, make("optimal", QUEUE_PROBLEM).policy
+    assert isinstance(horizon, HorizonTable)
+    assert isinstance(queue, QueueTable)
+    np.testing.assert_array_equal(horizon.table, solve_horizon(HORIZON_PROBLEM).policy.table)
+    np.testing.assert_array_equal(queue.table, solve_queue(QUEUE_PROBLEM).policy.table)
+
+
+def test_minority_is_that_of_the_formula() -> None:
+    policy, expected = make("minority").policy, solve_minority(HORIZON_PROBLEM).policy
+    for rounds_left in range(1, 13):
+        for backlog in range(5):
+            for queries in range(13 - rounds_left):
+                observation = Observation(1, backlog, 0, rounds_left, queries)
+                assert policy.learn_prob(observation) == expected.learn_prob(observation)
+
+
+@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
+def test_spga_finds_the_same_for_a_seed_and_never_learns_when_idle(problem: Problem) -> None:
+    first, second = make("spga", problem), make("spga", problem)
+    assert type(first.policy) is (HorizonTable if problem is HORIZON_PROBLEM else QueueTable)
+    assert isinstance(first.policy, HorizonTable | QueueTable)
+    assert isinstance(second.policy, HorizonTable | QueueTable)
+    np.testing.assert_array_equal(first.policy.table, second.policy.table)
+    assert ask(first, backlog=0) == 0.0
+    assert first.policy.table.max() > 0.0
+
+
+@pytest.mark.parametrize("kind", ["random", "minority"])
+def test_some_kinds_need_a_horizon(kind: PolicyKind) -> None:
+    with pytest.raises(InvalidInput, match=rf"\[policy\] kind = {kind} needs"):
+        make(kind, QUEUE_PROBLEM)
+
+
+def test_with_other_success_chances_the_rest_stays() -> None:
+    changed = with_success(HORIZON_PROBLEM, np.array([0.0, 0.5, 1.0]))
+    assert changed.oracle.success.tolist() == [0.0, 0.5, 1.0]
+    assert HORIZON_PROBLEM.oracle.success.tolist() == [0.2, 0.5, 0.9]
+    np.testing.assert_array_equal(changed.oracle.transition, HORIZON_PROBLEM.oracle.transition)
+    assert isinstance(changed, FiniteHorizon)
+    assert changed.rounds == HORIZON_PROBLEM.rounds
+
+
+# --- files ---
+
+
+def test_a_policy_file_is_used_as_it_is(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).random((12, 3, 5))
+    table[:, :, 0] = 0.0
+    write_policy(tmp_path / "p.json", HorizonTable(table))
+    policy = make("file", path=str(tmp_path / "p.json"))
+    assert ask(policy, oracle_state=2, backlog=3, rounds_left=7) == table[6, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem", "said"),
+    [
+        (
+            QueueTable(np.zeros((3, 2, 7))),
+            HORIZON_PROBLEM,
+            "for a horizon is needed, got one for a queue",
+        ),
+        (
+            HorizonTable(np.zeros((12, 3, 5))),
+            QUEUE_PROBLEM,
+            "for a queue is needed, got one for a horizon",
+        ),
+        (HorizonTable(np.zeros((12, 2, 5))), HORIZON_PROBLEM, "3 oracle states, got 2"),
+        (QueueTable(np.zeros((4, 2, 7))), QUEUE_PROBLEM, "3 oracle states, got 4"),
+        (HorizonTable(np.zeros((12, 3, 4))), HORIZON_PROBLEM, "backlog of 4, got 3"),
+    ],
+)
+def test_a_policy_for_another_problem_is_refused(
+    tmp_path: Path, policy: HorizonTable | QueueTable, problem: Problem, said: str
+) -> None:
+    path = tmp_path / "p.json"
+    write_policy(path, policy)
+    with pytest.raises(InvalidInput, match=said) as caught:
+        make("file", problem, path=str(path))
+    assert "p.json" in str(caught.value)
+
+
+def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"none\.json"):
+        make("file", path=str(tmp_path / "none.json"))
+
+
+# --- live ---
+
+
+def draw_seen(
+    count: int, arrivals: float, generator: np.random.Generator
+) -> tuple[tuple[int, int, bool], ...]:
+    states = generator.integers(0, 3, size=count)
+    sizes = np.where(generator.random(count) < arrivals, 2, 0)
+    success = generator.random(count) < np.array([0.2, 0.5, 0.9])[states]
+    return tuple(zip(states.tolist(), sizes.tolist(), success.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
+@pytest.mark.parametrize("arrivals", [0.0, 0.1, 1.0])
+def test_the_live_search_takes_whatever_was_seen(problem: Problem, arrivals: float) -> None:
+    generator = np.random.default_rng(3)
+    if problem is HORIZON_PROBLEM:
+        arrivals = 0.0
+    seen = draw_seen(20, arrivals, generator)
+    policy = refresh_policy(problem, seen, seed=4)
+    again = refresh_policy(problem, seen, seed=4)
+    assert isinstance(policy, HorizonTable | QueueTable)
+    assert isinstance(again, HorizonTable | QueueTable)
+    np.testing.assert_array_equal(policy.table, again.table)
+    assert np.all((policy.table >= 0.0) & (policy.table <= 1.0))
+
+
+def test_the_live_search_learns_from_what_it_saw() -> None:
+    """A state that never succeeds is not worth a query; one that always does is."""
+    generator = np.random.default_rng(0)
+    seen = tuple((int(state), 0, state == 2) for state in generator.integers(0, 3, size=400))
+    policy = refresh_policy(HORIZON_PROBLEM, seen, seed=0)
+    assert isinstance(policy, HorizonTable)
+    table = policy.table
+    assert table[:, 2, 1:].mean() > table[:, 0, 1:].mean() + 0.2

@@ -1,0 +1,308 @@
+"""Run files: defaults, every refusal, and the way back into a file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import parse_toml
+from covertfl.runs.run_file import QUEUE_ROUNDS, build_run, find_change, format_run, read_run
+from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, merge
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
+    settings = read_run(write(tmp_path, 'task = "toxicity"\n'))
+    problem, sections = settings.problem, settings.sections
+    assert isinstance(problem, FiniteHorizon)
+    assert (problem.rounds, problem.updates, settings.rounds, settings.seed) == (45, 16, 45, 0)
+    assert problem.privacy_cost.tolist() == [1.8, 0.8, 0.3]
+    federation = sections.federation
+    assert (federation.clients, federation.participation) == (20, [5, 10, 20])
+    assert (federation.acceptance, federation.min_share) == ("data", 0.25)
+    assert (federation.algorithm, federation.batch_size) == ("fedavg", 40)
+    assert (federation.optimizer.name, federation.optimizer.lr) == ("adam", 1e-3)
+    data, decoy = sections.data, sections.decoy
+    assert (data.split, data.public_size, data.public_positive_share) == ("iid", 1.0, 0.1)
+    assert (decoy.kind, decoy.count, decoy.gated) == ("public", 1, True)
+    assert sections.policy.kind == "optimal"
+    assert (sections.engine.kind, sections.engine.device) == ("simulated", "cpu")
+
+
+BAD_FILES = [
+    # text, what the sentence must say
+    ("", ["task is missing", "toxicity", "digits"]),
+    ("task", ["not valid TOML"]),
+    ('task = "poetry"', ["task must be one of toxicity,", "'poetry'"]),
+    ("task = 3", ["task must be one of", "3"]),
+    ("seed = -1", ["seed must be at least 0", "-1"]),
+    ("seed = 9223372036854775808", ["seed must be at most 9223372036854775807"]),
+    ("seed = 1.0", ["seed must be a whole number", "1.0"]),
+    ("seed = true", ["seed must be a whole number", "true"]),
+    ('seed = "1"', ["seed must be a whole number", "'1'"]),
+    ("rounds = 0", ["rounds must be at least 1", "0"]),
+    ("updates = 0", ["updates must be at least 1", "0"]),
+    ("rounds = 10000000000", ["rounds must be at most 1000000000"]),
+    ("polcy = 3", ["unknown key polcy", "policy", "federation"]),
+    ("split = 3", ["unknown key split", "allowed are task"]),
+    ("[data]\nsplit = 'uneven'", ["[data] split must be", "dirichlet", "'uneven'"]),
+    ("[data]\nsplit = { dirichlet = 0.0 }", ["[data] split must be", "positive", "0.0"]),
+    ("[data]\nsplit = { dirichlet = inf }", ["[data] split must be", "inf"]),
+    ("[data]\nsplit = { dirichlett = 1.0 }", ["[data] split must be", "dirichlet"]),
+    ("[data]\nsplit = 0.3", ["[data] split must be", "0.3"]),
+    ("[data]\npublic_size = 0", ["[data] public_size must be more than 0", "got 0"]),
+    ("[data]\npublic_size = nan", ["[data] public_size must be", "nan"]),
+    ("[data]\npublic_positive_share = 1.5", ["public_positive_share must be at most 1", "1.5"]),
+    ("[data]\npublic_positive_share = nan", ["public_positive_share must be", "nan"]),
+    ("[data]\npublic_classes = 0", ["[data] public_classes must be at least 1", "0"]),
+    ("[data]\npath = 3", ["[data] path must be text", "3"]),
+    ("[data]\npath = ''", ["a path must name a file", "''"]),
+    ('[data]\npath = "a\\u0000b"', ["a path must name a file"]),
+    ("[data]\npath = '~nobody-at-all/x'", ["a path must name a file", "~nobody-at-all/x"]),
+    ("data = 3", ["data must be a table of keys", "3"]),
+    ("[federation]\nclients = 0", ["[federation] clients must be at least 1", "0"]),
+    ("[federation]\nparticipation = 5", ["[federation] participation must be a list", "5"]),
+    ("[federation]\nparticipation = []", ["[federation] participation must be a list with"]),
+    ("[federation]\nparticipation = [5, 0, 9]", ["participation[1] must be at least 1", "0"]),
+    ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
+    ("[federation]\nparticipation = [9, 5, 20]", ["must not fall", "[9, 5, 20]"]),
+    ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
+    ("[federation]\nacceptance = 'luck'", ["acceptance must be one of data, model", "'luck'"]),
+    ("[federation]\nmin_share = -0.1", ["[federation] min_share must be at least 0", "-0.1"]),
+    ("[federation]\nmin_share = '1/4'", ["[federation] min_share must be a number", "'1/4'"]),
+    ("[federation]\nalgorithm = 'fedprox'", ["algorithm must be one of fedavg, fedsgd"]),
+    ("[federation]\nbatch_size = 2.5", ["batch_size must be a whole number", "2.5"]),
+    ("[federation]\noptimizer = 'adam'", ["[federation] optimizer must be a table", "'adam'"]),
+    ("[federation]\noptimizer = { name = 'lion' }", ["optimizer.name", "sgd, adam, adamw"]),
+    ("[federation]\noptimizer = { lr = 0 }", ["optimizer.lr must be more than 0", "got 0"]),
+    ("[federation]\noptimizer = { lr = inf }", ["optimizer.lr must be", "inf"]),
+    ("[federation]\noptimizer = { rate = 1 }", ["unknown key optimizer.rate", "lr"]),
+    ("[federation]\noptimizer = { momentum = 1.0 }", ["optimizer.momentum must be less than 1"]),
+    ("[federation]\noptimizer = { momentum = 0.9 }", ["momentum goes with name = sgd", "adam"]),
+    ("[federation]\noptimizer = { weight_decay = -1 }", ["weight_decay must be at least 0"]),
+    ("[policy]\nkind = 'best'", ["[policy] kind must be one of optimal, spga", "'best'"]),
+    ("[policy]\nkind = 'file'", ["[policy] kind = file needs path"]),
+    ("[policy]\npath = 'p.json'", ["[policy] path goes with kind = file", "optimal"]),
+    ("[policy]\nrefresh = 10", ["[policy] refresh goes with kind = spga", "optimal"]),
+    ("[policy]\nkind = 'spga'\nrefresh = 0", ["[policy] refresh must be at least 1", "0"]),
+    ("[policy]\npreset = 'sound/poem'", ["[policy]", "sound/poem"]),
+    ("[policy]\nproblem = 'absent.toml'", ["absent.toml"]),
+    ("[policy]\npreset = 'sound/main'\n[horizon]\nrounds = 3", ["problem must come from one"]),
+    ("[policy]\npreset = 'sound/main'\nproblem = 'p.toml'", ["problem must come from one place"]),
+    ("[policy]\nkind = 'random'\npreset = 'sound/queue'", ["kind = random needs", "[queue]"]),
+    ("[policy]\nkind = 'minority'\npreset = 'sound/queue'", ["kind = minority needs", "[queue]"]),
+    ("arrivals = 'a.csv'", ["arrivals goes with a [queue]", "[horizon]"]),
+    ("updates = 3\n[policy]\npreset = 'sound/queue'", ["updates goes with a [horizon]"]),
+    ("[oracle]\ntransition = 3", ["transition"]),
+    ("oracle = 3", ["oracle must be a table of keys", "3"]),
+    ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
+    ("[decoy]\ncount = 0", ["[decoy] count must be at least 1", "0"]),
+    ("[decoy]\ncount = 1001", ["[decoy] count must be at most 1000", "1001"]),
+    ("[decoy]\ngated = 1", ["[decoy] gated must be true or false", "1"]),
+    ("[decoy]\nkind = 4", ["[decoy] kind must be text", "4"]),
+    ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),
+    ("[engine]\nkind = 'magic'", ["[engine] kind must be one of simulated, flower", "'magic'"]),
+    ("[engine]\nmode = 'fast'", ["[engine] mode must be one of in-process"]),
+    ("[engine]\nkind = 'flower'\nround_seconds = 0", ["round_seconds must be more than 0", "0"]),
+    ("[engine]\ndevice = 0", ["[engine] device must be text", "0"]),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_FILES, ids=[text for text, _ in BAD_FILES])
+def test_bad_files_are_refused_in_one_sentence(tmp_path: Path, text: str, said: list[str]) -> None:
+    if text and "task" not in text:
+        text = f'task = "digits"\n{text}'
+    path = write(tmp_path, text)
+    with pytest.raises(InvalidInput) as caught:
+        read_run(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "pydantic" not in message.lower()
+    for words in said:
+        assert words in message
+    assert "run.toml" in message or "absent.toml" in message
+
+
+def test_embeddings_need_a_path(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"\[data\] path is needed"):
+        read_run(write(tmp_path, 'task = "embeddings"'))
+
+
+def test_a_missing_or_unreadable_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"none\.toml: no such file, a run file is needed"):
+        read_run(tmp_path / "none.toml")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_run(tmp_path)
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.booleans(),
+        st.integers(-(10**40), 10**40),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from([10**400, -(10**400), "iid", "adam", "sound/main"]),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+KEYS = [
+    ("task",),
+    ("seed",),
+    ("rounds",),
+    ("updates",),
+    ("arrivals",),
+    *(("data", key) for key in ("split", "public_size", "public_classes", "path", "model")),
+    *(("federation", key) for key in ("clients", "participation", "min_share", "optimizer", "log")),
+    *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
+    *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh")),
+    *(("decoy", key) for key in ("kind", "count", "gated")),
+    *((section, "what") for section in ("data", "policy", "oracle", "horizon", "engine")),
+]
+
+
+@given(location=st.sampled_from(KEYS), value=VALUES)
+def test_whatever_is_written_is_taken_or_refused_in_one_sentence(
+    location: tuple[str, ...], value: Any
+) -> None:
+    content: dict[str, Any] = {"task": "digits"}
+    at = content
+    for key in location[:-1]:
+        at = at.setdefault(key, {})
+    at[location[-1]] = value
+    try:
+        build_run(content, "run.toml", folder=Path("/nowhere"))
+    except InvalidInput as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 400
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"task": "embeddings", "data": {"path": "mine.npz"}}
+    settings = build_run(content, "run.toml", folder=tmp_path)
+    assert settings.sections.data.path == str(tmp_path / "mine.npz")
+    content["data"]["path"] = "/elsewhere/mine.npz"
+    assert build_run(content, "x", folder=tmp_path).sections.data.path == "/elsewhere/mine.npz"
+
+
+# --- the problem ---
+
+
+def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path: Path) -> None:
+    own = make_run()
+    (tmp_path / "problem.toml").write_text(
+        "".join(
+            f"[{name}]\n" + format_run(own, {}).split(f"[{name}]\n")[1].split("\n\n")[0] + "\n"
+            for name in ("oracle", "cost", "horizon")
+        )
+    )
+    content = {**HORIZON, "policy": {"problem": "problem.toml"}}
+    content = {
+        key: value for key, value in content.items() if key not in ("oracle", "cost", "horizon")
+    }
+    by_file = build_run(content, "run.toml", folder=tmp_path)
+    assert by_file.content == own.content
+    queue = make_run({"task": "digits", "policy": {"preset": "sound/queue"}})
+    assert isinstance(queue.problem, QueueProblem)
+    assert queue.rounds == QUEUE_ROUNDS
+
+
+def test_rounds_and_updates_of_the_run_override_the_problem() -> None:
+    settings = make_run({"task": "digits"}, rounds=9, updates=2)
+    assert isinstance(settings.problem, FiniteHorizon)
+    assert (settings.problem.rounds, settings.problem.updates, settings.rounds) == (9, 2, 9)
+    assert make_run(QUEUE, rounds=7).rounds == 7
+
+
+# --- and back ---
+
+RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"task": "toxicity"}, {}),
+    (HORIZON, {}),
+    (HORIZON, {"rounds": 9, "updates": 2, "decoy": {"count": 3, "gated": False}}),
+    (HORIZON, {"data": {"split": {"dirichlet": 0.3}, "public_classes": 2}}),
+    (HORIZON, {"federation": {"optimizer": {"name": "sgd", "lr": 1e-9, "momentum": 0.9}}}),
+    (HORIZON, {"policy": {"kind": "spga", "refresh": 5}, "seed": 2**63 - 1}),
+    (HORIZON, {"policy": {"kind": "file", "path": 'odd "name"\\ \x7f\x1f é.json'}}),
+    (HORIZON, {"federation": {"algorithm": "fedsgd", "acceptance": "model", "min_share": 0.1}}),
+    (QUEUE, {}),
+    (QUEUE, {"rounds": None}),
+    (QUEUE, {"arrivals": "arrivals.csv", "federation": {"log": "log.csv"}}),
+    (FUNCTION_QUEUE, {}),
+    ({"task": "digits", "policy": {"preset": "sound/queue"}}, {}),
+]
+
+
+@pytest.mark.parametrize(("base", "changes"), RUNS)
+def test_a_written_run_is_the_same_run(
+    tmp_path: Path, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    settings = make_run(base, **changes)
+    text = format_run(settings, {"covertfl": "1.0"})
+    again = read_run(write(tmp_path, text))
+    assert format_run(again, {"covertfl": "1.0"}) == text
+    assert again.rounds == settings.rounds
+    assert again.content == settings.content
+    skipped: dict[str, Any] = {"policy": {"preset", "problem"}, "rounds": True}
+    skipped |= dict.fromkeys(("oracle", "cost", "queue", "horizon"), True)
+    assert again.sections.model_dump(exclude=skipped) == settings.sections.model_dump(
+        exclude=skipped
+    )
+
+
+@given(st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False))
+def test_numbers_are_written_in_full(number: float) -> None:
+    settings = make_run(federation={"optimizer": {"lr": number}})
+    content = parse_toml(format_run(settings, {}), "run.toml")
+    assert content["federation"]["optimizer"]["lr"] == number
+
+
+def test_another_seed_changes_the_seed_alone() -> None:
+    settings = make_run()
+    other = settings.with_seed(11)
+    assert other.seed == 11
+    assert other.with_seed(settings.seed).sections == settings.sections
+    assert find_change(format_run(settings, {}), format_run(other, {}), "x") == "seed = 3, got 11"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rounds": 50}, {"horizon": {"rounds": 50}}, {"engine": {"device": "cuda"}}, {}]
+)
+def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any]) -> None:
+    before, after = format_run(make_run(), {"a": "1"}), format_run(make_run(**changes), {"a": "2"})
+    assert find_change(before, after, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"policy": {"kind": "greedy"}}, "[policy] kind = 'optimal', got 'greedy'"),
+        ({"updates": 3}, "updates = None, got 3"),
+        ({"decoy": {"count": 2}}, "[decoy] count = 1, got 2"),
+        ({"federation": {"optimizer": {"lr": 0.5}}}, "[federation] optimizer.lr = 0.001, got 0.5"),
+        ({"cost": {"privacy": [9, 9, 9]}}, "[cost] privacy = [1.8, 0.8, 0.3], got [9, 9, 9]"),
+    ],
+)
+def test_another_run_is_told_apart_by_its_first_key(changes: dict[str, Any], said: str) -> None:
+    assert find_change(format_run(make_run(), {}), format_run(make_run(**changes), {}), "x") == said
+
+
+def test_merging_leaves_the_base_alone() -> None:
+    merged = merge(HORIZON, {"federation": {"clients": 9}})
+    assert merged["federation"]["clients"] == 9
+    assert HORIZON["federation"]["clients"] == 6
+    assert math.isclose(sum(HORIZON["oracle"]["transition"][0]), 1.0)

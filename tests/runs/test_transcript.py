@@ -1,0 +1,399 @@
+"""A run's folder: created, sealed, resumed, held, and what eavesdroppers can reach of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Layout, Vector, name_content
+from covertfl.runs.transcript import (
+    CHECKPOINT,
+    LINE_FILES,
+    SPARE,
+    WEIGHTS,
+    Checkpoint,
+    PublicTranscript,
+    RunFolder,
+    read_checkpoint,
+    read_lines,
+)
+
+LAYOUT = Layout(("w", "b"), ((2, 2), (2,)))
+
+
+def vector(value: float) -> Vector:
+    return np.full(6, value, dtype=np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    made = RunFolder(tmp_path / "run")
+    made.create("seed = 1\n", force=False)
+    yield made
+    made.close()
+
+
+def record_round(folder: RunFolder, number: int) -> None:
+    name = folder.write_weights(LAYOUT, vector(number))
+    folder.append("public/rounds.jsonl", {"round": number, "client": None, "weights": name})
+    folder.append("private/rounds.jsonl", {"round": number, "action": "learn"})
+    folder.append("metrics.jsonl", {"round": number})
+
+
+def seal_round(folder: RunFolder, number: int) -> None:
+    record_round(folder, number)
+    folder.seal(Checkpoint(number, {"true": vector(number)}, {"note": "é", "list": [1, None]}))
+
+
+def reopen(folder: RunFolder) -> tuple[RunFolder, Checkpoint | None]:
+    folder.close()
+    again = RunFolder(folder.path)
+    return again, again.resume("seed = 1\n")
+
+
+# --- sealing and resuming ---
+
+
+def test_a_sealed_round_is_found_again(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    seal_round(folder, 2)
+    again, checkpoint = reopen(folder)
+    assert checkpoint is not None
+    assert checkpoint.round == 2
+    assert checkpoint.arrays["true"].tobytes() == vector(2).tobytes()
+    assert checkpoint.facts["note"] == "é"
+    assert checkpoint.facts["list"] == [1, None]
+    assert [record["round"] for record in read_lines(folder.path / "metrics.jsonl")] == [1, 2]
+    again.close()
+
+
+def test_what_was_not_sealed_is_cut_off(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    sealed = {name: (folder.path / name).read_bytes() for name in LINE_FILES}
+    record_round(folder, 2)
+    folder.append("private/updates.jsonl", {"task": 1})
+    folder.close()
+    with (folder.path / "private/rounds.jsonl").open("ab") as stream:
+        stream.write(b'{"round": 3, "half a li')
+    again, checkpoint = reopen(folder)
+    assert checkpoint is not None
+    assert checkpoint.round == 1
+    assert {name: (folder.path / name).read_bytes() for name in LINE_FILES} == sealed
+    seal_round(again, 2)
+    assert [line["round"] for line in read_lines(folder.path / "metrics.jsonl")] == [1, 2]
+    again.close()
+
+
+def test_weights_of_a_round_that_was_cut_off_are_removed(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    record_round(folder, 2)
+    again, _ = reopen(folder)
+    [kept] = (folder.path / "public/weights").iterdir()
+    assert [line["weights"] for line in read_lines(folder.path / LINE_FILES[0])] == [kept.stem]
+    again.close()
+
+
+def test_without_a_sealed_round_a_run_begins_anew(folder: RunFolder) -> None:
+    record_round(folder, 1)
+    again, checkpoint = reopen(folder)
+    assert checkpoint is None
+    assert all((folder.path / name).read_bytes() == b"" for name in LINE_FILES)
+    again.close()
+
+
+def test_a_folder_that_was_hardly_begun_can_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.resume("seed = 1\n") is None
+    seal_round(folder, 1)
+    folder.close()
+
+
+def test_leftovers_of_a_crash_are_removed_and_nothing_else(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    (folder.path / "public/weights/.abc.safetensors.x1").write_bytes(b"x")
+    (folder.path / "checkpoint/.state.safetensors.x2").write_bytes(b"x")
+    (folder.path / ".run.toml.x3").write_bytes(b"x")
+    (folder.path / ".notes.of.mine").write_text("keep")
+    again, _ = reopen(folder)
+    kept = [path.name for path in folder.path.rglob(".*")]
+    assert kept == [".notes.of.mine"]
+    again.close()
+
+
+def test_a_summary_that_no_longer_holds_is_removed(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    folder.finish({"rounds": 1})
+    again, _ = reopen(folder)
+    assert not (folder.path / "summary.json").exists()
+    again.close()
+
+
+def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no run to resume"):
+        RunFolder(tmp_path).resume("")
+
+
+# --- damage ---
+
+
+def test_a_checkpoint_cut_anywhere_is_refused(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    file = folder.path / CHECKPOINT
+    content = file.read_bytes()
+    for length in range(len(content)):
+        file.write_bytes(content[:length])
+        with pytest.raises(InvalidInput, match=r"state\.safetensors is") as caught:
+            read_checkpoint(folder.path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_with_one_bit_turned_is_refused(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    file = folder.path / CHECKPOINT
+    content = file.read_bytes()
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x01
+        file.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match=r"state\.safetensors is"):
+            read_checkpoint(folder.path)
+
+
+def test_a_file_of_something_else_is_no_checkpoint(folder: RunFolder) -> None:
+    from safetensors.numpy import save
+
+    for metadata in (None, {"facts": "[]"}, {"facts": "{}"}, {"facts": "nonsense"}, {"a": "b"}):
+        (folder.path / CHECKPOINT).write_bytes(save({"true": vector(0)}, metadata=metadata))
+        with pytest.raises(InvalidInput, match="not a checkpoint of covertfl"):
+            read_checkpoint(folder.path)
+
+
+def test_lines_that_went_missing_are_noticed(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    folder.close()
+    path = folder.path / "private/rounds.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    again = RunFolder(folder.path)
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl is shorter than its checkpoint says"):
+        again.resume("")
+    again.close()
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]\n", b"3\n", b"\xff\n", b"\n"])
+def test_lines_that_are_no_records_are_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "rounds.jsonl"
+    path.write_bytes(b'{"round": 1}\n' + line)
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl line 2"):
+        list(read_lines(path))
+
+
+def test_lines_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
+        list(read_lines(tmp_path / "rounds.jsonl"))
+
+
+# --- whose folder it is ---
+
+
+def test_a_folder_that_exists_is_not_replaced(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    folder.close()
+    before = (folder.path / CHECKPOINT).read_bytes()
+    with pytest.raises(InvalidInput, match="exists: --resume goes on with it, --force replaces it"):
+        RunFolder(folder.path).create("seed = 2\n", force=False)
+    assert (folder.path / CHECKPOINT).read_bytes() == before
+    assert (folder.path / "run.toml").read_text() == "seed = 1\n"
+
+
+def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(InvalidInput, match="run"):
+            RunFolder(tmp_path / "run").create("", force=force)
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_force_replaces_a_run_and_leaves_other_files(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    folder.finish({"rounds": 1})
+    folder.close()
+    (folder.path / "notes.txt").write_text("keep")
+    again = RunFolder(folder.path)
+    again.create("seed = 2\n", force=True)
+    again.close()
+    files = {
+        str(path.relative_to(folder.path)) for path in folder.path.rglob("*") if path.is_file()
+    }
+    assert files == {"notes.txt", "run.toml", "checkpoint/lock", *LINE_FILES}
+    assert (folder.path / "run.toml").read_text() == "seed = 2\n"
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create("", force=False)
+    folder.close()
+
+
+@pytest.mark.parametrize("way", ["resume", "force"])
+def test_a_folder_in_use_is_refused(folder: RunFolder, way: str) -> None:
+    seal_round(folder, 1)
+    other = RunFolder(folder.path)
+    with pytest.raises(InvalidInput, match="is in use by another process"):
+        other.resume("") if way == "resume" else other.create("", force=True)
+    other.close()
+    assert read_checkpoint(folder.path) is not None
+    seal_round(folder, 2)  # its owner goes on undisturbed
+
+
+def test_a_folder_in_use_by_another_process_is_refused(folder: RunFolder) -> None:
+    script = (
+        "import sys; from pathlib import Path; from covertfl.runs.transcript import RunFolder\n"
+        "RunFolder(Path(sys.argv[1])).resume('')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, folder.path], capture_output=True, text=True, check=False
+    )
+    assert result.returncode != 0
+    assert "is in use by another process" in result.stderr
+
+
+def test_a_folder_is_free_again_once_it_is_closed(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    again, _ = reopen(folder)
+    again.close()
+
+
+def test_what_was_done_is_for_the_owner_only(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    for name in ("private", "checkpoint"):
+        assert stat.S_IMODE((folder.path / name).stat().st_mode) == 0o700
+    for name in ("private/rounds.jsonl", "private/updates.jsonl", "metrics.jsonl"):
+        assert stat.S_IMODE((folder.path / name).stat().st_mode) & 0o077 == 0
+
+
+# --- no room, no permission ---
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_full_disk_is_named_and_the_last_checkpoint_stands(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    seal_round(folder, 1)
+
+    def fail(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InvalidInput, match="cannot be written: " + os.strerror(code)):
+        seal_round(folder, 2)
+    monkeypatch.undo()
+    again, checkpoint = reopen(folder)
+    assert checkpoint is not None
+    assert checkpoint.round == 1
+    again.close()
+
+
+def test_closing_on_a_full_disk_does_not_hide_the_first_error(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_round(folder, 1)
+    for stream in folder._lines.values():
+        os.close(stream.fileno())  # whatever is still to be written now fails
+    folder.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match=r"file/run cannot be written: Not a directory"):
+        RunFolder(tmp_path / "file" / "run").create("", force=False)
+
+
+# --- the public side ---
+
+
+def test_weights_are_written_once_for_each_content(folder: RunFolder) -> None:
+    names = [folder.write_weights(LAYOUT, vector(value)) for value in (1, 2, 1, 1, 2)]
+    assert names[0] == names[2] == names[3]
+    files = sorted((folder.path / "public/weights").iterdir())
+    assert sorted({*names}) == [path.stem for path in files]
+    assert all(name_content(path.read_bytes()) == path.stem for path in files)
+
+
+def test_there_is_one_spare_file_however_often_a_query_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sealed round removes the spare of the one before, whatever it has sent itself."""
+    removals: list[int] = []
+    remove = RunFolder._remove_spare
+
+    def count(self: RunFolder) -> None:
+        removals.append(1)
+        remove(self)
+
+    monkeypatch.setattr(RunFolder, "_remove_spare", count)
+    folder, left = RunFolder(tmp_path, is_steady=True), []
+    folder.create("seed = 1\n", force=True)
+    for number, value in enumerate([1, 1, 1, 2, 3, 1, 2, 2], start=1):
+        name = folder.write_weights(LAYOUT, vector(value))
+        folder.append("public/rounds.jsonl", {"round": number, "client": None, "weights": name})
+        folder.seal(Checkpoint(number, {"true": vector(value)}, {}))
+        left.append(len(list((tmp_path / WEIGHTS).glob(f".*{SPARE}"))))
+    assert left == [0, 1, 1, 0, 0, 1, 1, 1]
+    assert len(removals) == 8
+    again, checkpoint = reopen(folder)
+    assert checkpoint is not None and checkpoint.round == 8
+    assert len(list((tmp_path / WEIGHTS).iterdir())) == 3
+    again.close()
+
+
+def test_the_public_side_reads_back_what_was_sent(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    seal_round(folder, 2)
+    public = PublicTranscript(folder.path / "public")
+    assert [(record.round, record.client) for record in public.records] == [(1, None), (2, None)]
+    tensors = public.read_weights(public.records[1].weights)
+    np.testing.assert_array_equal(tensors["w"], np.full((2, 2), 2.0))
+    assert set(tensors) == {"w", "b"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"round": 1, "client": None},
+        {"round": 1, "client": None, "weights": "0" * 64, "action": "learn"},
+        {"round": True, "client": None, "weights": "0" * 64},
+        {"round": 1, "client": "3", "weights": "0" * 64},
+        {"round": 1, "client": None, "weights": "../../private/rounds"},
+        {"round": 1, "client": None, "weights": 7},
+        {},
+    ],
+)
+def test_other_public_lines_are_refused(tmp_path: Path, line: dict[str, Any]) -> None:
+    (tmp_path / "rounds.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl line 1 must have"):
+        PublicTranscript(tmp_path)
+
+
+def test_weights_that_were_changed_or_are_gone_are_refused(folder: RunFolder) -> None:
+    seal_round(folder, 1)
+    public = PublicTranscript(folder.path / "public")
+    name = public.records[0].weights
+    path = folder.path / "public/weights" / f"{name}.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+    with pytest.raises(InvalidInput, match="does not hold what its name says"):
+        public.read_weights(name)
+    path.unlink()
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        public.read_weights(name)

@@ -1,0 +1,147 @@
+"""Sources of experience: simulated, replayed and live."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from covertfl.decision.oracle import compute_stationary_law
+from covertfl.errors import InvalidInput
+from covertfl.fitting.log import ParticipationLog
+from covertfl.fitting.oracle import fit_oracle
+from covertfl.solvers.spga.experience import (
+    Experience,
+    LiveFeed,
+    ReplayedLog,
+    SimulatedSource,
+    replay_fitted_log,
+)
+from tests.support.paper_queues import TEXT_ORACLE
+
+
+def numbered(count: int) -> Experience:
+    """Rounds that tell their number: state n, arrival 10 n, success where n is odd."""
+    numbers = np.arange(count)
+    return Experience(numbers, 10 * numbers, numbers % 2 == 1)
+
+
+def within(share: float, chance: float, count: int) -> bool:
+    """Whether an observed share lies within five standard errors of its chance."""
+    return abs(share - chance) <= 5.0 * math.sqrt(chance * (1.0 - chance) / count)
+
+
+# --- simulator --------------------------------------------------------------------------------
+
+
+def test_simulated_rounds_have_the_chances_of_the_oracle() -> None:
+    source = SimulatedSource(TEXT_ORACLE, 0.1, 4, generator=np.random.default_rng(1))
+    rounds = source.next_rounds(200_000)
+    before, after = rounds.oracle_state[:-1], rounds.oracle_state[1:]
+    for state in range(3):
+        here = rounds.oracle_state == state
+        leaving = before == state
+        assert within(
+            rounds.success[here].mean(), float(TEXT_ORACLE.success[state]), int(here.sum())
+        )
+        for following in range(3):
+            share = float((after[leaving] == following).mean())
+            chance = float(TEXT_ORACLE.transition[state, following])
+            assert within(share, chance, int(leaving.sum()))
+    assert set(np.unique(rounds.arrival)) == {0, 4}
+    assert within(float((rounds.arrival == 4).mean()), 0.1, len(rounds))
+
+
+def test_arrivals_and_successes_are_drawn_apart() -> None:
+    rounds = SimulatedSource(TEXT_ORACLE, 0.5, 1, generator=np.random.default_rng(2)).next_rounds(
+        100_000
+    )
+    arrived = rounds.arrival > 0
+    both = float((arrived & rounds.success).mean())
+    assert within(both, 0.5 * float(rounds.success.mean()), len(rounds))
+
+
+def test_simulation_goes_on_where_it_stopped() -> None:
+    """State 2 is never followed by state 0, at the seams of two calls neither."""
+    source = SimulatedSource(TEXT_ORACLE, generator=np.random.default_rng(3))
+    path = np.concatenate([source.next_rounds(7).oracle_state for _ in range(2_000)])
+    pairs = set(zip(path[:-1].tolist(), path[1:].tolist(), strict=True))
+    assert pairs == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
+
+
+def test_first_state_is_stationary_or_given() -> None:
+    generator = np.random.default_rng(4)
+    count = 20_000
+    source = SimulatedSource(TEXT_ORACLE, generator=generator, episode=1)
+    states = source.next_rounds(count).oracle_state
+    for state, chance in enumerate(compute_stationary_law(TEXT_ORACLE)):
+        assert within(float((states == state).mean()), float(chance), count)
+    given = SimulatedSource(TEXT_ORACLE, generator=generator, first=1, episode=1)
+    assert np.all(given.next_rounds(100).oracle_state == 1)
+
+
+def test_episodes_begin_again_also_between_calls() -> None:
+    source = SimulatedSource(TEXT_ORACLE, generator=np.random.default_rng(5), first=2, episode=5)
+    path = np.concatenate([source.next_rounds(count).oracle_state for count in (3, 4, 13, 180)])
+    assert np.all(path[::5] == 2)
+    assert len(np.unique(path[4::5])) == 3
+
+
+def test_same_generator_same_rounds() -> None:
+    first, second = (
+        SimulatedSource(TEXT_ORACLE, 0.3, 2, generator=np.random.default_rng(6)).next_rounds(500)
+        for _ in range(2)
+    )
+    for name in ("oracle_state", "arrival", "success"):
+        assert np.array_equal(getattr(first, name), getattr(second, name))
+
+
+# --- log and feed -----------------------------------------------------------------------------
+
+
+def test_replayed_log_begins_again_at_its_end() -> None:
+    log = ReplayedLog(numbered(5))
+    assert log.next_rounds(3).oracle_state.tolist() == [0, 1, 2]
+    wrapped = log.next_rounds(9)
+    assert wrapped.oracle_state.tolist() == [3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert wrapped.arrival.tolist() == [30, 40, 0, 10, 20, 30, 40, 0, 10]
+    assert wrapped.success.tolist() == [True, False, False, True, False, True, False, False, True]
+    assert log.next_rounds(1).oracle_state.tolist() == [2]
+
+
+def test_live_feed_remembers_a_window_and_repeats_it() -> None:
+    feed = LiveFeed(3)
+    feed.observe(0, 0, False)
+    assert feed.next_rounds(2).oracle_state.tolist() == [0, 0]
+    for number in range(1, 5):
+        feed.observe(number, 10 * number, number % 2 == 1)
+    assert len(feed) == 3
+    assert feed.next_rounds(2).oracle_state.tolist() == [3, 4]  # the latest, oldest first
+    tiled = feed.next_rounds(7)
+    assert tiled.oracle_state.tolist() == [2, 3, 4, 2, 3, 4, 2]
+    assert tiled.arrival.tolist() == [20, 30, 40, 20, 30, 40, 20]
+    assert tiled.success.tolist() == [False, True, False, False, True, False, False]
+
+
+def test_fitted_log_is_replayed_as_recorded() -> None:
+    clients = np.array([1.0, 9.0, 5.0, 9.0, 1.0, 5.0])
+    columns = {
+        "clients": clients,
+        "success": np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]),
+        "arrival": np.array([0.0, 4.0, 0.0, 0.0, 2.0, 0.0]),
+    }
+    log = ParticipationLog("log", np.arange(6), columns)
+    rounds = replay_fitted_log(fit_oracle(log, cuts=[4.0, 8.0])).next_rounds(7)
+    assert rounds.oracle_state.tolist() == [0, 2, 1, 2, 0, 1, 0]
+    assert rounds.arrival.tolist() == [0, 4, 0, 0, 2, 0, 0]
+    assert rounds.success.tolist() == [False, True, True, True, False, False, False]
+
+
+def test_refusals_name_what_came() -> None:
+    with pytest.raises(InvalidInput, match="at least one round"):
+        ReplayedLog(numbered(0))
+    with pytest.raises(InvalidInput, match="window must be at least 1, got 0"):
+        LiveFeed(0)
+    with pytest.raises(InvalidInput, match="no round yet"):
+        LiveFeed(4).next_rounds(1)

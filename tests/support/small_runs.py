@@ -1,0 +1,93 @@
+"""Small training runs: the digits among six clients, a dozen rounds, a fraction of a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from covertfl.runs.build import Tell
+from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.training import train
+
+ORACLE = {
+    "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],
+    "success": [0.2, 0.5, 0.9],
+}
+HORIZON: dict[str, Any] = {
+    "task": "digits",
+    "seed": 3,
+    "data": {"model": "logistic"},
+    "federation": {"clients": 6, "participation": [2, 4, 6], "batch_size": 20},
+    "oracle": ORACLE,
+    "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
+    "horizon": {"rounds": 12, "updates": 4},
+}
+QUEUE: dict[str, Any] = {
+    **{key: value for key, value in HORIZON.items() if key != "horizon"},
+    "rounds": 60,
+    "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "linear", "scale": 0.6}},
+    "queue": {
+        "arrival_prob": 0.1,
+        "arrival_size": 2,
+        "learning_limit": 3.0,
+        "capacity": 6,
+        "overflow_cost": 5.0,
+    },
+}
+# A function needs no clients: its rounds take next to no time.
+FUNCTION_QUEUE = {
+    **{key: value for key, value in QUEUE.items() if key not in ("data", "federation")},
+    "task": "function",
+}
+
+
+def make_run(base: dict[str, Any] = HORIZON, **changes: Any) -> RunSettings:
+    """A run with some keys changed; tables are merged, None removes a key."""
+    return build_run(merge(base, changes), "run.toml", folder=Path("/"))
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Content of a run file with some keys changed."""
+    merged = dict(base)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if isinstance(value, dict) and isinstance(before, dict) and key != "learning":
+            merged[key] = merge(before, value)
+        elif value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
+
+
+def run_small(
+    out: Path, base: dict[str, Any] = HORIZON, *, tell: Tell | None = None, **changes: Any
+) -> dict[str, Any]:
+    """Train such a run into a folder; gives its summary."""
+    return train(make_run(base, **changes), out, tell=tell)[0]
+
+
+def read_rounds(out: Path, name: str = "private/rounds.jsonl") -> list[dict[str, Any]]:
+    """The records of a line file of a run's folder."""
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
+
+
+def read_column(out: Path, key: str) -> list[Any]:
+    """One entry of every private record."""
+    return [record[key] for record in read_rounds(out)]
+
+
+def read_folder(out: Path) -> dict[str, bytes]:
+    """Every file of a run's folder by name; the seconds of its summary are left out."""
+    files = {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
+    for name, content in files.items():
+        if Path(name).name == "summary.json":
+            summary = json.loads(content)
+            del summary["seconds"]
+            files[name] = json.dumps(summary).encode()
+    return files

@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deploy test-timing check format bench clean
+.PHONY: help demo test test-slow test-deploy test-timing check format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes
 
 test: $(READY)  ## run the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: $(READY)  ## run the long tests: statistics over many runs, whole experiments
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 test-deploy: $(READY)  ## run the tests that start a Flower federation on this machine
 	$(BIN)/python -m pytest -m deployment

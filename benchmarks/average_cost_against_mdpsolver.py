@@ -47,13 +47,13 @@ def make_peer_model(problem: QueueProblem) -> Any:
     Learning is no action of the states with nothing owed.
     """
     privacy = np.broadcast_to(problem.privacy_cost[:, None, None], problem.table_shape)
-    rewards, chances, columns = [], [], []
+    rewards, probs, columns = [], [], []
     for action in Action:
         cost = WEIGHTS[1] * round_learning_cost(problem, action) + WEIGHTS[0] * action * privacy
         matrix = build_transition_matrix(problem, action)
         matrix.eliminate_zeros()
         rewards.append((-cost).ravel().tolist())
-        chances.append([row.tolist() for row in np.split(matrix.data, matrix.indptr[1:-1])])
+        probs.append([row.tolist() for row in np.split(matrix.data, matrix.indptr[1:-1])])
         columns.append([row.tolist() for row in np.split(matrix.indices, matrix.indptr[1:-1])])
     admissible = [
         (0,) if state % problem.num_levels == 0 else (0, 1) for state in range(problem.num_states)
@@ -64,7 +64,7 @@ def make_peer_model(problem: QueueProblem) -> Any:
 
     model = load_peer("mdpsolver", "MDPSolver").model()
     model.mdp(
-        rewards=by_state(rewards), tranMatProbs=by_state(chances), tranMatColumns=by_state(columns)
+        rewards=by_state(rewards), tranMatProbs=by_state(probs), tranMatColumns=by_state(columns)
     )
     return model
 

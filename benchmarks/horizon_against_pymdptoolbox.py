@@ -33,12 +33,12 @@ def build_transitions(problem: FiniteHorizon) -> list[Any]:
     fall = sparse.csr_matrix(
         (np.ones(levels), (backlog, np.maximum(backlog - 1, 0))), shape=(levels, levels)
     )
-    chances = problem.oracle.transition
+    probs = problem.oracle.transition
     learn = [
-        [chance * ((1.0 - g) * stay + g * fall) for chance in row]
-        for g, row in zip(problem.oracle.success, chances, strict=True)
+        [prob * ((1.0 - g) * stay + g * fall) for prob in row]
+        for g, row in zip(problem.oracle.success, probs, strict=True)
     ]
-    return [sparse.kron(chances, stay, format="csr"), sparse.bmat(learn, format="csr")]
+    return [sparse.kron(probs, stay, format="csr"), sparse.bmat(learn, format="csr")]
 
 
 def make_peer(problem: FiniteHorizon, *, dense: bool) -> Any:

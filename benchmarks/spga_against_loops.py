@@ -16,7 +16,7 @@ from reference_problem import make_queue
 from section import Check, Section
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.problem import QueueProblem
 from covertfl.solvers.spga.experience import Experience
 from covertfl.solvers.spga.search import (
@@ -58,11 +58,11 @@ def simulate_rounds(
 ) -> Experience:
     """Oracle path, arrivals and would-be successes, one draw at a time."""
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
-    law = np.cumsum(compute_stationary_law(problem.oracle))
+    distribution = np.cumsum(compute_stationary_distribution(problem.oracle))
     states = np.zeros(count, dtype=np.int64)
     for t in range(count):
-        states[t] = np.searchsorted(law, generator.random(), side="right")
-        law = cumulative[states[t]]
+        states[t] = np.searchsorted(distribution, generator.random(), side="right")
+        distribution = cumulative[states[t]]
     arrival = np.zeros(count, dtype=np.int64)
     for t in range(count):
         if generator.random() < problem.arrival_prob:
@@ -86,9 +86,9 @@ def average_costs(
     for t in range(len(rounds)):
         o, arrived = rounds.oracle_state[t], rounds.arrival[t]
         theta1, theta2, h = parameters[:, o, int(arrived > 0)]
-        chance = h / (1.0 + np.exp((theta1 - y) / temperature))
-        chance += (1.0 - h) / (1.0 + np.exp((theta2 - y) / temperature))
-        learns = y > 0 and draws[t] < chance
+        prob = h / (1.0 + np.exp((theta1 - y) / temperature))
+        prob += (1.0 - h) / (1.0 + np.exp((theta2 - y) / temperature))
+        learns = y > 0 and draws[t] < prob
         if learns:
             privacy += rules.privacy_cost[o]
         learning += rules.learning_cost[int(learns), y]

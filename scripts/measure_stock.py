@@ -36,7 +36,7 @@ from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import (
-    KernelShelf,
+    KernelCache,
     build_federation,
     find_training_task,
     list_versions,
@@ -103,7 +103,7 @@ def make_strategy() -> FedAvg:
 
 def find_clients(settings: RunSettings) -> ClientAnswers:
     """Model and data of a run."""
-    answers = build_federation(settings, KernelShelf()).answerers
+    answers = build_federation(settings, KernelCache()).answerers
     assert isinstance(answers, ClientAnswers)
     return answers
 

@@ -34,8 +34,8 @@ def format_table(content: Mapping[str, Any]) -> str:
     lines = ["| policy | decoy | learner | " + " | ".join(names) + " |"]
     lines.append("| --- | --- |" + " ---: |" * (1 + len(names)))
     for row in content["rows"]:
-        chances = [row["eavesdroppers"][name]["names_true"] for name in names]
-        cells = " | ".join("" if chance is None else f"{chance:.0%}" for chance in chances)
+        probs = [row["eavesdroppers"][name]["names_true"] for name in names]
+        cells = " | ".join("" if prob is None else f"{prob:.0%}" for prob in probs)
         accuracy = row["learner"]["accuracy"]
         lines.append(f"| {row['policy']} | {row['decoy']} | {accuracy:.3f} | {cells} |")
     return "\n".join(lines)
@@ -69,7 +69,7 @@ def main() -> int:
         settings,
         asked.out,
         seeds=asked.seeds,
-        progress=lambda detail, share: print(
+        on_progress=lambda detail, share: print(
             f"\r{share:4.0%} {detail:50}", end="", file=sys.stderr
         ),
     )

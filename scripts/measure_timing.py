@@ -262,7 +262,7 @@ class Verdict:
     learning: int
     features: int
     auc: Mapping[str, float]
-    chance: tuple[float, float]
+    prob: tuple[float, float]
     p: float
     period: float
     noticed: float | None
@@ -356,7 +356,7 @@ def measure(asked: argparse.Namespace) -> list[Verdict]:
 def format_verdict(verdict: Verdict) -> str:
     """A line for the terminal."""
     auc = ", ".join(f"{name} {value:.3f}" for name, value in verdict.auc.items())
-    median, high = verdict.chance
+    median, high = verdict.prob
     return (
         f"{verdict.name}: held-out AUC {auc}; a guess reaches {median:.3f} (99%: {high:.3f}); "
         f"p = {verdict.p:.3f} over {verdict.rounds} rounds; a delay that would show: "
@@ -378,7 +378,7 @@ def format_table(verdicts: Sequence[Verdict]) -> str:
         "| --- |" + " ---: |" * (5 + len(CLASSIFIERS)),
     ]
     for verdict in verdicts:
-        median, high = verdict.chance
+        median, high = verdict.prob
         cells = [
             f"{verdict.rounds} {verdict.name}",
             str(verdict.learning),

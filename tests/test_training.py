@@ -17,7 +17,7 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelShelf, Progress, Tell, build_federation
+from covertfl.runs.build import KernelCache, OnRound, RunProgress, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.run_file import format_run, read_run
 from covertfl.runs.transcript import PublicTranscript, read_checkpoint
@@ -44,8 +44,8 @@ class Stopped(Exception):
     """Stands for a run that is cut short."""
 
 
-def stop_after(rounds: int) -> Tell:
-    def tell(progress: Progress) -> None:
+def stop_after(rounds: int) -> OnRound:
+    def tell(progress: RunProgress) -> None:
         if progress.round == rounds:
             raise Stopped
 
@@ -107,7 +107,7 @@ def test_fedavg_is_the_plain_loop_over_clients(
     }
     summary = run_small(tmp_path / "run", **changes)
     assert summary["updates_done"] == 1
-    federation = build_federation(make_run(**changes), KernelShelf())
+    federation = build_federation(make_run(**changes), KernelCache())
     answerers = federation.answerers
     assert isinstance(answerers, ClientAnswers)
     task, layout = answerers.task, answerers.layout
@@ -156,7 +156,7 @@ def test_fedsgd_with_one_client_is_the_optimiser(tmp_path: Path, optimizer: dict
         },
     }
     summary = run_small(tmp_path / "run", **changes)
-    federation = build_federation(make_run(**changes), KernelShelf())
+    federation = build_federation(make_run(**changes), KernelCache())
     answerers = federation.answerers
     assert isinstance(answerers, ClientAnswers)
     task, layout = answerers.task, answerers.layout
@@ -357,7 +357,7 @@ def test_a_run_that_was_cut_anywhere_ends_the_same(
     for rounds in (1, 6, 11, 12):
         out = tmp_path / f"cut-{rounds}"
         with pytest.raises(Stopped):
-            train(settings, out, tell=stop_after(rounds))
+            train(settings, out, on_round=stop_after(rounds))
         assert not (out / "summary.json").exists()
         train(settings, out, resume=True)
         assert read_folder(out) == expected
@@ -373,7 +373,7 @@ def test_a_live_search_goes_on_where_it_was(tmp_path: Path, base: dict[str, Any]
     for rounds in (21, 32):
         out = tmp_path / f"cut-{rounds}"
         with pytest.raises(Stopped):
-            train(settings, out, tell=stop_after(rounds))
+            train(settings, out, on_round=stop_after(rounds))
         train(settings, out, resume=True)
         assert read_folder(out) == read_folder(tmp_path / "whole")
     run_small(tmp_path / "still", base, policy={"kind": "spga"}, **changes)
@@ -407,7 +407,7 @@ def test_another_run_is_not_resumed(
         run_small(out)
     else:
         with pytest.raises(Stopped):
-            run_small(out, tell=stop_after(4))
+            run_small(out, on_round=stop_after(4))
     before = read_folder(out)
     with pytest.raises(InvalidInput, match=f"holds another run and cannot be resumed: .*{said}"):
         train(make_run(**changes), out, resume=True)
@@ -559,7 +559,7 @@ def test_a_summary_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_checkpoint_that_was_changed_stops_a_resume(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(Stopped):
-        run_small(out, tell=stop_after(5))
+        run_small(out, on_round=stop_after(5))
     file = out / "checkpoint/state.safetensors"
     content = bytearray(file.read_bytes())
     content[-3] ^= 0x10
@@ -602,8 +602,8 @@ def test_a_function_is_minimised_by_the_learner(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_after_every_round(tmp_path: Path) -> None:
-    told: list[Progress] = []
-    run_small(tmp_path / "run", tell=told.append)
+    told: list[RunProgress] = []
+    run_small(tmp_path / "run", on_round=told.append)
     assert [progress.round for progress in told] == list(range(1, 13))
     metrics = read_rounds(tmp_path / "run", "metrics.jsonl")
     assert [progress.exposure for progress in told] == [line["exposure"] for line in metrics]

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from covertfl.decision.oracle import Oracle as Oracle
-    from covertfl.decision.oracle import compute_stationary_law as compute_stationary_law
+    from covertfl.decision.oracle import (
+        compute_stationary_distribution as compute_stationary_distribution,
+    )
     from covertfl.decision.oracle import find_dominance_violation as find_dominance_violation
     from covertfl.decision.oracle import sample_path as sample_path
     from covertfl.decision.policy import GreedyPolicy as GreedyPolicy

@@ -14,9 +14,9 @@ from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
 from covertfl.kernels.weights import Layout, serialise
 from covertfl.runs.build import (
-    KernelShelf,
+    KernelCache,
+    OnRound,
     PreparedRun,
-    Tell,
     check_place,
     prepare_run,
     require_torch,
@@ -33,7 +33,7 @@ def train(
     seeds: int | None = None,
     resume: bool = False,
     force: bool = False,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
 ) -> list[dict[str, Any]]:
     """Train one run into `out`, or several seeds into `out`/seed-0, seed-1 ...; gives summaries.
 
@@ -56,7 +56,7 @@ def train(
             (settings.with_seed(seed), out / f"seed-{number}")
             for number, seed in enumerate(numbers)
         ]
-    return train_all(places, resume=resume, force=force, tell=tell)
+    return train_all(places, resume=resume, force=force, on_round=on_round)
 
 
 def train_all(
@@ -64,7 +64,7 @@ def train_all(
     *,
     resume: bool = False,
     force: bool = False,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
 ) -> list[dict[str, Any]]:
     """Train runs side by side, each into its own folder; gives their summaries in order.
 
@@ -75,31 +75,35 @@ def train_all(
         check_place(settings, path, resume=resume, force=force)
     todo = [place for place in places if not (resume and is_finished(*place))]
     simulated = [place for place in todo if place[0].sections.engine.kind == "simulated"]
-    _train_simulated(simulated, resume=resume, force=force, tell=tell)
+    _train_simulated(simulated, resume=resume, force=force, on_round=on_round)
     for place in todo:
         if place not in simulated:
-            _train_on_flower(*place, resume=resume, force=force, tell=tell)
+            _train_on_flower(*place, resume=resume, force=force, on_round=on_round)
     return [read_summary(path) for _, path in places]
 
 
 def _train_simulated(
-    places: Sequence[tuple[RunSettings, Path]], *, resume: bool, force: bool, tell: Tell | None
+    places: Sequence[tuple[RunSettings, Path]],
+    *,
+    resume: bool,
+    force: bool,
+    on_round: OnRound | None,
 ) -> None:
     """Train runs of the simulated engine together."""
     started = time.perf_counter()
     prepared: list[PreparedRun] = []
-    shelf = KernelShelf()
+    kernels = KernelCache()
     try:
         for settings, path in places:
-            prepared.append(prepare_run(settings, path, shelf, resume=resume, force=force))
-        _drive(prepared, tell, started)
+            prepared.append(prepare_run(settings, path, kernels, resume=resume, force=force))
+        _drive(prepared, on_round, started)
     finally:
         for run in prepared:
             run.folder.close()
 
 
 def _train_on_flower(
-    settings: RunSettings, path: Path, *, resume: bool, force: bool, tell: Tell | None
+    settings: RunSettings, path: Path, *, resume: bool, force: bool, on_round: OnRound | None
 ) -> None:
     """Train a run on Flower, in the way that its run file says."""
     mode = settings.sections.engine.mode
@@ -109,11 +113,11 @@ def _train_on_flower(
         from covertfl.engines.flower.simulation import run_simulation as run_it
     else:
         from covertfl.engines.flower.deployment.run import deploy as run_it
-    run_it(settings, path, resume=resume, force=force, tell=tell)
+    run_it(settings, path, resume=resume, force=force, on_round=on_round)
 
 
-def _drive(runs: Sequence[PreparedRun], tell: Tell | None, started: float) -> None:
-    rounds = [(run.federation, watch_run(run, tell, started)) for run in runs]
+def _drive(runs: Sequence[PreparedRun], on_round: OnRound | None, started: float) -> None:
+    rounds = [(run.federation, watch_run(run, on_round, started)) for run in runs]
     drive(rounds)
 
 

@@ -122,7 +122,7 @@ def test_horizon_search_has_no_picture(tmp_path: Path) -> None:
         seed=0,
         iterations=5,
         runs=1,
-        progress=lambda _detail, _share: None,
+        on_progress=lambda _detail, _share: None,
     )
     with pytest.raises(InvalidInput, match="no curve to draw"):
         outcome.draw(tmp_path / "search.png")
@@ -135,7 +135,7 @@ def test_progress_tells_costs_and_share() -> None:
         seed=0,
         iterations=100,
         runs=1,
-        progress=lambda detail, share: told.append((detail, share)),
+        on_progress=lambda detail, share: told.append((detail, share)),
     )
     details, shares = zip(*told, strict=True)
     assert len(told) > 1 and list(shares) == sorted(shares) and shares[-1] == 1.0

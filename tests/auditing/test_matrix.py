@@ -20,7 +20,11 @@ DECOYS = ("random", "public")
 def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[float] = []
     content = run_matrix(
-        make_run(), tmp_path, seeds=1, decoys=DECOYS, progress=lambda _, share: told.append(share)
+        make_run(),
+        tmp_path,
+        seeds=1,
+        decoys=DECOYS,
+        on_progress=lambda _, share: told.append(share),
     )
     cells = [(row["policy"], row["decoy"]) for row in content["rows"]]
     policies = ("greedy", "optimal", "minority", "random")

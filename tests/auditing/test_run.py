@@ -36,7 +36,7 @@ from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, name_content
-from covertfl.runs.build import KernelShelf
+from covertfl.runs.build import KernelCache
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
@@ -63,7 +63,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def audited(finished: Path) -> RunAudit:
-    return audit_run(finished, KernelShelf())
+    return audit_run(finished, KernelCache())
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def describe_findings(run: RunAudit) -> str:
 @pytest.mark.parametrize("base", [HORIZON, QUEUE], ids=["horizon", "queue"])
 def test_the_private_folder_says_only_who_was_right(base: dict[str, Any], tmp_path: Path) -> None:
     run_small(tmp_path / "run", base, decoy={"gated": False})
-    before = audit_run(tmp_path / "run", KernelShelf())
+    before = audit_run(tmp_path / "run", KernelCache())
     assert set(before.findings) == set(EAVESDROPPERS)
     assert all(finding.named is not None for finding in before.findings.values())
     shutil.rmtree(tmp_path / "run" / "private")
-    after = audit_run(tmp_path / "run", KernelShelf())
+    after = audit_run(tmp_path / "run", KernelCache())
     assert describe_findings(after) == describe_findings(before)
     assert all(finding.named is None for finding in after.findings.values())
     assert (after.misplaced, after.private, after.learner) == (None, (), ())
@@ -117,11 +117,11 @@ def test_neither_checkpoint_nor_metrics_nor_summary_are_needed(
         shutil.rmtree(copied / name)
     for name in ("metrics.jsonl", "summary.json"):
         (copied / name).unlink()
-    assert describe_findings(audit_run(copied, KernelShelf())) == describe_findings(audited)
+    assert describe_findings(audit_run(copied, KernelCache())) == describe_findings(audited)
 
 
 def test_an_audit_repeats_itself(finished: Path, audited: RunAudit) -> None:
-    again = audit_run(finished, KernelShelf())
+    again = audit_run(finished, KernelCache())
     assert describe_findings(again) == describe_findings(audited)
 
 
@@ -156,9 +156,9 @@ def test_an_ungated_decoy_never_repeats(tmp_path: Path) -> None:
         "federation": {"acceptance": "model"},
     }
     run_small(tmp_path / "fails", decoy={"gated": False}, **settings)
-    calm = audit_run(tmp_path / "run", KernelShelf(), names=["repeat"])
+    calm = audit_run(tmp_path / "run", KernelCache(), names=["repeat"])
     assert calm.findings["repeat"].belief == (0.5, 0.5)  # every reply was used: nothing failed
-    found = audit_run(tmp_path / "fails", KernelShelf(), names=["repeat"])
+    found = audit_run(tmp_path / "fails", KernelCache(), names=["repeat"])
     failed = [r for r in found.private if r["action"] == "learn" and not r["accepted"]]
     assert len(failed) > 1
     assert found.findings["repeat"].named == 1.0 and max(found.findings["repeat"].belief) == 1.0
@@ -167,7 +167,7 @@ def test_an_ungated_decoy_never_repeats(tmp_path: Path) -> None:
 def test_what_always_learning_sends_is_what_the_majority_holds(tmp_path: Path) -> None:
     """The query of a round is the model after the round before."""
     run_small(tmp_path / "run", policy={"kind": "always-learn"})
-    found = audit_run(tmp_path / "run", KernelShelf(), names=["majority", "minority"])
+    found = audit_run(tmp_path / "run", KernelCache(), names=["majority", "minority"])
     accuracy = found.findings["majority"].accuracy
     assert accuracy is not None
     assert accuracy[1:] == found.learner[:-1]
@@ -178,13 +178,13 @@ def test_what_always_learning_sends_is_what_the_majority_holds(tmp_path: Path) -
 
 def test_a_decoy_that_is_alone_is_not_the_true_model(tmp_path: Path) -> None:
     run_small(tmp_path / "run", policy={"kind": "always-obfuscate"})
-    found = audit_run(tmp_path / "run", KernelShelf(), names=["majority", "likelihood"])
+    found = audit_run(tmp_path / "run", KernelCache(), names=["majority", "likelihood"])
     assert [finding.named for finding in found.findings.values()] == [0.0, 0.0]
 
 
 def test_several_decoys(tmp_path: Path) -> None:
     run_small(tmp_path / "run", decoy={"count": 2, "gated": False}, horizon={"rounds": 20})
-    found = audit_run(tmp_path / "run", KernelShelf())
+    found = audit_run(tmp_path / "run", KernelCache())
     assert found.num_trajectories == 3 and found.misplaced == 0
     assert all(len(finding.belief) == 3 for finding in found.findings.values())
     assert found.findings["train-alone"].named == pytest.approx(1 / 3)
@@ -244,7 +244,7 @@ def test_queries_astray_are_counted(
 
 def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: Path) -> None:
     shutil.copytree(finished / "public", tmp_path / "only")
-    found = audit_run(tmp_path / "only", KernelShelf())
+    found = audit_run(tmp_path / "only", KernelCache())
     assert list(found.findings) == BARE
     for name in BARE:
         assert found.findings[name].belief == pytest.approx(audited.findings[name].belief)
@@ -253,7 +253,7 @@ def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: 
     # The same where the public folder still is in its place, but nothing else.
     shutil.copytree(finished / "public", tmp_path / "shared" / "public")
     for _ in range(5):
-        shared = audit_run(tmp_path / "shared", KernelShelf())
+        shared = audit_run(tmp_path / "shared", KernelCache())
         assert describe_findings(shared) == describe_findings(found)
 
 
@@ -271,7 +271,7 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
         }
         sent.append(tensors if number % 2 else dict(reversed(tensors.items())))
     folder = write_public(tmp_path / "mine", sent, rounds=[2, 3, 7, 8, 20])
-    found = audit_run(folder, KernelShelf())
+    found = audit_run(folder, KernelCache())
     assert (found.num_queries, found.num_trajectories) == (5, 2)
     assert found.findings["majority"].belief == pytest.approx((0.4, 0.6))
     assert found.findings["early-stop"].belief == (1.0, 0.0)
@@ -280,11 +280,11 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
 
 def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:
     run_small(tmp_path / "run", FUNCTION_QUEUE)
-    found = audit_run(tmp_path / "run", KernelShelf())
+    found = audit_run(tmp_path / "run", KernelCache())
     assert set(found.findings) == {*BARE, "likelihood"}
     assert all(finding.accuracy is None for finding in found.findings.values())
     assert found.learner == ()
-    assert audit_pooled(open_run(tmp_path / "run", KernelShelf())) == ()
+    assert audit_pooled(open_run(tmp_path / "run", KernelCache())) == ()
 
 
 def test_a_task_made_in_python(tmp_path: Path) -> None:
@@ -326,8 +326,8 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
             raise Stop
 
     with pytest.raises(Stop):
-        run_small(tmp_path / "run", tell=stop)
-    found = audit_run(tmp_path / "run", KernelShelf())
+        run_small(tmp_path / "run", on_round=stop)
+    found = audit_run(tmp_path / "run", KernelCache())
     rounds = len(read_rounds(tmp_path / "run"))
     assert found.summary is None and 1 <= rounds <= 7
     assert found.num_queries == len(found.private) == len(found.learner) == rounds
@@ -341,11 +341,11 @@ def test_where_one_side_is_ahead(copied: Path, side: str) -> None:
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))
     with pytest.raises(InvalidInput, match=r"public as private rounds, got 1[12] and 1[12]"):
-        audit_run(copied, KernelShelf())
+        audit_run(copied, KernelCache())
     (copied / "summary.json").unlink()
-    found = audit_run(copied, KernelShelf())
+    found = audit_run(copied, KernelCache())
     assert found.num_queries == len(found.private) == len(found.learner) == 11
-    assert all(pooled.seen_share <= 1.0 for pooled in audit_pooled(open_run(copied, KernelShelf())))
+    assert all(pooled.seen_share <= 1.0 for pooled in audit_pooled(open_run(copied, KernelCache())))
 
 
 def test_rounds_that_both_sides_have() -> None:
@@ -411,22 +411,22 @@ def test_damage_is_named_in_one_sentence(
 ) -> None:
     damage(copied / "public")
     with pytest.raises(InvalidInput, match=message) as raised:
-        audit_run(copied / "public" if alone else copied, KernelShelf())
+        audit_run(copied / "public" if alone else copied, KernelCache())
     assert "\n" not in str(raised.value)
 
 
 def test_no_rounds_at_all(copied: Path) -> None:
     remove_lines(copied / "public")
     with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
-        audit_run(copied, KernelShelf())
+        audit_run(copied, KernelCache())
     with pytest.raises(InvalidInput, match="neither the folder of a run nor a public folder"):
-        audit_run(copied / "public", KernelShelf())
+        audit_run(copied / "public", KernelCache())
 
 
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     folder = write_public(tmp_path / "a", [{"w": np.array([1.0, np.nan], dtype=np.float32)}])
     with pytest.raises(InvalidInput, match="must hold finite numbers"):
-        audit_run(folder, KernelShelf())
+        audit_run(folder, KernelCache())
 
 
 def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
     (folder / "weights" / f"{name}.safetensors").write_bytes(content)
     add_line(json.dumps({"round": 1, "client": 1, "weights": name}))(folder)
     with pytest.raises(InvalidInput, match="must hold numbers of 16, 32 or 64 bits"):
-        audit_run(folder, KernelShelf())
+        audit_run(folder, KernelCache())
 
 
 @pytest.mark.parametrize("recorded", ["public", "eavesdropper"])
@@ -458,7 +458,7 @@ def test_nothing_is_written_into_a_public_folder(
 
 def test_unknown_eavesdroppers_are_refused(finished: Path) -> None:
     with pytest.raises(InvalidInput, match=r"one of majority, .* got 'listener'"):
-        audit_run(finished, KernelShelf(), names=["majority", "listener"])
+        audit_run(finished, KernelCache(), names=["majority", "listener"])
 
 
 def test_folders_without_a_run(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from covertfl.display.audit_tables import render_audit
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from covertfl.intervals import t_interval, wilson_interval
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation
 from covertfl.training import train
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run, read_rounds, run_small
@@ -71,7 +71,7 @@ def report(seeds: Path) -> AuditReport:
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return build_federation(make_run(), KernelShelf())
+    return build_federation(make_run(), KernelCache())
 
 
 # --- figures ----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_verdicts_without_the_truth_and_of_the_base_line() -> None:
 
 def test_a_guess_is_among_all_trajectories(federation: Federation) -> None:
     assert find_threat(put_together([make_audit(federation=federation)]), "majority").guess == 0.5
-    several = build_federation(make_run(decoy={"count": 3}), KernelShelf())
+    several = build_federation(make_run(decoy={"count": 3}), KernelCache())
     report = put_together([make_audit(federation=several)])
     assert find_threat(report, "majority").guess == pytest.approx(0.25)
     assert report.bound is None
@@ -187,7 +187,7 @@ def test_the_bound_is_given_where_it_applies(federation: Federation) -> None:
     # Whichever run comes first.
     assert put_together([make_audit(), make_audit(federation=federation)]).bound == known
     assert put_together([make_audit()]).bound is None
-    queue = build_federation(make_run(QUEUE), KernelShelf())
+    queue = build_federation(make_run(QUEUE), KernelCache())
     assert put_together([make_audit(federation=queue)]).bound is None
 
 

@@ -393,10 +393,10 @@ def test_a_fitted_horizon_carries_its_uncertainty_into_the_plan(run: Run, tmp_pa
     arguments = ("--min-examples", "6800", "-o", problem, "--rounds", "20", "--updates", "4")
     assert run("fit", log, *arguments).status == 0
     completion = run("plan", problem, "--json").content["completion"]
-    for chance, (low, high) in zip(
+    for prob, (low, high) in zip(
         completion["minority"], completion["minority_interval"], strict=True
     ):
-        assert low < chance < high
+        assert low < prob < high
     assert "95% interval (F11)" in run("plan", problem).out
 
 

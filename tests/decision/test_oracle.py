@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from covertfl.decision.oracle import (
     Oracle,
-    compute_stationary_law,
+    compute_stationary_distribution,
     find_dominance_violation,
     find_reachable,
     require_irreducible,
@@ -76,7 +76,7 @@ def test_bad_numbers_are_named(transition: Any, success: Any, sentence: str) -> 
 def test_stationary_law_of_the_text() -> None:
     # Detailed balance: 0.2 pi_0 = 0.3 pi_1 and 0.2 pi_1 = 0.2 pi_2.
     np.testing.assert_allclose(
-        compute_stationary_law(TEXT_ORACLE), np.array([3.0, 2.0, 2.0]) / 7.0, rtol=1e-15
+        compute_stationary_distribution(TEXT_ORACLE), np.array([3.0, 2.0, 2.0]) / 7.0, rtol=1e-15
     )
 
 
@@ -84,16 +84,16 @@ def test_stationary_law_of_the_text() -> None:
 def test_stationary_law_is_the_left_eigenvector(oracle: Oracle) -> None:
     eigenvalues, vectors = np.linalg.eig(oracle.transition.T)
     vector = vectors[:, np.argmin(np.abs(eigenvalues - 1.0))].real
-    law = compute_stationary_law(oracle)
-    np.testing.assert_allclose(law, vector / vector.sum(), atol=1e-10)
-    assert law.sum() == pytest.approx(1.0, abs=1e-15)
+    distribution = compute_stationary_distribution(oracle)
+    np.testing.assert_allclose(distribution, vector / vector.sum(), atol=1e-10)
+    assert distribution.sum() == pytest.approx(1.0, abs=1e-15)
 
 
 def test_stationary_law_keeps_all_digits_of_a_rare_state() -> None:
     rare = 1e-13
     oracle = Oracle(np.array([[1.0 - rare, rare], [0.5, 0.5]]), np.array([0.5, 0.5]))
     expected = rare / (rare + 0.5)
-    assert compute_stationary_law(oracle)[1] == pytest.approx(expected, rel=1e-14)
+    assert compute_stationary_distribution(oracle)[1] == pytest.approx(expected, rel=1e-14)
 
 
 def test_a_reducible_oracle_has_no_single_law() -> None:
@@ -102,7 +102,7 @@ def test_a_reducible_oracle_has_no_single_law() -> None:
     with pytest.raises(InvalidInput, match=sentence):
         require_irreducible(absorbing)
     with pytest.raises(InvalidInput, match=sentence):
-        compute_stationary_law(absorbing)
+        compute_stationary_distribution(absorbing)
     assert find_reachable(absorbing.transition, 0).tolist() == [True, True, False]
     assert find_reachable(absorbing.transition, 2).tolist() == [True, True, True]
 
@@ -160,21 +160,27 @@ def test_frequencies_of_a_long_path() -> None:
         shares = np.bincount(states[1:][here], minlength=3) / visits
         row = TEXT_ORACLE.transition[state]
         assert np.all(np.abs(shares - row) <= 4.5 * np.sqrt(row * (1.0 - row) / visits))
-        chance = TEXT_ORACLE.success[state]
-        spread = np.sqrt(chance * (1.0 - chance) / (states == state).sum())
-        assert abs(successes[states == state].mean() - chance) <= 4.5 * spread
+        prob = TEXT_ORACLE.success[state]
+        spread = np.sqrt(prob * (1.0 - prob) / (states == state).sum())
+        assert abs(successes[states == state].mean() - prob) <= 4.5 * spread
     # The autocorrelation of a state's indicator is below 0.9 to the lag, hence the factor.
-    law = compute_stationary_law(TEXT_ORACLE)
+    distribution = compute_stationary_distribution(TEXT_ORACLE)
     shares = np.bincount(states, minlength=3) / rounds
-    assert np.all(np.abs(shares - law) <= 4.5 * np.sqrt(19.0 * law * (1.0 - law) / rounds))
+    assert np.all(
+        np.abs(shares - distribution)
+        <= 4.5 * np.sqrt(19.0 * distribution * (1.0 - distribution) / rounds)
+    )
 
 
 def test_the_first_state_is_stationary_unless_given() -> None:
     generator = np.random.default_rng(1)
     firsts = [int(sample_path(TEXT_ORACLE, 1, generator=generator)[0][0]) for _ in range(2000)]
-    law = compute_stationary_law(TEXT_ORACLE)
+    distribution = compute_stationary_distribution(TEXT_ORACLE)
     shares = np.bincount(firsts, minlength=3) / len(firsts)
-    assert np.all(np.abs(shares - law) <= 4.5 * np.sqrt(law * (1.0 - law) / len(firsts)))
+    assert np.all(
+        np.abs(shares - distribution)
+        <= 4.5 * np.sqrt(distribution * (1.0 - distribution) / len(firsts))
+    )
     for first in range(3):
         assert sample_path(TEXT_ORACLE, 3, generator=generator, first=first)[0][0] == first
 

@@ -49,30 +49,30 @@ def test_greedy_learns_while_something_is_owed() -> None:
 @pytest.mark.parametrize(("rounds", "queries"), [(1, 0), (1, 1), (5, 2), (6, 3), (6, 6), (7, 1)])
 def test_every_placement_is_equally_likely(rounds: int, queries: int) -> None:
     policy = RandomPlacement(queries)
-    chances = {}
+    probs = {}
     for placement in itertools.product((0, 1), repeat=rounds):
-        chance, placed = 1.0, 0
+        prob, placed = 1.0, 0
         for step, learns in enumerate(placement):
             p = float(
                 policy.learn_prob(
                     Observation(0, 9, rounds_left=rounds - step, learning_queries=placed)
                 )
             )
-            chance *= p if learns else 1.0 - p
+            prob *= p if learns else 1.0 - p
             placed += learns
-        chances[placement] = chance
-    possible = [placement for placement, chance in chances.items() if chance > 0.0]
+        probs[placement] = prob
+    possible = [placement for placement, prob in probs.items() if prob > 0.0]
     assert {sum(placement) for placement in possible} == {queries}
-    np.testing.assert_allclose([chances[p] for p in possible], 1.0 / len(possible), rtol=1e-12)
-    assert sum(chances.values()) == pytest.approx(1.0)
+    np.testing.assert_allclose([probs[p] for p in possible], 1.0 / len(possible), rtol=1e-12)
+    assert sum(probs.values()) == pytest.approx(1.0)
 
 
 def test_random_placement_ignores_the_backlog_and_broadcasts() -> None:
     policy = RandomPlacement(2)
-    chance = policy.learn_prob(
+    prob = policy.learn_prob(
         Observation(np.zeros(3, dtype=np.int64), np.array([0, 1, 9]), rounds_left=4)
     )
-    assert chance.tolist() == [0.5, 0.5, 0.5]
+    assert prob.tolist() == [0.5, 0.5, 0.5]
     assert policy.learn_prob(Observation(0, 1, rounds_left=3, learning_queries=5)) == 0.0
     with pytest.raises(InvalidInput, match="needs a horizon: rounds_left must be at least 1"):
         policy.learn_prob(Observation(0, 1))
@@ -174,9 +174,9 @@ def test_mixture_by_hand() -> None:
     st.lists(st.integers(0, 7), min_size=12, max_size=12),
     st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6),
 )
-def test_the_sigmoid_tends_to_the_mixture(thresholds: list[int], chances: list[float]) -> None:
+def test_the_sigmoid_tends_to_the_mixture(thresholds: list[int], probs: list[float]) -> None:
     low, high = np.sort(np.array(thresholds).reshape(2, 3, 2), axis=0)
-    h = np.array(chances).reshape(3, 2)
+    h = np.array(probs).reshape(3, 2)
     mixture = build_mixture_table(QUEUE, low, high, h).table
     # Thresholds half a step below, so that no backlog sits on the edge of a sigmoid.
     parameters = np.stack([low - 0.5, high - 0.5, h])

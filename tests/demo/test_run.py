@@ -15,7 +15,7 @@ from covertfl.demo.run import CONDITIONS, NUM_SEEDS, Condition, run_demo
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.run_file import build_run
 from covertfl.runs.transcript import read_checkpoint, read_lines
@@ -96,7 +96,7 @@ def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) ->
     for policy in ("optimal", "minority"):
         condition = Condition(2, policy, "adversarial")
         for seed in range(NUM_SEEDS):
-            clients = build_federation(condition.settings(seed), KernelShelf()).answerers
+            clients = build_federation(condition.settings(seed), KernelCache()).answerers
             assert isinstance(clients, ClientAnswers)
             folder = demo[0] / "runs" / condition.folder / f"seed-{seed}"
             checkpoint = read_checkpoint(folder)

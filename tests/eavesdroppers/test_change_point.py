@@ -46,8 +46,8 @@ def test_of_two_trajectories_one_falls_as_the_other_rises(queried: list[int]) ->
 def test_two_queries_worked_by_hand() -> None:
     """(1) then (0): means 2/3 and 1/3, variances 1/18 each, so the score is 1/3 / (1/3) = 1."""
     eavesdropper = feed(ChangePointEavesdropper(Means()), follow_schedule([0, 1]))
-    chance = 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0)))
-    assert eavesdropper.belief() == pytest.approx([chance, 1.0 - chance])
+    prob = 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0)))
+    assert eavesdropper.belief() == pytest.approx([prob, 1.0 - prob])
 
 
 def test_one_trajectory_and_an_even_schedule() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import (
     GreedyPolicy,
     HorizonTable,
@@ -29,7 +29,7 @@ from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
 from covertfl.eavesdroppers.change_point import weigh_fall
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
-from covertfl.eavesdroppers.likelihood import HiddenLaw, LikelihoodEavesdropper
+from covertfl.eavesdroppers.likelihood import HiddenDistribution, LikelihoodEavesdropper
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import HorizonSample, simulate_horizon_policy
 from covertfl.evaluation.schedule import (
@@ -120,11 +120,11 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
         problem, policy, 4, generator=np.random.default_rng(1), first=first
     ).actions
     for actions in np.concatenate([drawn, ~drawn[:2]]):
-        law = HiddenLaw(Scheme(problem, policy, first=first))
+        distribution = HiddenDistribution(Scheme(problem, policy, first=first))
         for learns in actions:
-            law.step(bool(learns))
+            distribution.step(bool(learns))
         (expected,) = action_log_likelihood(problem, policy, actions[np.newaxis], first=first)
-        assert law.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
+        assert distribution.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 
 def make_oracle(generator: np.random.Generator) -> Oracle:
@@ -133,7 +133,11 @@ def make_oracle(generator: np.random.Generator) -> Oracle:
 
 
 def literal_chance(
-    scheme: Scheme, actions: tuple[int, ...], law: FloatArray, arrival_prob: float, size: int
+    scheme: Scheme,
+    actions: tuple[int, ...],
+    distribution: FloatArray,
+    arrival_prob: float,
+    size: int,
 ) -> float:
     """Sum over every hidden path of oracle states, arrivals and successes."""
     problem, total = scheme.problem, 0.0
@@ -146,19 +150,19 @@ def literal_chance(
     for states in itertools.product((0, 1), repeat=rounds):
         for luck in itertools.product((0, 1), repeat=rounds):
             for comes in itertools.product((0, 1) if size else (0,), repeat=rounds):
-                chance, backlog, sent = float(law[states[0]]), start, 0
+                prob, backlog, sent = float(distribution[states[0]]), start, 0
                 for t, (o, u, s, e) in enumerate(zip(states, actions, luck, comes, strict=True)):
                     if t:
-                        chance *= float(oracle.transition[states[t - 1], o])
+                        prob *= float(oracle.transition[states[t - 1], o])
                     if size:
-                        chance *= arrival_prob if e else 1.0 - arrival_prob
+                        prob *= arrival_prob if e else 1.0 - arrival_prob
                     left = rounds - t if horizon else 0
                     p = float(scheme.policy.learn_prob(Observation(o, backlog, e, left, sent)))
                     g = 1.0 if scheme.takes_every_reply else float(oracle.success[o])
-                    chance *= (p if u else 1.0 - p) * (g if s else 1.0 - g)
+                    prob *= (p if u else 1.0 - p) * (g if s else 1.0 - g)
                     backlog = min(most, backlog + e * size - (u and s and backlog > 0))
                     sent += u
-                total += chance
+                total += prob
     return total
 
 
@@ -171,15 +175,15 @@ def test_a_horizon_against_every_hidden_path(seed: int, rounds: int, every: bool
     table = generator.random((rounds, 2, 3))
     table[:, :, 0] = 0.0
     scheme = Scheme(problem, HorizonTable(table), every)
-    chances = []
+    probs = []
     for actions in itertools.product((0, 1), repeat=rounds):
-        law = HiddenLaw(scheme)
+        distribution = HiddenDistribution(scheme)
         for learns in actions:
-            law.step(bool(learns))
-        chances.append(math.exp(law.log_likelihood))
-        literal = literal_chance(scheme, actions, compute_stationary_law(oracle), 0.0, 0)
-        assert chances[-1] == pytest.approx(literal, abs=1e-12)
-    assert sum(chances) == pytest.approx(1.0)
+            distribution.step(bool(learns))
+        probs.append(math.exp(distribution.log_likelihood))
+        literal = literal_chance(scheme, actions, compute_stationary_distribution(oracle), 0.0, 0)
+        assert probs[-1] == pytest.approx(literal, abs=1e-12)
+    assert sum(probs) == pytest.approx(1.0)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, None]), st.integers(1, 3))
@@ -200,17 +204,17 @@ def test_a_queue_against_every_hidden_path(seed: int, capacity: int | None, size
     )
     table = generator.random((2, 2, 4))
     table[:, :, 0] = 0.0
-    scheme, chances = Scheme(problem, QueueTable(table)), []
+    scheme, probs = Scheme(problem, QueueTable(table)), []
     for actions in itertools.product((0, 1), repeat=3):
-        law = HiddenLaw(scheme)
+        distribution = HiddenDistribution(scheme)
         for learns in actions:
-            law.step(bool(learns))
-        chances.append(math.exp(law.log_likelihood))
+            distribution.step(bool(learns))
+        probs.append(math.exp(distribution.log_likelihood))
         literal = literal_chance(
-            scheme, actions, compute_stationary_law(oracle), arrival_prob, size
+            scheme, actions, compute_stationary_distribution(oracle), arrival_prob, size
         )
-        assert chances[-1] == pytest.approx(literal, abs=1e-12)
-    assert sum(chances) == pytest.approx(1.0)
+        assert probs[-1] == pytest.approx(literal, abs=1e-12)
+    assert sum(probs) == pytest.approx(1.0)
 
 
 def test_a_queue_without_a_capacity_is_followed_far() -> None:
@@ -220,21 +224,21 @@ def test_a_queue_without_a_capacity_is_followed_far() -> None:
     )
     table = np.zeros((1, 2, 400))
     table[:, :, 300:] = 1.0
-    law = HiddenLaw(Scheme(problem, QueueTable(table)))
+    distribution = HiddenDistribution(Scheme(problem, QueueTable(table)))
     for number in range(40):
-        law.step(number >= 30)
-    assert law.log_likelihood == pytest.approx(0.0, abs=1e-9)
+        distribution.step(number >= 30)
+    assert distribution.log_likelihood == pytest.approx(0.0, abs=1e-9)
 
 
 # --- beliefs ----------------------------------------------------------------------------------
 
 
-def make_coin_scheme(chances: list[float], *, num_decoys: int = 1) -> Scheme:
+def make_coin_scheme(probs: list[float], *, num_decoys: int = 1) -> Scheme:
     """One oracle state, no success: the chance of learning is given by the round alone."""
     oracle = Oracle(np.ones((1, 1)), np.zeros(1))
-    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("linear", 1.0), len(chances), 1)
-    table = np.zeros((len(chances), 1, 2))
-    table[:, 0, 1] = chances[::-1]  # by rounds left
+    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("linear", 1.0), len(probs), 1)
+    table = np.zeros((len(probs), 1, 2))
+    table[:, 0, 1] = probs[::-1]  # by rounds left
     return Scheme(problem, HorizonTable(table), num_decoys=num_decoys)
 
 
@@ -253,14 +257,14 @@ def test_three_trajectories_worked_by_hand() -> None:
     """Every obfuscating query is one of two decoys, so it costs a factor of a half."""
     scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], num_decoys=2)
     eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 2, 2]))
-    chances = np.array(
+    probs = np.array(
         [
             0.9 * 0.8 * 0.4 * 0.5 / 2**3,
             0.1 * 0.2 * 0.4 * 0.5 / 2**3,
             0.1 * 0.8 * 0.6 * 0.5 / 2**2,
         ]
     )
-    assert eavesdropper.belief() == pytest.approx(chances / chances.sum())
+    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
 
 
 def test_uniform_trajectories_cannot_be_told_apart() -> None:

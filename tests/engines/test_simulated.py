@@ -14,7 +14,7 @@ import pytest
 from covertfl.engines.simulated import run_jobs
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import ClientWork
 from covertfl.runs.participation import Attendance
@@ -98,7 +98,7 @@ def test_nothing_asked_is_nothing_done() -> None:
 
 
 def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter() -> None:
-    answers = build_federation(make_run(), KernelShelf()).answerers
+    answers = build_federation(make_run(), KernelCache()).answerers
     assert isinstance(answers, ClientAnswers)
     weights = answers.first_weights(1)
     attendance = Attendance(np.array([0, 2, 5]), np.array([3, 0, 1]))

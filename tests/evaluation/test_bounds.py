@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
 from covertfl.evaluation.bounds import (
@@ -28,7 +28,7 @@ def stable_queues(draw: st.DrawFn) -> QueueProblem:
     """A queue whose load is below what can be done."""
     oracle = draw(oracles(max_states=5))
     W = oracle.num_states
-    service = float(compute_stationary_law(oracle) @ oracle.success)
+    service = float(compute_stationary_distribution(oracle) @ oracle.success)
     assume(service > 0.0)
     size = draw(st.integers(1, 4))
     prob = draw(on_grid(1, 19, 20)) * service / size
@@ -41,12 +41,12 @@ def minimise(price: FloatArray, problem: QueueProblem) -> float:
     """min price b with g b >= load and 0 <= b <= pi, by HiGHS."""
     from scipy.optimize import linprog
 
-    law = compute_stationary_law(problem.oracle)
+    distribution = compute_stationary_distribution(problem.oracle)
     outcome = linprog(
         price,
         A_ub=-problem.oracle.success[None, :],
         b_ub=[-problem.load],
-        bounds=list(zip(np.zeros_like(law), law, strict=True)),
+        bounds=list(zip(np.zeros_like(distribution), distribution, strict=True)),
         method="highs",
     )
     assert outcome.status == 0
@@ -66,12 +66,12 @@ def forgone_by_programme(problem: QueueProblem, least_cost: float) -> float:
     """max g a with l sum(a) <= limit and 0 <= a <= pi, by HiGHS."""
     from scipy.optimize import linprog
 
-    law = compute_stationary_law(problem.oracle)
+    distribution = compute_stationary_distribution(problem.oracle)
     outcome = linprog(
         -problem.oracle.success,
-        A_ub=np.full((1, len(law)), least_cost),
+        A_ub=np.full((1, len(distribution)), least_cost),
         b_ub=[problem.limit],
-        bounds=list(zip(np.zeros_like(law), law, strict=True)),
+        bounds=list(zip(np.zeros_like(distribution), distribution, strict=True)),
         method="highs",
     )
     assert outcome.status == 0

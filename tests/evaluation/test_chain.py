@@ -82,10 +82,10 @@ def test_masses_in_exact_fractions() -> None:
     learn[0, 0, 2], learn[1, 1, 5] = 0.125, 0.5
     learn[:, :, 0] = 0.0
     exact = solve_in_fractions(problem, learn)
-    law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     for pivot in (0, 5, 15):
         chain = solve_chain(problem, learn, pivot=pivot)
-        ours = np.einsum("yo,e->oey", chain.mass, law)
+        ours = np.einsum("yo,e->oey", chain.mass, distribution)
         for state, mass in exact.items():
             assert ours[state] == pytest.approx(float(mass), rel=1e-13), state
     assert min(exact.values()) < Fraction(1, 10**14)
@@ -101,8 +101,8 @@ def solve_in_fractions(
     rows = [[Fraction(0)] * size + [Fraction(0)] for _ in range(size)]
     for state in states:
         for action, weight in ((1, Fraction(learn[state])), (0, 1 - Fraction(learn[state]))):
-            for follower, chance in follow_round(problem, state, action)[0].items():
-                rows[place[follower]][place[state]] += weight * Fraction(chance)
+            for follower, prob in follow_round(problem, state, action)[0].items():
+                rows[place[follower]][place[state]] += weight * Fraction(prob)
     for number in range(size):
         rows[number][number] -= 1
     rows[-1] = [Fraction(1)] * (size + 1)
@@ -129,9 +129,12 @@ def test_law_and_averages_agree_with_the_dense_chain(
     assert len(find_closed_classes(problem, learn)) == num_classes
     assume(num_classes == 1)
     expected = literal.evaluate(learn)
-    law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     np.testing.assert_allclose(
-        np.einsum("yo,e->oey", chain.mass, law).ravel(), expected.law, rtol=1e-9, atol=1e-13
+        np.einsum("yo,e->oey", chain.mass, distribution).ravel(),
+        expected.distribution,
+        rtol=1e-9,
+        atol=1e-13,
     )
     averages = [expected.privacy_cost, expected.learning_cost]
     np.testing.assert_allclose(chain.averages, averages, rtol=1e-10, atol=1e-13)
@@ -143,11 +146,11 @@ def test_mean_costs_agree_with_the_literal_ones(problem: QueueProblem, seed: int
     literal = LiteralQueue.of(problem)
     flat = literal.flatten(learn)
     ours = mean_costs(problem, learn)
-    law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     for kind, costs in ((PRIVACY, literal.privacy), (LEARNING, literal.learning)):
         by_state = literal.mix(flat, costs).reshape(problem.table_shape)
         np.testing.assert_allclose(
-            ours[..., kind], np.einsum("oey,e->yo", by_state, law), atol=1e-12
+            ours[..., kind], np.einsum("oey,e->yo", by_state, distribution), atol=1e-12
         )
 
 
@@ -175,8 +178,8 @@ def move_in_expectation(
     W, _, levels = problem.table_shape
     before = np.zeros((levels * W, len(literal.states)))
     for number, (o, e, y) in enumerate(literal.states):
-        chance = problem.arrival_prob if e == 1 else 1.0 - problem.arrival_prob
-        before[y * W + o, number] = chance
+        prob = problem.arrival_prob if e == 1 else 1.0 - problem.arrival_prob
+        before[y * W + o, number] = prob
     return literal, literal.mix(literal.flatten(learn), literal.moves), before
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import (
     GreedyPolicy,
     HorizonTable,
@@ -26,7 +26,7 @@ from covertfl.evaluation.horizon import (
     evaluate_horizon_policy,
     expected_greedy_queries,
     mean_greedy_queries,
-    resolve_first_law,
+    resolve_first_distribution,
     simulate_horizon_policy,
 )
 from covertfl.solvers.backward_induction import solve_horizon
@@ -48,13 +48,13 @@ class FullTable:
     table: FloatArray
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        chances: FloatArray = self.table[
+        probs: FloatArray = self.table[
             np.asarray(observation.rounds_left) - 1,
             observation.oracle_state,
             observation.backlog,
             observation.learning_queries,
         ]
-        return chances
+        return probs
 
 
 @st.composite
@@ -86,18 +86,18 @@ def enumerate_paths(
     for states in itertools.product(range(oracle.num_states), repeat=rounds):
         for actions in itertools.product((0, 1), repeat=rounds):
             for luck in itertools.product((0, 1), repeat=rounds):
-                chance, cost, backlog, sent = float(first[states[0]]), 0.0, problem.updates, 0
+                prob, cost, backlog, sent = float(first[states[0]]), 0.0, problem.updates, 0
                 for t, (o, u, s) in enumerate(zip(states, actions, luck, strict=True)):
                     if t:
-                        chance *= float(oracle.transition[states[t - 1], o])
+                        prob *= float(oracle.transition[states[t - 1], o])
                     p = float(policy.learn_prob(Observation(o, backlog, 0, rounds - t, sent)))
-                    chance *= p if u else 1.0 - p
+                    prob *= p if u else 1.0 - p
                     g = float(oracle.success[o])
-                    chance *= g if s else 1.0 - g
+                    prob *= g if s else 1.0 - g
                     cost += u * float(problem.privacy_cost[o])
                     backlog -= u and s and backlog > 0
                     sent += u
-                yield chance, cost, backlog, sent
+                yield prob, cost, backlog, sent
 
 
 @given(cases())
@@ -106,20 +106,20 @@ def test_agrees_with_the_enumeration_of_every_path(
     case: tuple[FiniteHorizon, FullTable, FloatArray],
 ) -> None:
     problem, policy, first = case
-    chance, cost, backlog, sent = map(
+    prob, cost, backlog, sent = map(
         np.array, zip(*enumerate_paths(problem, policy, first), strict=True)
     )
     evaluation = evaluate_horizon_policy(problem, policy, first=first)
     finished, minority = backlog == 0, 2 * sent < problem.rounds
     terminal = problem.terminal_cost()[backlog.astype(int)]
-    assert evaluation.privacy_cost == pytest.approx(chance @ cost, abs=1e-12)
-    assert evaluation.terminal_cost == pytest.approx(chance @ terminal, abs=1e-12)
-    assert evaluation.total_cost == pytest.approx(chance @ (cost + terminal), abs=1e-12)
-    assert evaluation.learning_queries == pytest.approx(chance @ sent, abs=1e-12)
-    assert evaluation.exposure == pytest.approx(chance @ sent / problem.rounds, abs=1e-12)
-    assert evaluation.finish_prob == pytest.approx(chance @ finished, abs=1e-12)
-    assert evaluation.minority_prob == pytest.approx(chance @ minority, abs=1e-12)
-    assert evaluation.covert_finish_prob == pytest.approx(chance @ (finished & minority), abs=1e-12)
+    assert evaluation.privacy_cost == pytest.approx(prob @ cost, abs=1e-12)
+    assert evaluation.terminal_cost == pytest.approx(prob @ terminal, abs=1e-12)
+    assert evaluation.total_cost == pytest.approx(prob @ (cost + terminal), abs=1e-12)
+    assert evaluation.learning_queries == pytest.approx(prob @ sent, abs=1e-12)
+    assert evaluation.exposure == pytest.approx(prob @ sent / problem.rounds, abs=1e-12)
+    assert evaluation.finish_prob == pytest.approx(prob @ finished, abs=1e-12)
+    assert evaluation.minority_prob == pytest.approx(prob @ minority, abs=1e-12)
+    assert evaluation.covert_finish_prob == pytest.approx(prob @ (finished & minority), abs=1e-12)
 
 
 def test_the_optimal_policy_costs_what_backward_induction_says() -> None:
@@ -128,18 +128,20 @@ def test_the_optimal_policy_costs_what_backward_induction_says() -> None:
         evaluation = evaluate_horizon_policy(MAIN, solution.policy, first=np.eye(3)[state])
         assert evaluation.total_cost == pytest.approx(solution.expected_cost[state], rel=1e-12)
     stationary = evaluate_horizon_policy(MAIN, solution.policy)
-    law = compute_stationary_law(TEXT_ORACLE)
-    assert stationary.total_cost == pytest.approx(law @ solution.expected_cost, rel=1e-12)
+    distribution = compute_stationary_distribution(TEXT_ORACLE)
+    assert stationary.total_cost == pytest.approx(distribution @ solution.expected_cost, rel=1e-12)
     assert stationary.total_cost < evaluate_horizon_policy(MAIN, GreedyPolicy()).total_cost
 
 
 def test_random_placement_sends_exactly_its_queries_and_learns_at_backlog_0() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 1.0), 12, 2)
     evaluation = evaluate_horizon_policy(problem, RandomPlacement(7))
-    law = compute_stationary_law(TEXT_ORACLE)
+    distribution = compute_stationary_distribution(TEXT_ORACLE)
     assert evaluation.learning_queries == pytest.approx(7.0)
     assert evaluation.minority_prob == 0.0
-    assert evaluation.privacy_cost == pytest.approx(7.0 * float(law @ problem.privacy_cost))
+    assert evaluation.privacy_cost == pytest.approx(
+        7.0 * float(distribution @ problem.privacy_cost)
+    )
 
 
 def test_greedy_with_sure_success_by_hand() -> None:
@@ -200,7 +202,7 @@ def test_greedy_queries_in_closed_form() -> None:
     assert expected_greedy_queries(make_oracle([[1.0]], [0.25]), 7) == pytest.approx([28.0])
     assert mean_greedy_queries(TEXT_ORACLE, 16) == pytest.approx(39.2, abs=0.05)
     # Stationary and in the long run an update takes 1 / sum(pi g) queries.
-    rate = float(compute_stationary_law(TEXT_ORACLE) @ TEXT_ORACLE.success)
+    rate = float(compute_stationary_distribution(TEXT_ORACLE) @ TEXT_ORACLE.success)
     steps = mean_greedy_queries(TEXT_ORACLE, 301) - mean_greedy_queries(TEXT_ORACLE, 300)
     assert steps == pytest.approx(1.0 / rate)
 
@@ -225,13 +227,13 @@ def test_greedy_queries_that_never_end() -> None:
 def test_the_law_of_the_first_state() -> None:
     split = make_oracle([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5])
     with pytest.raises(InvalidInput, match="first, the law of the first oracle state, must be"):
-        resolve_first_law(split, None)
-    assert resolve_first_law(split, [0.25, 0.75]).tolist() == [0.25, 0.75]
+        resolve_first_distribution(split, None)
+    assert resolve_first_distribution(split, [0.25, 0.75]).tolist() == [0.25, 0.75]
     with pytest.raises(InvalidInput, match="one chance for each of the 2 oracle states"):
-        resolve_first_law(split, [1.0])
+        resolve_first_distribution(split, [1.0])
     for wrong in ([0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0]):
         with pytest.raises(InvalidInput, match="sum to 1"):
-            resolve_first_law(split, wrong)
+            resolve_first_distribution(split, wrong)
 
 
 def test_refusals() -> None:

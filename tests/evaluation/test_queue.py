@@ -71,7 +71,7 @@ def test_averages_agree_with_the_literal_queue(problem: QueueProblem, seed: int)
         assert getattr(ours, name) == pytest.approx(
             getattr(expected, name), rel=1e-10, abs=1e-13
         ), name
-    np.testing.assert_allclose(ours.mass.ravel(), expected.law, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(ours.mass.ravel(), expected.distribution, rtol=1e-9, atol=1e-13)
 
 
 @given(queue_problems(), st.integers(0, 2**32 - 1))
@@ -101,14 +101,14 @@ def test_settling_is_when_the_average_from_an_empty_queue_has_come_close() -> No
     literal = LiteralQueue.of(problem)
     learn = literal.flatten(policy.table)
     moves, costs = literal.mix(learn, literal.moves), literal.mix(learn, literal.learning)
-    law = np.array([float(y == 0 and e == 0) for _, e, y in literal.states])
-    law /= law.sum()
+    distribution = np.array([float(y == 0 and e == 0) for _, e, y in literal.states])
+    distribution /= distribution.sum()
     rounds = int(np.ceil(evaluation.settling_rounds))
     assert 50 < rounds < 50_000
     total = 0.0
     for _ in range(rounds):
-        total += float(law @ costs)
-        law = law @ moves
+        total += float(distribution @ costs)
+        distribution = distribution @ moves
     assert total / rounds == pytest.approx(evaluation.learning_cost, rel=0.011)
 
 

@@ -45,10 +45,10 @@ def make_problem(rounds: int, updates: int, oracle: Oracle = TEXT_ORACLE) -> Fin
 class Coin:
     """Learn with one chance, whatever happens."""
 
-    chance: float
+    prob: float
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        return np.full(np.shape(observation.oracle_state), self.chance)
+        return np.full(np.shape(observation.oracle_state), self.prob)
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class FullTable:
     table: FloatArray
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        chances: FloatArray = self.table[
+        probs: FloatArray = self.table[
             np.asarray(observation.rounds_left) - 1,
             observation.oracle_state,
             observation.backlog,
             observation.learning_queries,
         ]
-        return chances
+        return probs
 
 
 def random_case(seed: int, rounds: int) -> tuple[FiniteHorizon, FullTable, FloatArray]:
@@ -82,17 +82,17 @@ def literal_chance(
     oracle, total = problem.oracle, 0.0
     for states in itertools.product(range(oracle.num_states), repeat=problem.rounds):
         for luck in itertools.product((0, 1), repeat=problem.rounds):
-            chance, backlog, sent = float(first[states[0]]), problem.updates, 0
+            prob, backlog, sent = float(first[states[0]]), problem.updates, 0
             for t, (o, u, s) in enumerate(zip(states, actions, luck, strict=True)):
                 if t:
-                    chance *= float(oracle.transition[states[t - 1], o])
+                    prob *= float(oracle.transition[states[t - 1], o])
                 p = float(policy.learn_prob(Observation(o, backlog, 0, problem.rounds - t, sent)))
-                chance *= p if u else 1.0 - p
+                prob *= p if u else 1.0 - p
                 g = float(oracle.success[o])
-                chance *= g if s else 1.0 - g
+                prob *= g if s else 1.0 - g
                 backlog -= u and s and backlog > 0
                 sent += u
-            total += chance
+            total += prob
     return total
 
 

@@ -78,7 +78,7 @@ def test_all_experiments_reach_the_page(tmp_path: Path) -> None:
         list_possible(),
         Request(quick=True),
         tmp_path,
-        tell=lambda _, share: told.append(share),
+        on_progress=lambda _, share: told.append(share),
     )
     assert max(told) <= 1.0
     for result in results:
@@ -106,7 +106,7 @@ def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
     request = Request(quick=True, seeds=2, device="cuda")
     told: list[dict[str, Any]] = []
     names = ["theory", "busy", "figure-tracking"]
-    results = reproduce(names, request, tmp_path, told=told.append)
+    results = reproduce(names, request, tmp_path, on_result=told.append)
     assert [result["experiment"] for result in results] == names
     assert [result["experiment"] for result in told] == ["busy", "theory", "figure-tracking"]
     assert results[1]["on"] == "cuda"

@@ -297,12 +297,12 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
     np.testing.assert_array_less(abs(rows.mean(axis=0) - mean), 4.5 * np.sqrt(variance / 4000))
     np.testing.assert_allclose(rows.var(axis=0), variance, rtol=0.25)
     won, lost = OUTCOMES[:, 0] + 0.5, OUTCOMES[:, 1] - OUTCOMES[:, 0] + 0.5
-    chances = np.stack([oracle.success for oracle in drawn])
+    probs = np.stack([oracle.success for oracle in drawn])
     variance = won * lost / ((won + lost) ** 2 * (won + lost + 1.0))
     np.testing.assert_array_less(
-        abs(chances.mean(axis=0) - won / (won + lost)), 4.5 * np.sqrt(variance / 4000)
+        abs(probs.mean(axis=0) - won / (won + lost)), 4.5 * np.sqrt(variance / 4000)
     )
-    np.testing.assert_allclose(chances.var(axis=0), variance, rtol=0.25)
+    np.testing.assert_allclose(probs.var(axis=0), variance, rtol=0.25)
     # Cells of a row pull against each other as a Dirichlet's do; rows do not know each other.
     pull = -mean[1, 0] * mean[1, 1] / (total[1, 0] + 1.0)
     assert np.cov(rows[:, 1, 0], rows[:, 1, 1])[0, 1] == pytest.approx(pull, rel=0.15)

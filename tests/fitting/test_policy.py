@@ -40,7 +40,7 @@ def search(fitted: FittedOracle, **changes: Any) -> LogPolicy:
         "iterations": 2000,
         "rounds": 12,
         "updates": 4,
-        "progress": lambda _detail, _share: None,
+        "on_progress": lambda _detail, _share: None,
     }
     return search_on_log(fitted, **options | changes)
 
@@ -48,7 +48,7 @@ def search(fitted: FittedOracle, **changes: Any) -> LogPolicy:
 def test_arrivals_give_a_queue_policy() -> None:
     told: list[tuple[str, float]] = []
     fitted = fit(recorded(3_000, 3), with_arrivals=True)
-    found = search(fitted, progress=lambda detail, share: told.append((detail, share)))
+    found = search(fitted, on_progress=lambda detail, share: told.append((detail, share)))
     assert isinstance(found.problem, QueueProblem)
     assert isinstance(found.policy, QueueTable)
     assert found.policy.table.shape[:2] == (3, 2)

@@ -88,9 +88,9 @@ def test_the_oracle_section_shows_what_it_rests_on() -> None:
     rows = [line for line in text.splitlines() if line.endswith(" rounds")]
     assert [int(line.split()[-2]) for line in rows] == fit_example().visits.tolist()
     success = next(line for line in text.splitlines() if line.startswith("success"))
-    for chance, (low, high) in zip(section["success"], fit_example().success_interval, strict=True):
+    for prob, (low, high) in zip(section["success"], fit_example().success_interval, strict=True):
         assert f"[{low:.3f}, {high:.3f}]" in success
-        assert low < chance < high
+        assert low < prob < high
 
 
 def test_a_column_with_any_name_stays_in_the_comment() -> None:

@@ -144,10 +144,10 @@ def test_no_rows_no_jobs_and_inputs_left_alone(batched: bool) -> None:
     before = job.weights.copy()
     job.weights.flags.writeable = False
     empty = replace(job, rows=np.zeros(0, dtype=np.int64))
-    kept, nought, _ = kernel.run([empty, replace(empty, work="gradient"), job])
+    kept, zero, _ = kernel.run([empty, replace(empty, work="gradient"), job])
     assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
     assert not np.shares_memory(kept, job.weights)
-    assert not nought.any()
+    assert not zero.any()
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -317,8 +317,8 @@ def test_tiny_numbers_count_as_nought_in_jobs_alone() -> None:
     tiny = Examples(job.examples.features * np.float32(1e-40), job.examples.labels)
     kernel = make_kernel("wide", OPTIMIZERS["sgd"], threads=1)
     result = kernel.run([replace(job, examples=tiny)])[0]
-    nought = Examples(np.zeros_like(job.examples.features), job.examples.labels)
-    assert result.tobytes() == kernel.run([replace(job, examples=nought)])[0].tobytes()
+    zero = Examples(np.zeros_like(job.examples.features), job.examples.labels)
+    assert result.tobytes() == kernel.run([replace(job, examples=zero)])[0].tobytes()
     kernel.predict(job.weights, tiny.features)
     assert np.float32(1e-20) * np.float32(1e-20) > 0.0
     assert (np.full(64, 1e-20, dtype=np.float32) ** 2 > 0.0).all()

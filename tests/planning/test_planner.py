@@ -137,11 +137,11 @@ def test_the_curve_passes_through_the_rounds_needed() -> None:
     plan = plan_main()
     curve = completion_curve(plan)
     assert np.all(np.diff(curve) >= -1e-12)
-    for chance, rounds in plan.rounds_needed.items():
+    for prob, rounds in plan.rounds_needed.items():
         assert rounds is not None
-        assert curve[rounds] >= chance > curve[rounds - 1]
-    law = np.array([3.0, 2.0, 2.0]) / 7.0
-    assert curve[45] == pytest.approx(law @ plan.minority, abs=1e-12)
+        assert curve[rounds] >= prob > curve[rounds - 1]
+    distribution = np.array([3.0, 2.0, 2.0]) / 7.0
+    assert curve[45] == pytest.approx(distribution @ plan.minority, abs=1e-12)
 
 
 # --- uncertainty --------------------------------------------------------------------------------

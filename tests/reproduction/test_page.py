@@ -103,9 +103,9 @@ def recompute(
     from covertfl.experiments.trials.cells import CellStore
     from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping
     from covertfl.experiments.trials.setups import prepare_run
-    from covertfl.runs.build import KernelShelf
+    from covertfl.runs.build import KernelCache
 
-    run = prepare_run(setup, policy, 0, KernelShelf(), device=device)
+    run = prepare_run(setup, policy, 0, KernelCache(), device=device)
     worker = CovertRuns(CellStore(folder), stride=stride)
     return worker.work_out([run], [Eavesdropping(public)])[0, 0]
 
@@ -152,13 +152,13 @@ def test_schedules_again(name: str) -> None:
     """Exposure and completion of every seed; they need no training."""
     pytest.importorskip("torch")
     from covertfl.experiments.trials.setups import prepare_run
-    from covertfl.runs.build import KernelShelf
+    from covertfl.runs.build import KernelCache
 
-    setup, shelf = list_setups()[name], KernelShelf()
+    setup, kernels = list_setups()[name], KernelCache()
     assert load(name)["settings"]["rounds"] == setup.rounds
     for row in load(name)["rows"][:2]:
         exposures = row["by_seed"]["exposure"]
-        runs = [prepare_run(setup, row["policy"], seed, shelf) for seed in range(len(exposures))]
+        runs = [prepare_run(setup, row["policy"], seed, kernels) for seed in range(len(exposures))]
         assert [run.schedule.exposure for run in runs] == pytest.approx(exposures, abs=1e-5)
         completed = sum(run.schedule.is_completed for run in runs)
         assert completed / len(runs) == pytest.approx(row["completion"]["mean"], abs=1e-5)
@@ -183,9 +183,9 @@ def train_decoy(setup: Any, policy: str, public: Any) -> float:
     from covertfl.experiments.trials.scorer import Scorer
     from covertfl.experiments.trials.setups import prepare_run
     from covertfl.experiments.trials.walks import drive, walk_decoy
-    from covertfl.runs.build import KernelShelf
+    from covertfl.runs.build import KernelCache
 
-    run = prepare_run(setup, policy, 0, KernelShelf())
+    run = prepare_run(setup, policy, 0, KernelCache())
     (*_, last) = follow_estimate(run.schedule)
     assert last.true is None and last.decoy is not None
     answers = run.with_public(public, "public")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import Progress
+from covertfl.runs.build import RunProgress
 from covertfl.runs.transcript import read_checkpoint
 from covertfl.training import train
 from tests import ROOT
@@ -52,7 +52,7 @@ def start(out, resume):
             def tell(progress):
                 os.write(writing, b".")
                 time.sleep(0.004)
-            train(settings, out, resume=resume, tell=tell)
+            train(settings, out, resume=resume, on_round=tell)
             status = 0
         finally:
             os._exit(status)
@@ -210,7 +210,7 @@ class Stopped(Exception):
     """Stands for a run that is cut short."""
 
 
-def stop_after_three(progress: Progress) -> None:
+def stop_after_three(progress: RunProgress) -> None:
     if progress.round == 3:
         raise Stopped
 
@@ -219,7 +219,7 @@ def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, by
     disk, remount = small_disk
     settings = make_run(FUNCTION_QUEUE, **RUN)
     with pytest.raises(Stopped):
-        train(settings, disk / "run", tell=stop_after_three)
+        train(settings, disk / "run", on_round=stop_after_three)
     before = read_folder(disk / "run")
     remount("ro")
     for out, resume in ((disk / "run", True), (disk / "new", False)):
@@ -238,7 +238,7 @@ def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, by
 def test_a_folder_that_may_only_be_read(tmp_path: Path, whole: dict[str, bytes]) -> None:
     settings, out = make_run(FUNCTION_QUEUE, **RUN), tmp_path / "run"
     with pytest.raises(Stopped):
-        train(settings, out, tell=stop_after_three)
+        train(settings, out, on_round=stop_after_three)
     modes = {path: path.stat().st_mode for path in [out, *out.rglob("*")]}
     try:
         for path in modes:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import HorizonTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.engines.simulated import drive
@@ -21,7 +21,7 @@ from covertfl.runs import clients as client_answers
 from covertfl.runs import federation as federation_module
 from covertfl.runs import function as function_answers
 from covertfl.runs import world
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import (
     ClientWork,
@@ -71,7 +71,7 @@ Played = tuple[RunState, Records, MemoryFolder]
 
 
 def build(base: dict[str, Any] = HORIZON, **changes: Any) -> Federation:
-    return build_federation(make_run(base, **changes), KernelShelf())
+    return build_federation(make_run(base, **changes), KernelCache())
 
 
 def run(federation: Federation, state: RunState | None = None) -> Played:
@@ -139,10 +139,10 @@ def test_the_oracle_is_the_chain_of_the_problem() -> None:
         if state >= 0:
             moves[state, after] += 1
         state = after
-    for row, law in zip(moves, oracle.transition, strict=True):
-        possible = law > 0
+    for row, distribution in zip(moves, oracle.transition, strict=True):
+        possible = distribution > 0
         assert row[~possible].sum() == 0
-        assert stats.chisquare(row[possible], row.sum() * law[possible]).pvalue > 1e-3
+        assert stats.chisquare(row[possible], row.sum() * distribution[possible]).pvalue > 1e-3
 
 
 def test_the_first_oracle_state_has_the_stationary_law() -> None:
@@ -151,8 +151,8 @@ def test_the_first_oracle_state_has_the_stationary_law() -> None:
     for seed in range(1500):
         seeded = replace(federation, settings=federation.settings.with_seed(seed))
         counts[draw_oracle_state(seeded, -1, 1)] += 1
-    law = compute_stationary_law(federation.problem.oracle)
-    assert stats.chisquare(counts, 1500 * law).pvalue > 1e-3
+    distribution = compute_stationary_distribution(federation.problem.oracle)
+    assert stats.chisquare(counts, 1500 * distribution).pvalue > 1e-3
 
 
 def test_arrivals_come_by_chance() -> None:
@@ -174,7 +174,7 @@ def test_rounds_are_accepted_with_the_chances_of_the_model(base: dict[str, Any])
             [answerers.is_accepted(state, number, 500) for number in range(1, 1501)]
             for state in range(3)
         ]
-        chances = tuple(federation.settings.problem.oracle.success)
+        probs = tuple(federation.settings.problem.oracle.success)
     else:
         assert isinstance(answerers, FunctionAnswers)
         _, records, _ = run(federation)
@@ -182,9 +182,9 @@ def test_rounds_are_accepted_with_the_chances_of_the_model(base: dict[str, Any])
             [record["accepted"] for record in records if record["oracle_state"] == state]
             for state in range(3)
         ]
-        chances = answerers.task.success
-    for outcomes, chance in zip(accepted, chances, strict=True):
-        assert stats.binomtest(sum(outcomes), len(outcomes), float(chance)).pvalue > 1e-3
+        probs = answerers.task.success
+    for outcomes, prob in zip(accepted, probs, strict=True):
+        assert stats.binomtest(sum(outcomes), len(outcomes), float(prob)).pvalue > 1e-3
 
 
 def test_by_data_a_round_is_accepted_when_enough_examples_arrive() -> None:

@@ -25,7 +25,7 @@ from covertfl.runs.participation import (
 
 def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: float) -> float:
     """g by counting: every choice of clients, every number of batches."""
-    total, chance = sum(sizes), 0.0
+    total, prob = sum(sizes), 0.0
     chosen = list(combinations(range(len(sizes)), count))
     for clients in chosen:
         most = [max(sizes[client] // batch_size, 1) if sizes[client] else 0 for client in clients]
@@ -37,8 +37,8 @@ def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: 
                 for client, number in zip(clients, batches, strict=True)
             )
             enough += examples > 0 and examples / total >= min_share
-        chance += enough / len(draws) / len(chosen)
-    return chance
+        prob += enough / len(draws) / len(chosen)
+    return prob
 
 
 @pytest.mark.parametrize(

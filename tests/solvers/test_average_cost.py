@@ -218,8 +218,8 @@ def test_discounted_optimum_agrees_with_value_iteration(seed: int, discount: flo
     literal = LiteralQueue.of(problem)
     value, look = iterate_values(literal, multiplier, discount)
     solution = solve_discounted(problem, multiplier, discount)
-    arrival_law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
-    expected = np.einsum("oey,e->yo", value.reshape(problem.table_shape), arrival_law)
+    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    expected = np.einsum("oey,e->yo", value.reshape(problem.table_shape), arrival_distribution)
     ours = solution.values[0] + multiplier * solution.values[1]
     np.testing.assert_allclose(ours, expected, rtol=1e-10)
     gap = (look[LEARN] - look[OBFUSCATE]).reshape(problem.table_shape)

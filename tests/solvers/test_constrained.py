@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
@@ -220,7 +220,7 @@ def test_tracking_queues(arrival_prob: float, arrival_size: int, optimum: float)
 
 def test_sound_queue_grows_its_capacity_until_it_does_not_matter() -> None:
     told: list[str] = []
-    solution = solve_queue(sound_queue(limit=25.0), progress=told.append)
+    solution = solve_queue(sound_queue(limit=25.0), on_progress=told.append)
     assert solution.problem.capacity is not None
     assert solution.evaluation.full_prob < 1e-9
     assert solution.evaluation.learning_cost == pytest.approx(25.0, abs=1e-8)
@@ -265,7 +265,7 @@ def test_constant_cost_has_no_capacity_that_is_large_enough() -> None:
 
 @pytest.mark.parametrize("arrival_prob", [0.2, 1.0])
 def test_more_work_than_can_be_done_is_unstable(arrival_prob: float) -> None:
-    service = float(compute_stationary_law(TEXT_ORACLE) @ TEXT_ORACLE.success)
+    service = float(compute_stationary_distribution(TEXT_ORACLE) @ TEXT_ORACLE.success)
     drift = 4.0 * arrival_prob - service
     with pytest.raises(Unstable, match=f"grows by {drift:.6g} a round or more"):
         solve_queue(sound_queue(arrival_prob=arrival_prob, limit=1e6))
@@ -333,9 +333,9 @@ def test_the_optimum_randomises_in_at_most_one_state(problem: QueueProblem, shar
 def take_apart(solution: QueueSolution, mixing: Mixing) -> list[QueueEvaluation]:
     """The two policies that differ in the one state: the one that learns there, the other."""
     evaluations = []
-    for chance in (1.0, 0.0):
+    for prob in (1.0, 0.0):
         table = np.array(solution.policy.table)
-        table[mixing.oracle, mixing.arrival, mixing.backlog] = chance
+        table[mixing.oracle, mixing.arrival, mixing.backlog] = prob
         evaluations.append(evaluate_queue_policy(solution.problem, QueueTable(table)))
     return evaluations
 
@@ -449,8 +449,8 @@ def is_monotone_in_backlog(solution: QueueSolution) -> bool:
     """Whether more owed never means less learning, among states with mass above 1e-9."""
     table, mass = solution.policy.table, solution.evaluation.mass
     for o, e in np.ndindex(*table.shape[:2]):
-        chances = table[o, e][mass[o, e] > 1e-9]
-        if np.any(np.diff(chances) < -1e-12):
+        probs = table[o, e][mass[o, e] > 1e-9]
+        if np.any(np.diff(probs) < -1e-12):
             return False
     return True
 
@@ -475,7 +475,7 @@ def test_growing_costs_give_threshold_policies_on_the_papers_numbers(problem: Qu
 @given(ordered_queue_problems(), st.sampled_from((0.01, 0.1, 0.3, 1.0, 3.0)))
 def test_random_ordered_queues_have_threshold_policies(bounded: QueueProblem, slack: float) -> None:
     # M1, M2, M5 and a convex cost charged always, with room for every update (deviations D6, D7).
-    service = float(compute_stationary_law(bounded.oracle) @ bounded.oracle.success)
+    service = float(compute_stationary_distribution(bounded.oracle) @ bounded.oracle.success)
     assume(bounded.load <= 0.85 * service)
     problem = replace(bounded, capacity=None, overflow_cost=None, limit=1e-6)
     with pytest.raises(Infeasible) as refusal:

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizon_policy
 from covertfl.solvers.minority import (
     completion_by_rounds,
-    completion_chances,
+    completion_probs,
     minority_budget,
-    prefix_completion_chances,
+    prefix_completion_probs,
     rounds_needed,
     solve_minority,
 )
@@ -70,15 +70,15 @@ def search_histories(
         if learns and 2 * k >= (t if every_prefix else rounds):
             continue
         g = float(oracle.success[state]) if learns else 0.0
-        chance = 0.0
+        prob = 0.0
         for succeeds, weight in ((1, g), (0, 1.0 - g)):
             for after, step in enumerate(oracle.transition[state].tolist()):
                 if weight * step > 0.0:
-                    chance += (weight * step) * search_histories(
+                    prob += (weight * step) * search_histories(
                         oracle, updates, rounds, after,
                         every_prefix=every_prefix, sent=k, done=done + succeeds, t=t + 1,
                     )  # fmt: skip
-        options.append(chance)
+        options.append(prob)
     return max(options)
 
 
@@ -92,7 +92,7 @@ def test_no_history_dependent_policy_does_better(
         search_histories(oracle, updates, rounds, state, every_prefix=every_prefix)
         for state in range(oracle.num_states)
     ]
-    assert solution.chances == pytest.approx(searched, abs=1e-12)
+    assert solution.probs == pytest.approx(searched, abs=1e-12)
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ def test_one_update_against_every_deterministic_policy() -> None:
         ).covert_finish_prob
         for marks in itertools.product((0.0, 1.0), repeat=8)
     )
-    assert first @ completion_chances(oracle, 1, 4) == pytest.approx(best, abs=1e-12)
+    assert first @ completion_probs(oracle, 1, 4) == pytest.approx(best, abs=1e-12)
 
 
 def test_printed_chances() -> None:
-    assert completion_chances(TEXT_ORACLE, 16, 45) == pytest.approx([0.409, 0.479, 0.640], abs=5e-4)
-    assert prefix_completion_chances(TEXT_ORACLE, 16, 45) == pytest.approx(
+    assert completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx([0.409, 0.479, 0.640], abs=5e-4)
+    assert prefix_completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx(
         [0.317, 0.340, 0.374], abs=5e-4
     )
-    code = completion_chances(CODE_ORACLE, 16, 45)
+    code = completion_probs(CODE_ORACLE, 16, 45)
     assert (code[0], code[2]) == pytest.approx((0.63, 0.82), abs=5e-3)
 
 
@@ -150,7 +150,7 @@ def test_the_policy_reaches_the_chance_and_keeps_the_minority(
         evaluation = evaluate_horizon_policy(
             problem, solution.policy, first=np.eye(oracle.num_states)[state]
         )
-        assert evaluation.finish_prob == pytest.approx(solution.chances[state], abs=1e-10)
+        assert evaluation.finish_prob == pytest.approx(solution.probs[state], abs=1e-10)
         assert evaluation.minority_prob == pytest.approx(1.0, abs=1e-12)
         assert evaluation.covert_finish_prob == pytest.approx(evaluation.finish_prob, abs=1e-12)
 
@@ -162,9 +162,9 @@ def test_simulated_runs(every_prefix: bool) -> None:
     sample = simulate_horizon_policy(
         problem, solution.policy, 20_000, generator=np.random.default_rng(5)
     )
-    chance = float(compute_stationary_law(TEXT_ORACLE) @ solution.chances)
+    prob = float(compute_stationary_distribution(TEXT_ORACLE) @ solution.probs)
     finished = float((sample.backlog_left == 0).mean())
-    assert abs(finished - chance) < 4.0 * np.sqrt(chance * (1.0 - chance) / 20_000)
+    assert abs(finished - prob) < 4.0 * np.sqrt(prob * (1.0 - prob) / 20_000)
     sent = sample.actions.cumsum(axis=1)
     rounds = np.arange(1, 46)
     if every_prefix:
@@ -178,8 +178,8 @@ def test_simulated_runs(every_prefix: bool) -> None:
 @settings(max_examples=40, deadline=None)
 def test_one_pass_serves_every_number_of_rounds(oracle: Oracle, updates: int) -> None:
     by_rounds = completion_by_rounds(oracle, updates, 15)
-    law = compute_stationary_law(oracle)
-    separate = [law @ completion_chances(oracle, updates, rounds) for rounds in range(1, 16)]
+    distribution = compute_stationary_distribution(oracle)
+    separate = [distribution @ completion_probs(oracle, updates, rounds) for rounds in range(1, 16)]
     assert by_rounds == pytest.approx([0.0, *separate], abs=1e-12)
     assert np.all(np.diff(by_rounds) >= -1e-12)
     for level in (0.3, 0.9):
@@ -189,8 +189,8 @@ def test_one_pass_serves_every_number_of_rounds(oracle: Oracle, updates: int) ->
 
 
 def test_prefix_minority_is_the_harder_demand() -> None:
-    ending = completion_chances(TEXT_ORACLE, 5, 20)
-    assert np.all(prefix_completion_chances(TEXT_ORACLE, 5, 20) < ending)
+    ending = completion_probs(TEXT_ORACLE, 5, 20)
+    assert np.all(prefix_completion_probs(TEXT_ORACLE, 5, 20) < ending)
 
 
 def test_sure_success_by_hand() -> None:
@@ -198,7 +198,7 @@ def test_sure_success_by_hand() -> None:
     sure = make_oracle([[1.0]], [1.0])
     assert [minority_budget(rounds) for rounds in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
     assert completion_by_rounds(sure, 2, 7).tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert prefix_completion_chances(sure, 2, 5).tolist() == [1.0]
+    assert prefix_completion_probs(sure, 2, 5).tolist() == [1.0]
     assert rounds_needed(sure, 3, (1.0, 0.5), max_rounds=100) == {1.0: 7, 0.5: 7}
 
 
@@ -235,9 +235,9 @@ def test_refusals() -> None:
     with pytest.raises(InvalidInput, match=r"backlog must lie in 0\.\.3 .* got 4"):
         policy.learn_prob(Observation(0, 4, rounds_left=9))
     with pytest.raises(InvalidInput, match="rounds must be at least 1, got 0"):
-        completion_chances(TEXT_ORACLE, 3, 0)
+        completion_probs(TEXT_ORACLE, 3, 0)
     with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):
-        completion_chances(TEXT_ORACLE, 0, 3)
+        completion_probs(TEXT_ORACLE, 0, 3)
     with pytest.raises(InvalidInput, match=r"chances must lie in \(0, 1\], got 1.5"):
         rounds_needed(TEXT_ORACLE, 3, (1.5,), max_rounds=9)
     with pytest.raises(InvalidInput, match="max_rounds must be at least 1"):

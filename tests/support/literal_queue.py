@@ -60,17 +60,17 @@ def follow_round(
     success = float(problem.oracle.success[o]) if action == LEARN and y > 0 else 0.0
     followers: dict[State, float] = {}
     lost_in_all = 0.0
-    for s, chance in ((1, success), (0, 1.0 - success)):
-        if chance == 0.0:
+    for s, prob in ((1, success), (0, 1.0 - success)):
+        if prob == 0.0:
             continue
         wanted = y + e * problem.arrival_size - s
         lost = max(wanted - capacity, 0)
-        lost_in_all += chance * lost
-        learning += chance * overflow_cost * lost
+        lost_in_all += prob * lost
+        learning += prob * overflow_cost * lost
         for next_o, p in enumerate(problem.oracle.transition[o]):
             for next_e, q in ((0, 1.0 - problem.arrival_prob), (1, problem.arrival_prob)):
                 follower = (next_o, next_e, min(wanted, capacity))
-                followers[follower] = followers.get(follower, 0.0) + chance * float(p) * q
+                followers[follower] = followers.get(follower, 0.0) + prob * float(p) * q
     return followers, privacy, learning, lost_in_all
 
 
@@ -98,8 +98,8 @@ class LiteralQueue:
         for action in (OBFUSCATE, LEARN):
             for number, state in enumerate(states):
                 followers, *round_costs = follow_round(problem, state, action)
-                for follower, chance in followers.items():
-                    moves[action, number, place[follower]] = chance
+                for follower, prob in followers.items():
+                    moves[action, number, place[follower]] = prob
                 costs[:, action, number] = round_costs
         return cls(problem, states, moves, *costs)
 
@@ -116,16 +116,16 @@ class LiteralQueue:
     def evaluate(self, table: npt.ArrayLike) -> LiteralEvaluation:
         """Long-run averages of a policy with one closed class."""
         learn = self.flatten(table)
-        law = solve_stationary_law(self.mix(learn, self.moves))
+        distribution = solve_stationary_law(self.mix(learn, self.moves))
         backlog = np.array([y for _, _, y in self.states])
         return LiteralEvaluation(
-            privacy_cost=float(law @ self.mix(learn, self.privacy)),
-            learning_cost=float(law @ self.mix(learn, self.learning)),
-            learn_fraction=float(law @ learn),
-            full_prob=float(law @ (backlog == self.problem.capacity)),
-            lost_per_round=float(law @ self.mix(learn, self.lost)),
-            mean_backlog=float(law @ backlog),
-            law=law,
+            privacy_cost=float(distribution @ self.mix(learn, self.privacy)),
+            learning_cost=float(distribution @ self.mix(learn, self.learning)),
+            learn_fraction=float(distribution @ learn),
+            full_prob=float(distribution @ (backlog == self.problem.capacity)),
+            lost_per_round=float(distribution @ self.mix(learn, self.lost)),
+            mean_backlog=float(distribution @ backlog),
+            distribution=distribution,
         )
 
     def bound_below(self, table: npt.ArrayLike, weights: tuple[float, float]) -> float:
@@ -184,9 +184,9 @@ class EveryPolicy:
         learn, chains = learn[whole], chains[whole]
         systems = np.swapaxes(np.eye(size) - chains, 1, 2).copy()
         systems[:, -1, :] = 1.0
-        laws = np.linalg.solve(systems, np.eye(size)[-1][:, None])[:, :, 0]
+        distributions = np.linalg.solve(systems, np.eye(size)[-1][:, None])[:, :, 0]
         averages = [
-            np.sum(laws * np.where(learn == 1.0, costs[LEARN], costs[OBFUSCATE]), axis=1)
+            np.sum(distributions * np.where(learn == 1.0, costs[LEARN], costs[OBFUSCATE]), axis=1)
             for costs in (literal.privacy, literal.learning)
         ]
         return cls(learn, *averages)
@@ -202,7 +202,7 @@ class LiteralEvaluation:
     full_prob: float
     lost_per_round: float
     mean_backlog: float
-    law: FloatArray
+    distribution: FloatArray
 
 
 def count_closed_classes(chain: FloatArray) -> int:

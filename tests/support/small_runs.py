@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from covertfl.runs.build import Tell
+from covertfl.runs.build import OnRound
 from covertfl.runs.run_file import RunSettings, build_run
 from covertfl.training import train
 
@@ -62,10 +62,10 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_small(
-    out: Path, base: dict[str, Any] = HORIZON, *, tell: Tell | None = None, **changes: Any
+    out: Path, base: dict[str, Any] = HORIZON, *, on_round: OnRound | None = None, **changes: Any
 ) -> dict[str, Any]:
     """Train such a run into a folder; gives its summary."""
-    return train(make_run(base, **changes), out, tell=tell)[0]
+    return train(make_run(base, **changes), out, on_round=on_round)[0]
 
 
 def read_rounds(out: Path, name: str = "private/rounds.jsonl") -> list[dict[str, Any]]:

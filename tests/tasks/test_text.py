@@ -82,7 +82,7 @@ class TestEncoder:
 
     def test_progress_is_told(self) -> None:
         told: list[tuple[str, float]] = []
-        embed_texts(["word"] * 300, progress=lambda *news: told.append(news))
+        embed_texts(["word"] * 300, on_progress=lambda *news: told.append(news))
         assert told == [("256 of 300 texts", 256 / 300), ("300 of 300 texts", 1.0)]
 
     def test_logging_of_the_program_is_left_alone(self) -> None:

@@ -168,18 +168,18 @@ class SpgaHorizonOutcome:
         raise InvalidInput(f"{path}: a stationary policy has no curve to draw")
 
 
-def solve_exactly(problem: QueueProblem | FiniteHorizon, progress: Progress) -> Outcome:
+def solve_exactly(problem: QueueProblem | FiniteHorizon, on_progress: Progress) -> Outcome:
     """Solve by policy iteration and multiplier search, or by backward induction."""
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
         horizon = solve_horizon(problem)
         return HorizonOutcome(horizon, time.perf_counter() - start)
-    queue = solve_queue(problem, progress=lambda detail: progress(detail, 0.0))
+    queue = solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
     return QueueOutcome(queue, time.perf_counter() - start)
 
 
 def solve_by_programme(
-    problem: QueueProblem | FiniteHorizon, name: str, progress: Progress
+    problem: QueueProblem | FiniteHorizon, name: str, on_progress: Progress
 ) -> Outcome:
     """Solve a queue by the linear programme."""
     from covertfl.solvers.occupation_lp import solve_occupation_lp
@@ -188,7 +188,7 @@ def solve_by_programme(
         raise InvalidInput(f"{name}: --method lp is for queue problems; a horizon needs exact")
     start = time.perf_counter()
     if problem.capacity is None:  # the linear programme takes over the capacity found
-        problem = solve_queue(problem, progress=lambda detail: progress(detail, 0.0)).problem
+        problem = solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0)).problem
     solution = solve_occupation_lp(problem)
     return QueueOutcome(solution, time.perf_counter() - start)
 
@@ -199,7 +199,7 @@ def solve_by_search(
     seed: int,
     iterations: int,
     runs: int,
-    progress: Progress,
+    on_progress: Progress,
 ) -> Outcome:
     """Search by the structured policy gradient, in parallel over cores, and judge the runs.
 
@@ -208,21 +208,23 @@ def solve_by_search(
     """
     from covertfl.solvers.spga import search as spga
 
-    def tell(done: int, privacy: float, learning: float) -> None:
-        progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
+    def report(done: int, privacy: float, learning: float) -> None:
+        on_progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
 
     threads = max(1, min(runs, os.cpu_count() or 1))
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
         horizon_settings = spga.horizon_settings(problem, iterations=iterations)
         found = spga.solve_spga_horizon(
-            problem, horizon_settings, seed=seed, runs=runs, threads=threads, progress=tell
+            problem, horizon_settings, seed=seed, runs=runs, threads=threads, on_progress=report
         )
         seconds = time.perf_counter() - start
         return SpgaHorizonOutcome(score_horizon_runs(problem, found), seed, seconds)
     settings = spga.default_settings(problem, iterations=iterations)
-    optimum = solve_queue(problem, progress=lambda detail: progress(detail, 0.0))
+    optimum = solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
     start = time.perf_counter()
-    found = spga.solve_spga(problem, settings, seed=seed, runs=runs, threads=threads, progress=tell)
+    found = spga.solve_spga(
+        problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
+    )
     seconds = time.perf_counter() - start
     return SpgaQueueOutcome(score_queue_runs(problem, found, optimum=optimum), seed, seconds)

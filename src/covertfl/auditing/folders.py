@@ -13,7 +13,7 @@ from covertfl.auditing.run import OpenedRun, RunAudit, audit_opened, open_run
 from covertfl.auditing.summary import AuditReport, describe_audit, put_together
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import KernelShelf
+from covertfl.runs.build import KernelCache
 from covertfl.runs.run_file import find_change, format_run, read_run
 from covertfl.runs.transcript import SETTINGS
 
@@ -43,7 +43,7 @@ def audit_folders(
     folders: Sequence[Path],
     *,
     names: Sequence[str] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> AuditReport:
     """Audit all runs in some folders together.
 
@@ -53,16 +53,16 @@ def audit_folders(
     """
     runs = [run for folder in folders for run in find_runs(folder)]
     _require_alike(runs)
-    shelf, done = KernelShelf(), 0
+    kernels, done = KernelCache(), 0
 
     def audit_one(run: Path) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
         nonlocal done
-        opened = open_run(run, shelf)
+        opened = open_run(run, kernels)
         audited = audit_opened(opened, names=names)
         pooled = audit_pooled(opened) if names is None else ()
         done += 1
-        if progress is not None:
-            progress(f"{done} of {len(runs)} runs", done / len(runs))
+        if on_progress is not None:
+            on_progress(f"{done} of {len(runs)} runs", done / len(runs))
         return audited, pooled
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

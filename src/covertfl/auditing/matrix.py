@@ -18,7 +18,7 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import Progress
+from covertfl.runs.build import RunProgress
 from covertfl.runs.run_file import PolicyKind, RunSettings
 from covertfl.training import train_all
 
@@ -34,7 +34,7 @@ def run_matrix(
     seeds: int,
     policies: Sequence[PolicyKind] | None = None,
     decoys: Sequence[str] = tuple(DECOYS),
-    progress: Callable[[str, float], None] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]:
     """Train and audit every policy with every decoy; finished runs in `out` are kept.
 
@@ -59,7 +59,7 @@ def run_matrix(
     _require_matplotlib()
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
-    tell = progress or (lambda _detail, _share: None)
+    report = on_progress or (lambda _detail, _share: None)
     cells = [(policy, decoy) for policy in policies for decoy in decoys]
     places = [
         (settings.with_condition(policy, decoy).with_seed(settings.seed + number), folder)
@@ -70,14 +70,14 @@ def run_matrix(
     rounds = settings.rounds * len(places)
     done: dict[Path, int] = {}
 
-    def told(latest: Progress) -> None:
+    def on_round(latest: RunProgress) -> None:
         done[latest.run] = latest.round
-        tell("training", 0.5 * sum(done.values()) / rounds)
+        report("training", 0.5 * sum(done.values()) / rounds)
 
-    train_all(places, resume=True, tell=told)
+    train_all(places, resume=True, on_round=on_round)
     rows = []
     for number, (policy, decoy) in enumerate(cells):
-        tell(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
+        report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
         # Not the folder as a whole: an earlier matrix of more seeds may have left others in it.
         runs = [path for _, path in places[number * seeds : (number + 1) * seeds]]
         audited = describe_audit(audit_folders(runs))

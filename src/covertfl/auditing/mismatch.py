@@ -62,8 +62,8 @@ def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> 
             outcomes[state, int(bool(record["accepted"]))] += 1
     # Measured chances of 0 and 1 are only nearly so.
     success = np.clip(oracle.success, LEAST_CHANCE, 1.0 - LEAST_CHANCE)
-    chances = np.column_stack([1.0 - success, success])
-    parts = [_compare(moves, oracle.transition), _compare(outcomes, chances)]
+    probs = np.column_stack([1.0 - success, success])
+    parts = [_compare(moves, oracle.transition), _compare(outcomes, probs)]
     statistic, degrees = (sum(part[index] for part in parts) for index in (0, 1))
     p_value = 1.0
     if degrees:
@@ -73,11 +73,11 @@ def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> 
     return Mismatch(float(statistic), int(degrees), p_value, int(outcomes.sum()))
 
 
-def _compare(counts: FloatArray, chances: FloatArray) -> tuple[float, int]:
+def _compare(counts: FloatArray, probs: FloatArray) -> tuple[float, int]:
     """G and its degrees of freedom, over rows that were seen."""
     seen = counts.sum(axis=1) > 0
-    counts, chances = counts[seen], chances[seen]
-    expected = counts.sum(axis=1, keepdims=True) * chances
+    counts, probs = counts[seen], probs[seen]
+    expected = counts.sum(axis=1, keepdims=True) * probs
     if np.any((counts > 0) & (expected <= 0)):
         return float("inf"), 0
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)

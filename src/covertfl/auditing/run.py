@@ -22,7 +22,7 @@ from covertfl.eavesdroppers.separation import Separator
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector, name_content
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import read_run
@@ -261,7 +261,7 @@ class OpenedRun:
         return Means() if self.federation is None else find_means(self.federation)
 
 
-def open_run(path: Path, shelf: KernelShelf) -> OpenedRun:
+def open_run(path: Path, kernels: KernelCache) -> OpenedRun:
     """Read a run's folder, or a public folder such as a client recorded it."""
     if not (path / SETTINGS).exists():
         public = path / "public" if (path / "public").is_dir() else path
@@ -273,7 +273,7 @@ def open_run(path: Path, shelf: KernelShelf) -> OpenedRun:
         return OpenedRun(path, overhear(public), (), None)
     settings = read_run(path / SETTINGS)
     # A task made in Python is not in its folder: weights cannot be scored, beliefs can.
-    federation = None if settings.sections.task == "own" else build_federation(settings, shelf)
+    federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
     overheard = overhear(
         path / "public", None if federation is None else federation.answerers.layout
     )
@@ -286,9 +286,9 @@ def open_run(path: Path, shelf: KernelShelf) -> OpenedRun:
     return OpenedRun(path, overheard, private, federation)
 
 
-def audit_run(path: Path, shelf: KernelShelf, *, names: Sequence[str] | None = None) -> RunAudit:
+def audit_run(path: Path, kernels: KernelCache, *, names: Sequence[str] | None = None) -> RunAudit:
     """Let every eavesdropper that can listen to a run's folder, or to a public folder."""
-    return audit_opened(open_run(path, shelf), names=names)
+    return audit_opened(open_run(path, kernels), names=names)
 
 
 def audit_opened(run: OpenedRun, *, names: Sequence[str] | None = None) -> RunAudit:

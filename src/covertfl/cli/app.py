@@ -25,7 +25,7 @@ from covertfl.errors import CovertflError, InvalidInput, Missing, NoSolution
 
 if TYPE_CHECKING:
     from covertfl.decision.problem_file import LoadedProblem
-    from covertfl.runs.build import Progress as TrainingProgress
+    from covertfl.runs.build import RunProgress
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
@@ -179,7 +179,7 @@ def solve(
     with _working("solving") as progress:
         if method is Method.SPGA:
             outcome = outcomes.solve_by_search(
-                loaded.problem, seed=seed, iterations=iterations, runs=runs, progress=progress
+                loaded.problem, seed=seed, iterations=iterations, runs=runs, on_progress=progress
             )
         elif method is Method.LP:
             outcome = outcomes.solve_by_programme(loaded.problem, loaded.name, progress)
@@ -391,7 +391,7 @@ def fit(
                 iterations=iterations,
                 rounds=rounds,
                 updates=updates,
-                progress=progress,
+                on_progress=progress,
             )
         write_policy(policy, found.policy)
     if as_json:
@@ -488,7 +488,9 @@ def train(
     if device is not None:
         settings = settings.with_device(device)
     with _watching("training") as tell:
-        summaries = train_runs(settings, out, seeds=seeds, resume=resume, force=force, tell=tell)
+        summaries = train_runs(
+            settings, out, seeds=seeds, resume=resume, force=force, on_round=tell
+        )
     if as_json:
         _print_json({"out": str(out), "runs": summaries})
     else:
@@ -496,7 +498,7 @@ def train(
 
 
 @contextmanager
-def _watching(what: str) -> Iterator[Callable[[TrainingProgress], None] | None]:
+def _watching(what: str) -> Iterator[Callable[[RunProgress], None] | None]:
     """A bar for training runs: round, oracle state, backlog, exposure and the learner's score."""
     if not sys.stderr.isatty():
         yield None
@@ -504,7 +506,7 @@ def _watching(what: str) -> Iterator[Callable[[TrainingProgress], None] | None]:
     with _working(what) as tell:
         rounds: dict[object, tuple[int, int]] = {}
 
-        def told(progress: TrainingProgress) -> None:
+        def told(progress: RunProgress) -> None:
             rounds[progress.run] = (progress.round, progress.rounds)
             done, total = (sum(numbers) for numbers in zip(*rounds.values(), strict=True))
             detail = (
@@ -586,7 +588,7 @@ def deploy_local(
             force=force,
             timeout=timeout,
             app=None if project is None else find_own_app(project, server, eavesdropper),
-            tell=tell,
+            on_round=tell,
             announce=_announce if sys.stderr.isatty() else None,
         )
     summary, records = read_summary(out), out / EAVESDROPPER
@@ -654,7 +656,7 @@ def embed(
     from covertfl.tasks.text import write_embeddings
 
     with _working("embedding") as tell:
-        read = write_embeddings(comments, output, text, label, progress=tell)
+        read = write_embeddings(comments, output, text, label, on_progress=tell)
     counts = {name: int((read.labels == number).sum()) for number, name in enumerate(read.classes)}
     if as_json:
         _print_json({"output": str(output), "rows": len(read.labels), "classes": counts})
@@ -701,7 +703,7 @@ def audit(
     if not runs:
         raise InvalidInput("folders of runs are needed, got none")
     with _working("audit") as tell:
-        report = audit_folders(runs, progress=tell)
+        report = audit_folders(runs, on_progress=tell)
     if as_json:
         _print_json(describe_audit(report))
     else:
@@ -717,7 +719,7 @@ def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
     from covertfl.runs.run_file import read_run
 
     with _working("matrix") as tell:
-        content = run_matrix(read_run(run), out, seeds=seeds, progress=tell)
+        content = run_matrix(read_run(run), out, seeds=seeds, on_progress=tell)
     if as_json:
         _print_json(content)
     else:
@@ -765,7 +767,7 @@ def demo(
     from covertfl.display.tables import print_result
 
     with _watching("demo") as tell:
-        content = run_demo(out, tell=tell)
+        content = run_demo(out, on_round=tell)
     if as_json:
         _print_json(content)
     else:
@@ -821,7 +823,9 @@ def reproduce(
                 print(render_section(result, pictures=f"{out}/"))
 
         with _working("reproduce") as tell:
-            results = run_experiments(choose_names(name), request, out, tell=tell, told=show)
+            results = run_experiments(
+                choose_names(name), request, out, on_progress=tell, on_result=show
+            )
     if target is not None:
         rebuild_page(out, target)
     if as_json:

@@ -46,9 +46,9 @@ class Oracle:
                 f"success must have one chance for each of the {len(transition)} oracle states, "
                 f"got {_describe_shape(success)}"
             )
-        for state, chance in enumerate(success):
-            if not 0.0 <= chance <= 1.0:
-                raise InvalidInput(f"success[{state}] must lie in [0, 1], got {chance:g}")
+        for state, prob in enumerate(success):
+            if not 0.0 <= prob <= 1.0:
+                raise InvalidInput(f"success[{state}] must lie in [0, 1], got {prob:g}")
         # Rows typed with ten digits miss 1 by more than a linear programme forgives.
         transition = transition / transition.sum(axis=1, keepdims=True)
         transition.setflags(write=False)
@@ -79,14 +79,14 @@ def _check_transition(transition: FloatArray) -> None:
         raise InvalidInput(
             f"transition must be square, one row for each state, got {_describe_shape(transition)}"
         )
-    for row, chances in enumerate(transition):
-        for column, chance in enumerate(chances):
-            if not 0.0 <= chance <= 1.0:
+    for row, probs in enumerate(transition):
+        for column, prob in enumerate(probs):
+            if not 0.0 <= prob <= 1.0:
                 raise InvalidInput(
                     f"transition row {row} must hold chances in [0, 1], "
-                    f"got {chance:g} in column {column}"
+                    f"got {prob:g} in column {column}"
                 )
-        total = float(chances.sum())
+        total = float(probs.sum())
         if abs(total - 1.0) > ROW_SUM_TOLERANCE:
             raise InvalidInput(f"transition row {row} must sum to 1, got {total:.10g}")
 
@@ -127,7 +127,7 @@ def require_irreducible(oracle: Oracle) -> None:
             )
 
 
-def compute_stationary_law(oracle: Oracle) -> FloatArray:
+def compute_stationary_distribution(oracle: Oracle) -> FloatArray:
     """Long-run share of rounds in each oracle state, by Grassmann-Taksar-Heyman elimination.
 
     The elimination has no subtraction, so each share is accurate in all its digits.
@@ -147,10 +147,10 @@ def compute_stationary_law(oracle: Oracle) -> FloatArray:
         leaving = matrix[last, :last].sum()
         matrix[:last, last] /= leaving
         matrix[:last, :last] += np.outer(matrix[:last, last], matrix[last, :last])
-    law = np.ones(len(matrix))
+    distribution = np.ones(len(matrix))
     for state in range(1, len(matrix)):
-        law[state] = law[:state] @ matrix[:state, state]
-    return np.asarray(law / law.sum(), dtype=np.float64)
+        distribution[state] = distribution[:state] @ matrix[:state, state]
+    return np.asarray(distribution / distribution.sum(), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def sample_path(
     cumulative = np.cumsum(oracle.transition, axis=1)
     cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
     if first is None:
-        first = int(generator.choice(oracle.num_states, p=compute_stationary_law(oracle)))
+        first = int(generator.choice(oracle.num_states, p=compute_stationary_distribution(oracle)))
     uniforms = generator.random(rounds - 1)
     states = np.empty(rounds, dtype=np.int64)
     states[0] = first

@@ -81,11 +81,11 @@ class RandomPlacement:
         rounds_left = np.asarray(observation.rounds_left)
         if np.any(rounds_left < 1):
             raise InvalidInput("random placement needs a horizon: rounds_left must be at least 1")
-        chance = np.minimum(to_place / rounds_left, 1.0)
+        prob = np.minimum(to_place / rounds_left, 1.0)
         shape = np.broadcast_shapes(
-            chance.shape, np.shape(observation.oracle_state), np.shape(observation.backlog)
+            prob.shape, np.shape(observation.oracle_state), np.shape(observation.backlog)
         )
-        return np.broadcast_to(chance, shape).astype(np.float64)
+        return np.broadcast_to(prob, shape).astype(np.float64)
 
 
 def _as_probabilities(values: npt.ArrayLike, name: str, dimensions: int) -> FloatArray:

@@ -34,8 +34,8 @@ def draw_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generator)
     """(n,) labels drawn with the chances that (n, outputs) logits give them."""
     logits = outputs.astype(np.float64)
     if loss == "binary":
-        chance = 0.5 * (1.0 + np.tanh(0.5 * logits[:, 0]))
-        return (generator.random(len(chance)) < chance).astype(np.float32)
+        prob = 0.5 * (1.0 + np.tanh(0.5 * logits[:, 0]))
+        return (generator.random(len(prob)) < prob).astype(np.float32)
     # The largest of logits with Gumbel noise is a draw from their softmax.
     noisy = logits + generator.gumbel(size=logits.shape)
     return np.asarray(noisy.argmax(axis=1), dtype=np.int64)

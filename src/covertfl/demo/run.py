@@ -20,7 +20,7 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import KernelShelf, Progress
+from covertfl.runs.build import KernelCache, RunProgress
 from covertfl.runs.run_file import RunSettings, build_run
 from covertfl.training import train_all
 
@@ -128,7 +128,7 @@ def run_demo(
     *,
     seeds: int = NUM_SEEDS,
     conditions: Sequence[Condition] = CONDITIONS,
-    tell: Callable[[Progress], None] | None = None,
+    on_round: Callable[[RunProgress], None] | None = None,
 ) -> dict[str, Any]:
     """Train every condition, listen to it, and write the page; gives what `--json` prints.
 
@@ -142,11 +142,11 @@ def run_demo(
         for condition in conditions
         for seed in range(seeds)
     ]
-    train_all(places, force=True, tell=tell)
-    shelf, watched, rows = KernelShelf(), {}, []
+    train_all(places, force=True, on_round=on_round)
+    kernels, watched, rows = KernelCache(), {}, []
     for number, condition in enumerate(conditions):
         part = places[number * seeds : (number + 1) * seeds]
-        watched[condition] = [audit_run(path, shelf, names=[LISTENER]) for _, path in part]
+        watched[condition] = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
         rows.append(describe_row(condition, watched[condition]))
     content = {"rows": rows, "page": str(folder / "index.html")}
     write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")

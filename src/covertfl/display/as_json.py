@@ -130,7 +130,7 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
             "prefix_minority": plan.prefix_minority.tolist(),
             "minority_interval": None if interval is None else interval.tolist(),
         },
-        "rounds_needed": {f"{chance:g}": n for chance, n in plan.rounds_needed.items()},
+        "rounds_needed": {f"{prob:g}": n for prob, n in plan.rounds_needed.items()},
         "greedy_learning_queries": plan.greedy_learning_queries,
         "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
         "optimal": {

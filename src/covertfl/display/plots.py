@@ -205,15 +205,15 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     """Largest chance to finish with learning a strict minority, by number of rounds (F5)."""
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
-    chances = completion_curve(plan)
-    axes.plot(np.arange(len(chances)), 100.0 * chances, color=PALETTE[1], linewidth=2.0)
-    for chance, rounds in plan.rounds_needed.items():
+    probs = completion_curve(plan)
+    axes.plot(np.arange(len(probs)), 100.0 * probs, color=PALETTE[1], linewidth=2.0)
+    for prob, rounds in plan.rounds_needed.items():
         if rounds is None:
             continue
-        axes.plot(rounds, 100.0 * chances[rounds], "o", color=PALETTE[0])
+        axes.plot(rounds, 100.0 * probs[rounds], "o", color=PALETTE[0])
         axes.annotate(
-            f"{chance:.0%}: {rounds} rounds",
-            (rounds, 100.0 * chances[rounds]),
+            f"{prob:.0%}: {rounds} rounds",
+            (rounds, 100.0 * probs[rounds]),
             textcoords="offset points",
             xytext=(-8, 5),
             ha="right",
@@ -222,7 +222,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     here = plan.problem.rounds
     axes.axvline(here, color=PALETTE[0], linestyle="--", linewidth=1.2)
     axes.annotate(
-        f"this problem: {here} rounds, {100.0 * chances[here]:.0f}%",
+        f"this problem: {here} rounds, {100.0 * probs[here]:.0f}%",
         (here, 3),
         textcoords="offset points",
         xytext=(6, 0),
@@ -231,7 +231,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     axes.set_xlabel("rounds")
     axes.set_ylabel("chance to finish covertly (%)")
     axes.set_ylim(0, 104)
-    axes.set_xlim(0, len(chances) - 1)
+    axes.set_xlim(0, len(probs) - 1)
     axes.xaxis.set_major_locator(_whole_numbers())
     axes.set_title(
         f"{plan.problem.updates} updates with true queries a strict minority, best policy",

@@ -33,19 +33,19 @@ def render_training(summaries: Sequence[Mapping[str, Any]]) -> RenderableType:
             "yes" if summary["completed"] else "no",
             f"{summary['seconds']:.1f}",
         )
-    return Group(table, *_describe_chances(summaries[0]), *_describe_missing(summaries))
+    return Group(table, *_describe_success_probs(summaries[0]), *_describe_missing(summaries))
 
 
 def _optional(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _describe_chances(summary: Mapping[str, Any]) -> list[str]:
+def _describe_success_probs(summary: Mapping[str, Any]) -> list[str]:
     """Success chances by oracle state, measured beside printed."""
     if summary["success_measured"] is None:
         return []
     measured, printed = (
-        ", ".join(f"{chance:.3f}" for chance in summary[key])
+        ", ".join(f"{prob:.3f}" for prob in summary[key])
         for key in ("success_measured", "success_printed")
     )
     return [

@@ -253,8 +253,8 @@ def render_horizon_plan(plan: HorizonPlan) -> RenderableType:
             cells.insert(1, f"{low:.3f} to {high:.3f}")
         table.add_row(_state_name(state, problem.oracle.num_states), *cells)
     needed = ", ".join(
-        f"{chance:.0%}: {'out of reach' if n is None else n}"
-        for chance, n in plan.rounds_needed.items()
+        f"{prob:.0%}: {'out of reach' if n is None else n}"
+        for prob, n in plan.rounds_needed.items()
     )
     queries = plan.greedy_learning_queries
     greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"

@@ -150,8 +150,8 @@ def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, .
     most = belief.max()
     return tuple(
         weights
-        for weights, chance in zip(latest, belief, strict=True)
-        if chance >= most * (1.0 - 1e-12)
+        for weights, prob in zip(latest, belief, strict=True)
+        if prob >= most * (1.0 - 1e-12)
     )
 
 

@@ -15,13 +15,13 @@ from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, weigh
 from covertfl.errors import InvalidInput
-from covertfl.evaluation.horizon import resolve_first_law
+from covertfl.evaluation.horizon import resolve_first_distribution
 
 # Of a queue without a capacity, the largest backlogs are forgotten where they are this unlikely.
 LEAST_CHANCE = 1e-14
 
 
-class HiddenLaw:
+class HiddenDistribution:
     """Likelihood of the rounds so far, and the law of what is hidden given them.
 
     Parameters
@@ -33,8 +33,8 @@ class HiddenLaw:
         self._scheme = scheme
         problem = scheme.problem
         owed = problem.updates if isinstance(problem, FiniteHorizon) else 0
-        self._law = np.zeros((problem.oracle.num_states, owed + 1))
-        self._law[:, owed] = resolve_first_law(problem.oracle, scheme.first)
+        self._distribution = np.zeros((problem.oracle.num_states, owed + 1))
+        self._distribution[:, owed] = resolve_first_distribution(problem.oracle, scheme.first)
         self.log_likelihood, self._round, self._queries = 0.0, 0, 0
 
     def step(self, learns: bool) -> None:
@@ -48,33 +48,33 @@ class HiddenLaw:
             self.log_likelihood = -np.inf
             return
         self.log_likelihood += float(np.log(total))
-        self._law = self._scheme.problem.oracle.transition.T @ (joint / total)
+        self._distribution = self._scheme.problem.oracle.transition.T @ (joint / total)
         self._queries += learns
 
     def _weigh_actions(self, learns: bool) -> FloatArray:
         """Chance of each (oracle state, next backlog) together with the action."""
         problem = self._scheme.problem
         if isinstance(problem, FiniteHorizon):
-            return self._act(self._law, learns, arrival=0)
+            return self._act(self._distribution, learns, arrival=0)
         arrives = problem.arrival_prob
-        quiet = self._act(self._law * (1.0 - arrives), learns, arrival=0)
-        grown = _arrive(self._act(self._law * arrives, learns, arrival=1), problem)
+        quiet = self._act(self._distribution * (1.0 - arrives), learns, arrival=0)
+        grown = _arrive(self._act(self._distribution * arrives, learns, arrival=1), problem)
         grown[:, : quiet.shape[1]] += quiet
         return _trim(grown) if problem.capacity is None else grown
 
-    def _act(self, law: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
+    def _act(self, distribution: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
         """Chance of each (oracle state, backlog before arrivals) together with the action."""
         problem = self._scheme.problem
-        oracle_state = np.arange(law.shape[0])[:, np.newaxis]
-        backlog = np.arange(law.shape[1])[np.newaxis]
+        oracle_state = np.arange(distribution.shape[0])[:, np.newaxis]
+        backlog = np.arange(distribution.shape[1])[np.newaxis]
         left = 0
         if isinstance(problem, FiniteHorizon):
             left = max(problem.rounds - self._round + 1, 1)
         observation = Observation(oracle_state, backlog, arrival, left, self._queries)
-        chance = np.broadcast_to(self._scheme.policy.learn_prob(observation), law.shape)
+        prob = np.broadcast_to(self._scheme.policy.learn_prob(observation), distribution.shape)
         if not learns:
-            return np.asarray(law * (1.0 - chance))
-        joint = law * chance
+            return np.asarray(distribution * (1.0 - prob))
+        joint = distribution * prob
         success = problem.oracle.success[:, np.newaxis]
         if self._scheme.takes_every_reply:
             success = np.ones_like(success)
@@ -85,9 +85,9 @@ class HiddenLaw:
         return np.asarray(after)
 
 
-def _arrive(law: FloatArray, problem: QueueProblem) -> FloatArray:
+def _arrive(distribution: FloatArray, problem: QueueProblem) -> FloatArray:
     """The backlog's law after an arrival; what goes beyond the capacity is lost."""
-    after = np.pad(law, ((0, 0), (problem.arrival_size, 0)))
+    after = np.pad(distribution, ((0, 0), (problem.arrival_size, 0)))
     if problem.capacity is None or after.shape[1] <= problem.capacity + 1:
         return after
     kept = after[:, : problem.capacity + 1].copy()
@@ -95,10 +95,10 @@ def _arrive(law: FloatArray, problem: QueueProblem) -> FloatArray:
     return kept
 
 
-def _trim(law: FloatArray) -> FloatArray:
+def _trim(distribution: FloatArray) -> FloatArray:
     """The law without its largest backlogs, where they have next to no chance."""
-    beyond = np.cumsum(law.sum(axis=0)[::-1])[::-1]
-    return law[:, : max(int(np.sum(beyond > LEAST_CHANCE * beyond[0])), 1)]
+    beyond = np.cumsum(distribution.sum(axis=0)[::-1])[::-1]
+    return distribution[:, : max(int(np.sum(beyond > LEAST_CHANCE * beyond[0])), 1)]
 
 
 class LikelihoodEavesdropper(Listener):
@@ -111,19 +111,19 @@ class LikelihoodEavesdropper(Listener):
             raise InvalidInput("the likelihood eavesdropper needs the scheme, got none")
         self._scheme = means.scheme
         super().__init__(means)
-        self._suppositions: list[HiddenLaw] = []
+        self._suppositions: list[HiddenDistribution] = []
 
     def observe(self, query: SeenQuery) -> None:
         """Carry every supposition forward."""
         earlier = len(self._seen.order)
         super().observe(query)
         while len(self._suppositions) < max(len(self._seen), 2):
-            law = HiddenLaw(self._scheme)
+            distribution = HiddenDistribution(self._scheme)
             for _ in range(earlier):  # a trajectory not seen before was not learned from
-                law.step(False)
-            self._suppositions.append(law)
-        for number, law in enumerate(self._suppositions):
-            law.step(number == query.trajectory)
+                distribution.step(False)
+            self._suppositions.append(distribution)
+        for number, distribution in enumerate(self._suppositions):
+            distribution.step(number == query.trajectory)
 
     def belief(self) -> FloatArray:
         """Posterior with even odds beforehand, over the trajectories seen so far."""
@@ -131,4 +131,4 @@ class LikelihoodEavesdropper(Listener):
         # Whatever is not learning is one of the decoys, drawn uniformly.
         choice = np.log(max(self._scheme.num_decoys, len(known) - 1))
         others = len(self._seen.order) - np.array(self._seen.counts)
-        return weigh([law.log_likelihood for law in known] - choice * others)
+        return weigh([distribution.log_likelihood for distribution in known] - choice * others)

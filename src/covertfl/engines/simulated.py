@@ -38,7 +38,7 @@ class Waiting:
 
 
 def drive(
-    runs: Sequence[tuple[Federation, Rounds]], *, tell: Callable[[], None] | None = None
+    runs: Sequence[tuple[Federation, Rounds]], *, on_batch: Callable[[], None] | None = None
 ) -> list[RunState]:
     """Carry all runs to their ends.
 
@@ -53,8 +53,8 @@ def drive(
     while active := [run for run in waiting if run.work is not None]:
         for run, results in zip(active, _carry_out(active), strict=True):
             run.go_on(results)
-        if tell is not None:
-            tell()
+        if on_batch is not None:
+            on_batch()
     return [run.final for run in waiting if run.final is not None]
 
 

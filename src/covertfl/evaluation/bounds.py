@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.problem import QueueProblem
 
 
@@ -29,19 +29,19 @@ def _fill_cheapest(price: FloatArray, room: FloatArray, yield_: FloatArray, need
 
 def service_capacity(problem: QueueProblem) -> float:
     """F6: sum(pi g), the updates that can be done in a round if every query learns."""
-    return float(compute_stationary_law(problem.oracle) @ problem.oracle.success)
+    return float(compute_stationary_distribution(problem.oracle) @ problem.oracle.success)
 
 
 def least_exposure(problem: QueueProblem) -> float:
     """F6: min sum(b) with sum(g b) >= load and 0 <= b <= pi; the queue must be stable."""
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
-    return _fill_cheapest(np.ones_like(law), law, success, problem.load)
+    distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
+    return _fill_cheapest(np.ones_like(distribution), distribution, success, problem.load)
 
 
 def privacy_cost_bound(problem: QueueProblem) -> float:
     """F8: min sum(c b) under the constraints of F6."""
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
-    return _fill_cheapest(np.asarray(problem.privacy_cost), law, success, problem.load)
+    distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
+    return _fill_cheapest(np.asarray(problem.privacy_cost), distribution, success, problem.load)
 
 
 def is_always_stable(problem: QueueProblem) -> bool | None:
@@ -58,11 +58,11 @@ def is_always_stable(problem: QueueProblem) -> bool | None:
         return None
     largest = problem.capacity or 1000
     least_cost = float(problem.learning_cost.at(np.arange(1, largest + 1)).min())
-    law, success = compute_stationary_law(problem.oracle), problem.oracle.success
+    distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
     idle = problem.limit / least_cost if least_cost > 0.0 else np.inf
     forgone = 0.0
     for state in np.argsort(-success, kind="stable"):
-        share = min(float(law[state]), idle)
+        share = min(float(distribution[state]), idle)
         forgone += share * float(success[state])
         idle -= share
-    return bool(problem.load < float(law @ success) - forgone)
+    return bool(problem.load < float(distribution @ success) - forgone)

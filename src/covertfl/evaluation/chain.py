@@ -60,13 +60,14 @@ def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
     -------
     (capacity + 1, W, 2)
     """
-    arrival_law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     learning = learn * round_learning_cost(problem, Action.LEARN) + (
         1.0 - learn
     ) * round_learning_cost(problem, Action.OBFUSCATE)
     privacy = learn * problem.privacy_cost[:, None, None]
     return np.stack(
-        [np.einsum("e,oey->yo", arrival_law, cost) for cost in (privacy, learning)], axis=-1
+        [np.einsum("e,oey->yo", arrival_distribution, cost) for cost in (privacy, learning)],
+        axis=-1,
     )
 
 
@@ -123,18 +124,18 @@ class _CensoredChain:
 
     def mass(self, root: int) -> FloatArray:
         """Stationary law of the closed class of a root."""
-        law = np.empty(len(self.band))
+        distribution = np.empty(len(self.band))
         _chain.find_mass(
             self.band,
             self.leaving,
-            law,
+            distribution,
             len(self.band),
             self.band.shape[1],
             self.below,
             root,
             self.pivot,
         )
-        return law
+        return distribution
 
     def values(self, averages: FloatArray) -> FloatArray:
         """Relative values of both costs, (2, number of states)."""
@@ -243,7 +244,7 @@ def _join_roots(
     return censored
 
 
-def find_class_laws(problem: QueueProblem, learn: FloatArray) -> list[FloatArray]:
+def find_class_distributions(problem: QueueProblem, learn: FloatArray) -> list[FloatArray]:
     """The stationary law of each closed class of a policy, (capacity + 1, W)."""
     num_oracle, _, num_levels = problem.table_shape
     censored = _censor(problem, learn, workspace=Workspace())
@@ -260,7 +261,7 @@ def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolAr
     -------
     for each class (capacity + 1, W) booleans
     """
-    return [law > NEGLIGIBLE for law in find_class_laws(problem, learn)]
+    return [distribution > NEGLIGIBLE for distribution in find_class_distributions(problem, learn)]
 
 
 def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:

@@ -17,7 +17,7 @@ from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.oracle import (
     ROW_SUM_TOLERANCE,
     Oracle,
-    compute_stationary_law,
+    compute_stationary_distribution,
     find_reachable,
 )
 from covertfl.decision.policy import Observation, Policy
@@ -77,7 +77,7 @@ class HorizonSample:
         return np.asarray(self.actions.sum(axis=1), dtype=np.int64)
 
 
-def resolve_first_law(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray:
+def resolve_first_distribution(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray:
     """Law of the first oracle state: the one given, or the stationary one.
 
     Parameters
@@ -91,21 +91,25 @@ def resolve_first_law(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray
     """
     if first is None:
         try:
-            return compute_stationary_law(oracle)
+            return compute_stationary_distribution(oracle)
         except InvalidInput as error:
             raise InvalidInput(
                 "first, the law of the first oracle state, must be given for this oracle, which "
                 f"has no stationary law to fall back on: {error}"
             ) from error
-    law = np.asarray(first, dtype=np.float64)
-    if law.shape != (oracle.num_states,):
+    distribution = np.asarray(first, dtype=np.float64)
+    if distribution.shape != (oracle.num_states,):
         raise InvalidInput(
             f"first must have one chance for each of the {oracle.num_states} oracle states, "
-            f"got shape {law.shape}"
+            f"got shape {distribution.shape}"
         )
-    if not (np.all(law >= 0.0) and abs(float(law.sum()) - 1.0) <= ROW_SUM_TOLERANCE):
-        raise InvalidInput(f"first must be chances of at least 0 that sum to 1, got {law.tolist()}")
-    return law
+    if not (
+        np.all(distribution >= 0.0) and abs(float(distribution.sum()) - 1.0) <= ROW_SUM_TOLERANCE
+    ):
+        raise InvalidInput(
+            f"first must be chances of at least 0 that sum to 1, got {distribution.tolist()}"
+        )
+    return distribution
 
 
 def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> FloatArray:
@@ -156,14 +160,14 @@ def evaluate_horizon_policy(
     policy : any policy of a finite horizon
     first : (W,) law of the first oracle state; the stationary law where None
     """
-    law = np.zeros((problem.oracle.num_states, problem.updates + 1, 1))
-    law[:, -1, 0] = resolve_first_law(problem.oracle, first)
+    distribution = np.zeros((problem.oracle.num_states, problem.updates + 1, 1))
+    distribution[:, -1, 0] = resolve_first_distribution(problem.oracle, first)
     privacy_cost = 0.0
     for rounds_left in range(problem.rounds, 0, -1):
-        learning = law * tabulate_round(problem, policy, rounds_left)
+        learning = distribution * tabulate_round(problem, policy, rounds_left)
         privacy_cost += float(problem.privacy_cost @ learning.sum(axis=(1, 2)))
-        law = _advance(problem.oracle, law - learning, learning)
-    return _summarise(problem, law, privacy_cost)
+        distribution = _advance(problem.oracle, distribution - learning, learning)
+    return _summarise(problem, distribution, privacy_cost)
 
 
 def _advance(oracle: Oracle, obfuscating: FloatArray, learning: FloatArray) -> FloatArray:
@@ -181,14 +185,16 @@ def _advance(oracle: Oracle, obfuscating: FloatArray, learning: FloatArray) -> F
     updated[:, 0] = 0.0
     kept = learning - updated
     kept[:, :-1] += updated[:, 1:]
-    law = np.zeros((*learning.shape[:2], learning.shape[2] + 1))
-    law[:, :, :-1] = obfuscating
-    law[:, :, 1:] += kept
-    return np.asarray(np.tensordot(oracle.transition.T, law, axes=1))
+    distribution = np.zeros((*learning.shape[:2], learning.shape[2] + 1))
+    distribution[:, :, :-1] = obfuscating
+    distribution[:, :, 1:] += kept
+    return np.asarray(np.tensordot(oracle.transition.T, distribution, axes=1))
 
 
-def _summarise(problem: FiniteHorizon, law: FloatArray, privacy_cost: float) -> HorizonEvaluation:
-    by_backlog = law.sum(axis=0)
+def _summarise(
+    problem: FiniteHorizon, distribution: FloatArray, privacy_cost: float
+) -> HorizonEvaluation:
+    by_backlog = distribution.sum(axis=0)
     by_queries = by_backlog.sum(axis=0)
     queries = np.arange(problem.rounds + 1)
     is_minority = 2 * queries < problem.rounds
@@ -198,13 +204,13 @@ def _summarise(problem: FiniteHorizon, law: FloatArray, privacy_cost: float) -> 
         terminal_cost=float(problem.terminal_cost() @ by_backlog.sum(axis=1)),
         learning_queries=learning_queries,
         exposure=learning_queries / problem.rounds,
-        finish_prob=_to_chance(by_backlog[0]),
-        minority_prob=_to_chance(by_queries[is_minority]),
-        covert_finish_prob=_to_chance(by_backlog[0, is_minority]),
+        finish_prob=_to_prob(by_backlog[0]),
+        minority_prob=_to_prob(by_queries[is_minority]),
+        covert_finish_prob=_to_prob(by_backlog[0, is_minority]),
     )
 
 
-def _to_chance(masses: FloatArray) -> float:
+def _to_prob(masses: FloatArray) -> float:
     return min(float(masses.sum()), 1.0)  # rounding may lift a certainty above 1
 
 
@@ -256,10 +262,10 @@ def _sample_oracle_paths(
     """Independent paths of the oracle, (num_runs, rounds)."""
     cumulative = np.cumsum(oracle.transition, axis=1)
     cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
-    law = np.cumsum(resolve_first_law(oracle, first))
+    distribution = np.cumsum(resolve_first_distribution(oracle, first))
     uniforms = generator.random((num_runs, rounds))
     states = np.empty((num_runs, rounds), dtype=np.int64)
-    states[:, 0] = np.searchsorted(law / law[-1], uniforms[:, 0], side="right")
+    states[:, 0] = np.searchsorted(distribution / distribution[-1], uniforms[:, 0], side="right")
     for t in range(1, rounds):
         states[:, t] = (cumulative[states[:, t - 1]] <= uniforms[:, t, None]).sum(axis=1)
     return states
@@ -308,8 +314,8 @@ def mean_greedy_queries(
     updates : M, at least 1
     first : (W,) law of the first oracle state; the stationary law where None
     """
-    law = resolve_first_law(oracle, first)
-    return float(law @ expected_greedy_queries(oracle, updates))
+    distribution = resolve_first_distribution(oracle, first)
+    return float(distribution @ expected_greedy_queries(oracle, updates))
 
 
 def _require_progress(oracle: Oracle) -> None:

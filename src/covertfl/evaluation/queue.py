@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.decision.problem import Action, QueueProblem, expected_lost
 from covertfl.errors import InvalidInput, SplitChain
 from covertfl.evaluation.chain import (
     NEGLIGIBLE,
     ChainSolution,
-    find_class_laws,
+    find_class_distributions,
     mean_costs,
     solve_chain,
 )
@@ -82,8 +82,8 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
     chain = solve_chain(problem, learn)
     if len(chain.roots) > 1:
         raise SplitChain(_describe_split(problem, learn))
-    arrival_law = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
-    mass = np.einsum("yo,e->oey", chain.mass, arrival_law)
+    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    mass = np.einsum("yo,e->oey", chain.mass, arrival_distribution)
     lost = learn * expected_lost(problem, Action.LEARN) + (1.0 - learn) * expected_lost(
         problem, Action.OBFUSCATE
     )
@@ -127,16 +127,16 @@ def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
 
 def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
     costs = mean_costs(problem, learn)
-    laws = find_class_laws(problem, learn)
+    distributions = find_class_distributions(problem, learn)
     parts = []
-    for law in laws:
-        levels = np.flatnonzero(law.sum(axis=1) > NEGLIGIBLE)
-        privacy, learning = np.einsum("yo,yoc->c", law, costs)
+    for distribution in distributions:
+        levels = np.flatnonzero(distribution.sum(axis=1) > NEGLIGIBLE)
+        privacy, learning = np.einsum("yo,yoc->c", distribution, costs)
         parts.append(
             f"backlog {levels[0]}..{levels[-1]} (privacy {privacy:.4g}, learning {learning:.4g})"
         )
     return (
-        f"the policy splits the queue into {len(laws)} closed classes, {'; '.join(parts)}: "
+        f"the policy splits the queue into {len(distributions)} closed classes, {'; '.join(parts)}: "
         "no long-run average holds from every start"
     )
 
@@ -188,14 +188,14 @@ def simulate_queue_policy(
     overflow_cost = problem.overflow_cost or 0.0
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     o = generator.choice(
-        problem.oracle.num_states, size=runs, p=compute_stationary_law(problem.oracle)
+        problem.oracle.num_states, size=runs, p=compute_stationary_distribution(problem.oracle)
     )
     y = np.full(runs, backlog)
     totals = np.zeros((6, runs))
     for step in range(burn_in + rounds):
         e = (generator.random(runs) < problem.arrival_prob).astype(np.int64)
-        chance = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
-        learn = generator.random(runs) < chance
+        prob = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
+        learn = generator.random(runs) < prob
         served = learn & (generator.random(runs) < problem.oracle.success[o])
         arrived = y + e * problem.arrival_size - served
         lost = np.maximum(arrived - capacity, 0)

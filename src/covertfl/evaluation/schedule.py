@@ -26,7 +26,7 @@ from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import (
-    resolve_first_law,
+    resolve_first_distribution,
     simulate_horizon_policy,
     tabulate_round,
 )
@@ -142,11 +142,11 @@ def action_log_likelihood(
     (S,) logarithms, -inf for a sequence that cannot happen
     """
     sequences = _read_actions(actions, problem.rounds)
-    law = resolve_first_law(problem.oracle, first)
+    distribution = resolve_first_distribution(problem.oracle, first)
     tables = [tabulate_round(problem, policy, n) for n in range(problem.rounds, 0, -1)]
     size = max(1, BATCH_ENTRIES // (problem.oracle.num_states * (problem.updates + 1)))
     batches = [sequences[start : start + size] for start in range(0, len(sequences), size)]
-    parts = [_batch_log_likelihood(problem, tables, batch, law) for batch in batches]
+    parts = [_batch_log_likelihood(problem, tables, batch, distribution) for batch in batches]
     return np.concatenate([np.zeros(0), *parts])
 
 
@@ -172,8 +172,8 @@ def _batch_log_likelihood(
     queries = np.zeros(len(actions), dtype=np.int64)
     log_likelihood = np.zeros(len(actions))
     for learn_prob, learns in zip(tables, actions.T, strict=True):
-        chance = learn_prob[:, :, queries]
-        hidden *= np.where(learns, chance, 1.0 - chance)
+        prob = learn_prob[:, :, queries]
+        hidden *= np.where(learns, prob, 1.0 - prob)
         total = hidden.sum(axis=(0, 1))
         with np.errstate(divide="ignore"):
             log_likelihood += np.log(total)
@@ -192,10 +192,10 @@ def _enumerate_bound(
 ) -> ScheduleBound:
     count = 2**problem.rounds
     sequences = (np.arange(count)[:, None] >> np.arange(problem.rounds)) & 1
-    chances = np.exp(action_log_likelihood(problem, policy, sequences, first=first))
+    probs = np.exp(action_log_likelihood(problem, policy, sequences, first=first))
     # Complementing every bit of a number reverses the order of the numbers.
-    total_variation = 0.5 * float(np.abs(chances - chances[::-1]).sum())
-    value = _to_chance(total_variation)
+    total_variation = 0.5 * float(np.abs(probs - probs[::-1]).sum())
+    value = _to_prob(total_variation)
     return ScheduleBound(value, value, value, count, exact=True)
 
 
@@ -210,13 +210,13 @@ def _estimate_bound(terms: FloatArray) -> ScheduleBound:
     normal = NORMAL_QUANTILE * float(terms.std(ddof=1)) / math.sqrt(count)
     half_width = max(normal, 1.0 - TAIL_CHANCE ** (1.0 / count))
     return ScheduleBound(
-        _to_chance(mean),
-        _to_chance(mean - half_width),
-        _to_chance(mean + half_width),
+        _to_prob(mean),
+        _to_prob(mean - half_width),
+        _to_prob(mean + half_width),
         count,
         exact=False,
     )
 
 
-def _to_chance(total_variation: float) -> float:
+def _to_prob(total_variation: float) -> float:
     return 0.5 * (1.0 + min(max(total_variation, 0.0), 1.0))

@@ -74,7 +74,7 @@ def describe_optimum(solution: QueueSolution) -> dict[str, Any]:
     """
     thresholds = find_queue_thresholds(solution)
     if thresholds is None:
-        certain = [find_last_switch(chances) for chances in solution.policy.table[:, NO_ARRIVAL]]
+        certain = [find_last_switch(probs) for probs in solution.policy.table[:, NO_ARRIVAL]]
     else:
         columns = [column[NO_ARRIVAL] for column in thresholds]
         certain = [None if column is None else column[1] for column in columns]
@@ -88,11 +88,11 @@ def describe_optimum(solution: QueueSolution) -> dict[str, Any]:
     }
 
 
-def find_last_switch(chances: FloatArray) -> int | None:
+def find_last_switch(probs: FloatArray) -> int | None:
     """The least backlog from which learning is certain at all larger ones; None where none is."""
-    uncertain = np.flatnonzero(chances < 1.0)
+    uncertain = np.flatnonzero(probs < 1.0)
     first = int(uncertain[-1]) + 1
-    return first if first < len(chances) else None
+    return first if first < len(probs) else None
 
 
 def thin(curve: FloatArray, points: int = POINTS) -> tuple[list[int], FloatArray]:

@@ -22,7 +22,7 @@ from covertfl.experiments.trials.setups import (
     choose_learning_rate,
     prepare_run,
 )
-from covertfl.runs.build import KernelShelf
+from covertfl.runs.build import KernelCache
 
 # The paper's settings (section 4, Appendix A).
 ROUNDS, UPDATES = 45, 16
@@ -71,8 +71,10 @@ def work_out(
     setup: Setup, seeds: int, store: CellStore
 ) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]]]:
     """Outcomes of every condition, and each policy's exact chances on its problem."""
-    shelf = KernelShelf()
-    runs = [prepare_run(setup, policy, seed, shelf) for seed in range(seeds) for policy in POLICIES]
+    kernels = KernelCache()
+    runs = [
+        prepare_run(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
+    ]
     against = [
         Eavesdropping(PublicData(positive_share=share), decoy)
         for share in POSITIVE_SHARES.values()

@@ -23,7 +23,7 @@ from covertfl.experiments.trials.setups import (
     prepare_run,
 )
 from covertfl.kernels.mlp import count_cores
-from covertfl.runs.build import KernelShelf, require_torch
+from covertfl.runs.build import KernelCache, require_torch
 
 # The paper's settings (Appendix A).
 ROUNDS, UPDATES = 120, 30
@@ -181,9 +181,9 @@ def work_out(
     device: str,
 ) -> tuple[dict[tuple[str, int], list[RunOutcome]], int]:
     """Outcomes by policy and number of eavesdropper, and the examples trained on for them."""
-    shelf = KernelShelf()
+    kernels = KernelCache()
     runs = [
-        prepare_run(setup, policy, seed, shelf, device=device)
+        prepare_run(setup, policy, seed, kernels, device=device)
         for seed in range(seeds)
         for policy in policies
     ]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import GreedyPolicy, QueueTable
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
@@ -63,7 +63,7 @@ def draw_queue(*, generator: np.random.Generator) -> QueueProblem:
         np.sort(generator.uniform(0.05, 1, states)),
     )
     size = int(generator.integers(1, 6))
-    served = float(compute_stationary_law(oracle) @ oracle.success)
+    served = float(compute_stationary_distribution(oracle) @ oracle.success)
     problem = QueueProblem(
         oracle=oracle,
         privacy_cost=np.sort(generator.exponential(size=states) + 0.05)[::-1],
@@ -85,10 +85,10 @@ def compare_mixing(solution: QueueSolution) -> dict[str, float] | None:
         return None
     place = (mixing.oracle, mixing.arrival, mixing.backlog)
     costs = {}
-    for chance in (0.0, 1.0):
+    for prob in (0.0, 1.0):
         table = np.array(solution.policy.table)
-        table[place] = chance
-        costs[chance] = evaluate_queue_policy(problem, QueueTable(table)).learning_cost
+        table[place] = prob
+        costs[prob] = evaluate_queue_policy(problem, QueueTable(table)).learning_cost
     # The policy that learns more has the smaller learning cost: alpha is its weight.
     alpha = (problem.limit - costs[0.0]) / (costs[1.0] - costs[0.0])
     table = np.array(solution.policy.table)
@@ -195,10 +195,10 @@ def simulate_limits() -> list[dict[str, Any]]:
     states first, as often as the limit allows: the worst that F7 has to reckon with.
     """
     base = make_reference()
-    law, success = compute_stationary_law(base.oracle), base.oracle.success
-    served = float(law @ success)
+    distribution, success = compute_stationary_distribution(base.oracle), base.oracle.success
+    served = float(distribution @ success)
     load = LOAD_BELOW * served
-    line = _find_limit_line(law, success, load)
+    line = _find_limit_line(distribution, success, load)
     rows = []
     for number, share in enumerate(LIMIT_SHARES):
         limit = share * line
@@ -209,7 +209,7 @@ def simulate_limits() -> list[dict[str, Any]]:
             limit=limit,
             capacity=HUGE,
         )
-        policy = _LaziestPolicy(_spend(law, success, limit / COST))
+        policy = _LaziestPolicy(_spend(distribution, success, limit / COST))
         rows.append(
             {
                 "share": share,
@@ -221,24 +221,24 @@ def simulate_limits() -> list[dict[str, Any]]:
     return rows
 
 
-def _find_limit_line(law: Any, success: Any, load: float) -> float:
+def _find_limit_line(distribution: Any, success: Any, load: float) -> float:
     """The limit at which F7 turns over: obfuscating so often forgoes all spare capacity."""
-    spare = float(law @ success) - load
+    spare = float(distribution @ success) - load
     limit = 0.0
     for state in np.argsort(-success, kind="stable"):
-        used = min(float(law[state]), spare / float(success[state]))
+        used = min(float(distribution[state]), spare / float(success[state]))
         limit += used * COST
         spare -= used * float(success[state])
     return limit
 
 
-def _spend(law: Any, success: Any, idle: float) -> Any:
+def _spend(distribution: Any, success: Any, idle: float) -> Any:
     """Chance of obfuscating by oracle state, best states first, `idle` of all rounds."""
-    chances = np.zeros(len(law))
+    probs = np.zeros(len(distribution))
     for state in np.argsort(-success, kind="stable"):
-        chances[state] = min(1.0, idle / float(law[state]))
-        idle -= chances[state] * float(law[state])
-    return chances
+        probs[state] = min(1.0, idle / float(distribution[state]))
+        idle -= probs[state] * float(distribution[state])
+    return probs
 
 
 class _LaziestPolicy:

@@ -363,7 +363,7 @@ def sample_oracles(
     weights = generator.standard_gamma(moves + JEFFREYS, size=(num_samples, *moves.shape))
     rows = weights / weights.sum(axis=2, keepdims=True)
     successes, failures = outcomes[:, 0], outcomes[:, 1] - outcomes[:, 0]
-    chances = generator.beta(
+    probs = generator.beta(
         successes + JEFFREYS, failures + JEFFREYS, size=(num_samples, len(moves))
     )
-    return [Oracle(row, chance) for row, chance in zip(rows, chances, strict=True)]
+    return [Oracle(row, prob) for row, prob in zip(rows, probs, strict=True)]

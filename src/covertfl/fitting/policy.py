@@ -81,7 +81,7 @@ def search_on_log(
     iterations: int,
     rounds: int,
     updates: int,
-    progress: Progress,
+    on_progress: Progress,
 ) -> LogPolicy:
     """Search a policy on the rounds of a log (Algorithm 1 on recorded experience).
 
@@ -91,8 +91,8 @@ def search_on_log(
     """
     problem = parse_problem(format_problem(fitted, rounds=rounds, updates=updates), "log").problem
 
-    def tell(done: int, privacy: float, learning: float) -> None:
-        progress(describe_costs(problem, privacy, learning), done / iterations)
+    def report(done: int, privacy: float, learning: float) -> None:
+        on_progress(describe_costs(problem, privacy, learning), done / iterations)
 
     source = replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
     if isinstance(problem, FiniteHorizon):
@@ -106,7 +106,7 @@ def search_on_log(
         source,
         settings,
         generator=np.random.default_rng(seed),
-        progress=tell,
+        on_progress=report,
     )
     return _judge(problem, run)
 

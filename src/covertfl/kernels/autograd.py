@@ -485,8 +485,8 @@ class TorchKernel:
         index = torch.from_numpy(rows).to(self.device)
         is_real = (index >= 0).view(*index.shape, *[1] * (features.ndim - 1))
         index = index.clamp(min=0)
-        nought = torch.zeros((), device=self.device)
-        return torch.where(is_real, features[index], nought), labels[index]
+        zero = torch.zeros((), device=self.device)
+        return torch.where(is_real, features[index], zero), labels[index]
 
     def predict(
         self, weights: Vector, features: npt.NDArray[np.float32]

@@ -44,8 +44,8 @@ from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.minority import (
     completion_by_rounds,
-    completion_chances,
-    prefix_completion_chances,
+    completion_probs,
+    prefix_completion_probs,
     rounds_needed,
 )
 
@@ -93,7 +93,7 @@ class HorizonPlan:
         """One plain sentence."""
         problem = self.problem
         task = f"{problem.updates} updates in {problem.rounds} rounds"
-        low, high = (round(100 * float(chance)) for chance in _spread(self.minority))
+        low, high = (round(100 * float(prob)) for prob in _spread(self.minority))
         best = f"{low}%" if low == high else f"{low} to {high}%"
         where = "" if low == high else ", depending on the first round"
         needed = self.rounds_needed[0.95]
@@ -113,8 +113,8 @@ def _how_many(needed: int | None) -> str:
     return "no number of rounds tried gives 95%" if needed is None else f"{needed} rounds give 95%"
 
 
-def _spread(chances: FloatArray) -> tuple[float, float]:
-    return float(chances.min()), float(chances.max())
+def _spread(probs: FloatArray) -> tuple[float, float]:
+    return float(probs.min()), float(probs.max())
 
 
 def plan_horizon(
@@ -139,8 +139,8 @@ def plan_horizon(
         problem=problem,
         solution=solution,
         evaluation=evaluate_horizon_policy(problem, policy),
-        minority=completion_chances(problem.oracle, problem.updates, problem.rounds),
-        prefix_minority=prefix_completion_chances(problem.oracle, problem.updates, problem.rounds),
+        minority=completion_probs(problem.oracle, problem.updates, problem.rounds),
+        prefix_minority=prefix_completion_probs(problem.oracle, problem.updates, problem.rounds),
         minority_interval=_carry_uncertainty(problem, evidence, generator),
         rounds_needed=_find_rounds_needed(problem),
         greedy_learning_queries=_count_greedy_queries(problem),
@@ -184,8 +184,8 @@ def _carry_uncertainty(
         POSTERIOR_SAMPLES,
         generator=generator,
     )
-    chances = [completion_chances(oracle, problem.updates, problem.rounds) for oracle in draws]
-    return np.quantile(np.array(chances), [0.025, 0.975], axis=0).T
+    probs = [completion_probs(oracle, problem.updates, problem.rounds) for oracle in draws]
+    return np.quantile(np.array(probs), [0.025, 0.975], axis=0).T
 
 
 def completion_curve(plan: HorizonPlan) -> FloatArray:

@@ -219,25 +219,25 @@ def plot_exposure(exposure: FloatArray, *, name: str) -> Plot:
         return _finish(axes, name)
 
 
-def plot_policy(chances: FloatArray, *, name: str) -> Plot:
+def plot_policy(probs: FloatArray, *, name: str) -> Plot:
     """Mean chance of learning by oracle state and backlog; hatched where never seen."""
     import matplotlib as mpl
 
-    states, width = chances.shape
+    states, width = probs.shape
     with _new_axes(2.0 + 0.35 * states) as axes:
         axes.grid(visible=False)
         axes.axvspan(-0.5, width - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0)
         image = axes.pcolormesh(
             np.arange(width + 1) - 0.5,
             np.arange(states + 1) - 0.5,
-            np.ma.masked_invalid(chances),
+            np.ma.masked_invalid(probs),
             # Few colours: more cannot be told apart, and each is a shape in the file.
             cmap=mpl.colormaps["cividis"].resampled(20),
             vmin=0.0,
             vmax=1.0,
             edgecolors="none",
             linewidth=0,
-            rasterized=chances.size > MOST_SHAPES,
+            rasterized=probs.size > MOST_SHAPES,
         )
         _label_backlogs(axes, states)
         figure: Any = axes.figure
@@ -294,18 +294,18 @@ def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, 
         return _finish(axes, name)
 
 
-def plot_chances(
-    chances: Mapping[str, tuple[float, tuple[float, float]]],
+def plot_success_probs(
+    probs: Mapping[str, tuple[float, tuple[float, float]]],
     bound: tuple[float, float] | None,
     guess: float,
     *,
     name: str,
 ) -> Plot:
     """Chance of naming the true model with its interval, by eavesdropper, the first on top."""
-    with _new_axes(1.5 + 0.27 * len(chances)) as axes:
-        values = 100.0 * np.array([value for value, _ in chances.values()])
-        ends = 100.0 * np.array([interval for _, interval in chances.values()])
-        rows = np.arange(len(chances))
+    with _new_axes(1.5 + 0.27 * len(probs)) as axes:
+        values = 100.0 * np.array([value for value, _ in probs.values()])
+        ends = 100.0 * np.array([interval for _, interval in probs.values()])
+        rows = np.arange(len(probs))
         axes.hlines(rows, ends[:, 0], ends[:, 1], color=BLUE, linewidth=2.0, label="95% interval")
         axes.plot(values, rows, "o", color=BLUE, markersize=6, label="share of runs", clip_on=False)
         axes.axvline(100.0 * guess, color=INK, linestyle=":", linewidth=1.2, label="a guess")
@@ -318,8 +318,8 @@ def plot_chances(
                 linewidth=0,
                 label="most by schedule alone (F4)",
             )
-        axes.set_yticks(rows, list(chances))
-        axes.set_ylim(len(chances) - 0.5, -0.5)
+        axes.set_yticks(rows, list(probs))
+        axes.set_ylim(len(probs) - 0.5, -0.5)
         axes.set_xlim(0.0, 100.0)
         axes.set_xlabel("names the true model (% of runs)")
         return _finish(axes, name)

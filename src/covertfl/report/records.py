@@ -263,11 +263,11 @@ def average_policy(runs: Sequence[RunRecords]) -> tuple[FloatArray, int]:
         return np.empty((0, 0)), 0
     states = np.array([record["oracle_state"] for record in records])
     backlogs = np.array([record["backlog"] for record in records])
-    chances = np.array([record["learn_prob"] for record in records], dtype=np.float64)
+    probs = np.array([record["learn_prob"] for record in records], dtype=np.float64)
     known = [len(run.setting("oracle", "success") or ()) for run in runs]
     shape = (max(*known, int(states.max()) + 1, 1), int(backlogs.max()) + 1)
     totals, visits = np.zeros(shape), np.zeros(shape)
-    np.add.at(totals, (states, backlogs), chances)
+    np.add.at(totals, (states, backlogs), probs)
     np.add.at(visits, (states, backlogs), 1.0)
     means = np.divide(totals, visits, out=np.full(shape, np.nan), where=visits > 0)
     return means, len(records)

@@ -28,10 +28,10 @@ from covertfl.report.page import (
 from covertfl.report.plots import (
     plot_actions,
     plot_backlog,
-    plot_chances,
     plot_exposure,
     plot_policy,
     plot_scores,
+    plot_success_probs,
     plot_waits,
 )
 from covertfl.report.records import (
@@ -169,7 +169,7 @@ def draw_figures(
 ) -> list[Figure]:
     """All plots of the page; those without data carry only the reason."""
     return [
-        _draw_chances(runs, audit, folder),
+        _draw_success_probs(runs, audit, folder),
         _draw_scores(runs, audit, folder),
         _draw_actions(runs),
         _draw_exposure(runs),
@@ -179,23 +179,25 @@ def draw_figures(
     ]
 
 
-def _draw_chances(
+def _draw_success_probs(
     runs: Sequence[RunRecords], audit: Mapping[str, Any] | None, folder: Path
 ) -> Figure:
     name, title = "chances", "Who names the true model"
     if audit is None:
         return Figure(name, title, f"There is no audit yet: {_name_audit(folder)}", None)
-    chances = {
+    probs = {
         who: (entry["names_true"], tuple(entry["interval"]))
         for who, entry in audit["eavesdroppers"].items()
         if entry["names_true"] is not None and entry["interval"] and who != "train-alone"
     }
-    if not chances:
+    if not probs:
         return Figure(name, title, "Which trajectory is true is not known to the audit.", None)
     bound = audit.get("bound")
     caption = "Share of runs in which the last belief is in the true trajectory; a tie counts half."
     ends = None if bound is None else tuple(bound["interval"])
-    return Figure(name, title, caption, plot_chances(chances, ends, find_guess(runs[0]), name=name))
+    return Figure(
+        name, title, caption, plot_success_probs(probs, ends, find_guess(runs[0]), name=name)
+    )
 
 
 def _draw_scores(
@@ -267,14 +269,14 @@ def _draw_exposure(runs: Sequence[RunRecords]) -> Figure:
 
 def _draw_policy(runs: Sequence[RunRecords]) -> Figure:
     name, title = "policy", "Policy as observed"
-    chances, rounds = average_policy(runs)
+    probs, rounds = average_policy(runs)
     if not rounds:
         return Figure(name, title, NO_PRIVATE, None)
     caption = (
         f"Mean over {rounds} rounds of the policy's chance of learning, whatever else it looks at "
         "(rounds left, arrivals). Hatched: never visited."
     )
-    return Figure(name, title, caption, plot_policy(chances, name=name))
+    return Figure(name, title, caption, plot_policy(probs, name=name))
 
 
 def _draw_backlog(runs: Sequence[RunRecords]) -> Figure:

@@ -57,8 +57,8 @@ def reproduce(
     request: Request,
     out: Path,
     *,
-    tell: Callable[[str, float], None] | None = None,
-    told: Callable[[dict[str, Any]], None] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
+    on_result: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Run experiments one after the other; parts that are there already are not computed again.
 
@@ -83,15 +83,15 @@ def reproduce(
     with _work_beside(apart, request, out) as others:
         for name in names:
             if name not in apart:
-                found[name] = _run_one(name, request, out, tell)
-                if told is not None:
-                    told(found[name])
-        if apart and tell is not None:
-            tell(f"{', '.join(apart)}: on the processor", 0.0)
+                found[name] = _run_one(name, request, out, on_progress)
+                if on_result is not None:
+                    on_result(found[name])
+        if apart and on_progress is not None:
+            on_progress(f"{', '.join(apart)}: on the processor", 0.0)
         for result in others():
             found[result["experiment"]] = result
-            if told is not None:
-                told(result)
+            if on_result is not None:
+                on_result(result)
     return [found[name] for name in names]
 
 
@@ -102,20 +102,20 @@ def choose_apart(names: Sequence[str], request: Request) -> list[str]:
 
 
 def _run_one(
-    name: str, request: Request, out: Path, tell: Callable[[str, float], None] | None = None
+    name: str, request: Request, out: Path, on_progress: Callable[[str, float], None] | None = None
 ) -> dict[str, Any]:
     """Run one experiment and write its result and picture."""
     experiment = EXPERIMENTS[name]
     if not experiment.uses_gpu:
         request = replace(request, device="cpu")
 
-    def tell_of(detail: str, share: float) -> None:
-        if tell is not None:
-            tell(f"{name}: {detail}", share)
+    def report(detail: str, share: float) -> None:
+        if on_progress is not None:
+            on_progress(f"{name}: {detail}", share)
 
     started = time.perf_counter()
-    store = CellStore(out / CELLS, tell_of)
-    tell_of("preparing", 0.0)
+    store = CellStore(out / CELLS, report)
+    report("preparing", 0.0)
     content = experiment.run(request, store)
     wall = time.perf_counter() - started
     result = {

@@ -57,11 +57,11 @@ def render_main(result: Result) -> str:
     exact = [
         [
             POLICY_NAMES[policy],
-            f"{chances['completion']:.3f}",
-            f"{chances['exposure']:.3f}",
-            f"{chances['minority']:.3f}",
+            f"{probs['completion']:.3f}",
+            f"{probs['exposure']:.3f}",
+            f"{probs['minority']:.3f}",
         ]
-        for policy, chances in seen.items()
+        for policy, probs in seen.items()
     ]
     settings = result["settings"]
     seeds = result["rows"][0]["seeds"]

@@ -57,7 +57,7 @@ MOST_UPDATES = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """Where a run stands, for people to look at.
 
     Parameters
@@ -79,7 +79,7 @@ class Progress:
     score: float
 
 
-Tell = Callable[[Progress], None]
+OnRound = Callable[[RunProgress], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,10 @@ def require_torch() -> None:
 
 def watch_run(
     run: PreparedRun,
-    tell: Tell | None,
+    on_round: OnRound | None,
     started: float,
     *,
-    told: Callable[[RunState], None] | None = None,
+    after_round: Callable[[RunState], None] | None = None,
 ) -> Any:
     """The rounds of a run, told of as they end and summed up at the end.
 
@@ -119,27 +119,27 @@ def watch_run(
     ----------
     told : also called with the state after every round
     """
-    teller = make_teller(run, tell)
+    reporter = make_reporter(run, on_round)
 
-    def tell_all(state: RunState) -> None:
-        for listener in (teller, told):
+    def report_round(state: RunState) -> None:
+        for listener in (reporter, after_round):
             if listener is not None:
                 listener(state)
 
-    state = yield from run_rounds(run.federation, run.folder, run.state, told=tell_all)
+    state = yield from run_rounds(run.federation, run.folder, run.state, after_round=report_round)
     summary = summarise(run.federation, state)
     run.folder.finish({**summary, "seconds": time.perf_counter() - started})
     return state
 
 
-def make_teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], None] | None:
+def make_reporter(run: PreparedRun, on_round: OnRound | None) -> Callable[[RunState], None] | None:
     """What tells of a run after each round."""
-    if tell is None:
+    if on_round is None:
         return None
 
-    def told(state: RunState) -> None:
-        tell(
-            Progress(
+    def after_round(state: RunState) -> None:
+        on_round(
+            RunProgress(
                 run.folder.path,
                 run.federation.settings.seed,
                 state.round,
@@ -151,7 +151,7 @@ def make_teller(run: PreparedRun, tell: Tell | None) -> Callable[[RunState], Non
             )
         )
 
-    return told
+    return after_round
 
 
 # --- preparing --------------------------------------------------------------------------------
@@ -172,13 +172,13 @@ def check_place(settings: RunSettings, path: Path, *, resume: bool, force: bool)
 def prepare_run(
     settings: RunSettings,
     path: Path,
-    shelf: KernelShelf,
+    kernels: KernelCache,
     *,
     resume: bool = False,
     force: bool = False,
 ) -> PreparedRun:
     """Build a run and open its folder."""
-    federation, folder = build_federation(settings, shelf), RunFolder(path)
+    federation, folder = build_federation(settings, kernels), RunFolder(path)
     try:
         return PreparedRun(federation, open_run(federation, folder, resume, force), folder)
     except BaseException:
@@ -214,7 +214,7 @@ def _naming(settings: RunSettings) -> Iterator[None]:
 
 
 def build_federation(
-    settings: RunSettings, shelf: KernelShelf, *, measures: bool = True
+    settings: RunSettings, kernels: KernelCache, *, measures: bool = True
 ) -> Federation:
     """Everything a run needs.
 
@@ -228,15 +228,15 @@ def build_federation(
     task, recorded = _find_task(settings), _read_recorded(settings)
     if isinstance(task, FunctionTask):
         _check_function(settings, task)
-        chances = np.array(task.success)
-        problem = with_success(settings.problem, chances)
-        return _assemble(settings, FunctionAnswers(settings, task), problem, chances, recorded)
+        probs = np.array(task.success)
+        problem = with_success(settings.problem, probs)
+        return _assemble(settings, FunctionAnswers(settings, task), problem, probs, recorded)
     measured = measure_federation(task, sections) if measures else None
     problem = settings.problem
     if sections.federation.acceptance == "data" and measured is not None:
         problem = with_success(problem, measured)
     with _naming(settings):
-        kernel, decoys = shelf.find(task, sections), _make_decoys(task, sections)
+        kernel, decoys = kernels.find(task, sections), _make_decoys(task, sections)
     clients = ClientAnswers(settings, task, kernel, decoys, problem.oracle.success, recorded)
     return _assemble(settings, clients, problem, measured, recorded)
 
@@ -336,7 +336,7 @@ def describe_data(sections: RunSections) -> DataSettings:
     )
 
 
-class KernelShelf:
+class KernelCache:
     """Kernels by model and optimiser: runs that share one have their jobs done together."""
 
     def __init__(self) -> None:

@@ -317,7 +317,7 @@ def run_rounds(
     folder: RunFolder,
     state: RunState,
     *,
-    told: Callable[[RunState], None] | None = None,
+    after_round: Callable[[RunState], None] | None = None,
 ) -> Rounds:
     """Run the rounds that are left, recording each; yields work and is sent its results.
 
@@ -341,8 +341,8 @@ def run_rounds(
         before, state = state, _close_round(federation, state, decision, outcome, learner, queue)
         state = _count_waits(state, done)
         _record(federation, folder, before, state, decision, outcome, done)
-        if told is not None:
-            told(state)
+        if after_round is not None:
+            after_round(state)
     return state
 
 

@@ -90,7 +90,7 @@ def measure_success(
     """
     at_once = max(DRAWS_AT_A_TIME // len(sizes), 1)
     most, total = count_batches(sizes, batch_size), int(sizes.sum())
-    chances = []
+    probs = []
     for count in participation:
         accepted, left = 0, rounds
         while left > 0:
@@ -102,8 +102,8 @@ def measure_success(
             examples = count_examples(batches, sizes, batch_size).sum(axis=1)
             accepted += int(np.count_nonzero((examples > 0) & (examples / total >= min_share)))
             left -= draws
-        chances.append(accepted / rounds)
-    return np.array(chances)
+        probs.append(accepted / rounds)
+    return np.array(probs)
 
 
 def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from covertfl.arrays import IntArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.runs.participation import Attendance, RecordedRounds, draw_attendance
 from covertfl.runs.run_file import RunSettings
 from covertfl.seeding import Stream, make_generator
@@ -29,9 +29,11 @@ def draw_state(
     """
     if recorded is not None:
         return int(recorded.states[round_number - 1])
-    law = compute_stationary_law(oracle) if before < 0 else oracle.transition[before]
+    distribution = (
+        compute_stationary_distribution(oracle) if before < 0 else oracle.transition[before]
+    )
     draw = make_generator(seed, Stream.ORACLE, round_number).random()
-    place = int(np.searchsorted(np.cumsum(law), draw, side="right"))
+    place = int(np.searchsorted(np.cumsum(distribution), draw, side="right"))
     return min(place, oracle.num_states - 1)
 
 

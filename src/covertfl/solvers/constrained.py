@@ -81,7 +81,7 @@ def _say_nothing(_: str) -> None:
     pass
 
 
-def solve_queue(problem: QueueProblem, *, progress: Progress = _say_nothing) -> QueueSolution:
+def solve_queue(problem: QueueProblem, *, on_progress: Progress = _say_nothing) -> QueueSolution:
     """Solve the constrained problem (9) exactly.
 
     Parameters
@@ -100,20 +100,20 @@ def solve_queue(problem: QueueProblem, *, progress: Progress = _say_nothing) -> 
     """
     if problem.capacity is not None:
         return _solve_bounded(problem, None, 0.0)
-    return _solve_growing(problem, progress)
+    return _solve_growing(problem, on_progress)
 
 
 # --- capacity ---------------------------------------------------------------------------------
 
 
-def _solve_growing(problem: QueueProblem, progress: Progress) -> QueueSolution:
+def _solve_growing(problem: QueueProblem, on_progress: Progress) -> QueueSolution:
     _require_serviceable(problem)
     floor = privacy_cost_bound(problem)
     largest = AUTO_STATES // (2 * problem.oracle.num_states) - 1
     capacity = min(max(64, 16 * problem.arrival_size), largest)
     solution: QueueSolution | None = None
     while True:
-        progress(f"capacity {capacity}")
+        on_progress(f"capacity {capacity}")
         bounded = problem.with_capacity(capacity)
         try:
             solution = _solve_bounded(bounded, solution, floor)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
@@ -97,11 +97,11 @@ class MinoritySolution:
 
     problem: FiniteHorizon
     every_prefix: bool
-    chances: FloatArray
+    probs: FloatArray
     policy: MinorityPolicy
 
 
-def completion_chances(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
+def completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
     """Largest chance to finish with learning a strict minority at the end, 2 k < N (F5).
 
     Parameters
@@ -116,7 +116,7 @@ def completion_chances(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
     return _finish(oracle, updates, rounds, every_prefix=False, learn=None)
 
 
-def prefix_completion_chances(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
+def prefix_completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
     """Largest chance to finish with learning a strict minority after every round t, 2 k < t (F5).
 
     Parameters
@@ -153,9 +153,9 @@ def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> Min
             f"states, got {entries:,} with rounds = {rounds} and updates = {updates}"
         )
     learn = np.zeros(shape, dtype=np.bool_)
-    chances = _finish(oracle, updates, rounds, every_prefix=every_prefix, learn=learn)
+    probs = _finish(oracle, updates, rounds, every_prefix=every_prefix, learn=learn)
     learn.setflags(write=False)
-    return MinoritySolution(problem, every_prefix, chances, MinorityPolicy(learn))
+    return MinoritySolution(problem, every_prefix, probs, MinorityPolicy(learn))
 
 
 def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> FloatArray:
@@ -180,7 +180,7 @@ def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> Float
 def rounds_needed(
     oracle: Oracle,
     updates: int,
-    chances: Sequence[float] = (0.9, 0.95, 0.99),
+    probs: Sequence[float] = (0.9, 0.95, 0.99),
     *,
     max_rounds: int,
 ) -> dict[float, int | None]:
@@ -199,20 +199,20 @@ def rounds_needed(
     -------
     rounds by chance, None where `max_rounds` do not suffice
     """
-    for chance in chances:
-        if not 0.0 < chance <= 1.0:
-            raise InvalidInput(f"chances must lie in (0, 1], got {chance:g}")
+    for prob in probs:
+        if not 0.0 < prob <= 1.0:
+            raise InvalidInput(f"chances must lie in (0, 1], got {prob:g}")
     if max_rounds < 1:
         raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
-    needed: dict[float, int | None] = dict.fromkeys(chances)
-    open_chances = sorted(set(chances))
+    needed: dict[float, int | None] = dict.fromkeys(probs)
+    open_probs = sorted(set(probs))
     by_rounds = _stationary_completion(oracle, updates)
     for rounds in range(1, max_rounds + 1):
-        if not open_chances:
+        if not open_probs:
             break
         reached = next(by_rounds)
-        while open_chances and reached >= open_chances[0] * (1.0 - TIE_TOLERANCE):
-            needed[open_chances.pop(0)] = rounds
+        while open_probs and reached >= open_probs[0] * (1.0 - TIE_TOLERANCE):
+            needed[open_probs.pop(0)] = rounds
     return needed
 
 
@@ -221,15 +221,15 @@ def _finish(
 ) -> FloatArray:
     """Run the recursion over all rounds; fills `learn` where it is given."""
     budget = minority_budget(rounds)
-    chances = _chances_at_the_end(oracle, updates, budget)
+    probs = _probs_at_the_end(oracle, updates, budget)
     for n in range(1, rounds + 1):
         # Before this round N - n are over: a prefix allows (N - n) // 2 learning queries with it.
         least = max(1, budget + 1 - (rounds - n) // 2) if every_prefix else 1
-        obfuscating, learning = _action_chances(oracle, chances, least)
+        obfuscating, learning = _action_probs(oracle, probs, least)
         if learn is not None:
             learn[n - 1] = learning > (1.0 + TIE_TOLERANCE) * obfuscating
-        chances = np.maximum(obfuscating, learning)
-    return np.minimum(chances[:, updates, budget], 1.0)
+        probs = np.maximum(obfuscating, learning)
+    return np.minimum(probs[:, updates, budget], 1.0)
 
 
 def _stationary_completion(oracle: Oracle, updates: int) -> Iterator[float]:
@@ -238,27 +238,27 @@ def _stationary_completion(oracle: Oracle, updates: int) -> Iterator[float]:
     C_n does not depend on N, so one recursion serves every N.  With n rounds left a budget beyond
     n is as good as n: the budget axis grows by one in each step, by repeating its end.
     """
-    law = compute_stationary_law(oracle)
-    chances = _chances_at_the_end(oracle, updates, 0)
+    distribution = compute_stationary_distribution(oracle)
+    probs = _probs_at_the_end(oracle, updates, 0)
     rounds = 0
     while True:
         rounds += 1
-        wider = np.concatenate([chances, chances[:, :, -1:]], axis=2)
-        chances = np.maximum(*_action_chances(oracle, wider, 1))
-        yield min(float(law @ chances[:, updates, minority_budget(rounds)]), 1.0)
+        wider = np.concatenate([probs, probs[:, :, -1:]], axis=2)
+        probs = np.maximum(*_action_probs(oracle, wider, 1))
+        yield min(float(distribution @ probs[:, updates, minority_budget(rounds)]), 1.0)
 
 
-def _chances_at_the_end(oracle: Oracle, updates: int, budget: int) -> FloatArray:
+def _probs_at_the_end(oracle: Oracle, updates: int, budget: int) -> FloatArray:
     """C_0: finished or not, (W, M + 1, B + 1)."""
     if updates < 1:
         raise InvalidInput(f"updates must be at least 1, got {updates}")
-    chances = np.zeros((oracle.num_states, updates + 1, budget + 1))
-    chances[:, 0] = 1.0
-    return chances
+    probs = np.zeros((oracle.num_states, updates + 1, budget + 1))
+    probs[:, 0] = 1.0
+    return probs
 
 
-def _action_chances(
-    oracle: Oracle, chances: FloatArray, least_budget: int
+def _action_probs(
+    oracle: Oracle, probs: FloatArray, least_budget: int
 ) -> tuple[FloatArray, FloatArray]:
     """Chance of finishing after each action: the operator of F5.
 
@@ -272,7 +272,7 @@ def _action_chances(
     obfuscating and learning, (W, M + 1, B + 1) each; learning is 0 where it is not allowed
     """
     g = oracle.success[:, None, None]
-    obfuscating = np.tensordot(oracle.transition, chances, axes=1)
+    obfuscating = np.tensordot(oracle.transition, probs, axes=1)
     learning = np.zeros_like(obfuscating)
     spent = obfuscating[:, :, least_budget - 1 : -1]
     learning[:, 1:, least_budget:] = g * spent[:, :-1] + (1.0 - g) * spent[:, 1:]

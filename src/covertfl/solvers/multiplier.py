@@ -290,5 +290,5 @@ def _mix_in_state(
         slope = (excess_within - excess_over) * m_over * m_within
         slope /= (weight * m_over + (1.0 - weight) * m_within) ** 2
         weight = min(max(weight - (excess - limit) / slope, 0.0), 1.0)
-    chance = float(table[state])
-    return table, Mixing(oracle, arrival, backlog, chance) if 0.0 < chance < 1.0 else None
+    prob = float(table[state])
+    return table, Mixing(oracle, arrival, backlog, prob) if 0.0 < prob < 1.0 else None

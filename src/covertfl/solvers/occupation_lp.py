@@ -149,16 +149,16 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
             for served in (False, True)
         ]
         moves.append(shifts)
-    arrival_law = (1.0 - problem.arrival_prob, problem.arrival_prob)
+    arrival_distribution = (1.0 - problem.arrival_prob, problem.arrival_prob)
     rows = []
     for o in range(num_oracle):
         for e in range(2):
             move = (1.0 - g[o]) * moves[e][0] + g[o] * moves[e][1]
             rows.append(
                 [
-                    problem.oracle.transition[o, following] * chance * move
+                    problem.oracle.transition[o, following] * prob * move
                     for following in range(num_oracle)
-                    for chance in arrival_law
+                    for prob in arrival_distribution
                 ]
             )
     return sparse.csr_array(sparse.block_array(rows))
@@ -226,11 +226,11 @@ def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:
     """The chance of learning in visited states; the others are led to them."""
     mass = shares.sum(axis=0)
     visited = mass > VISIBLE
-    chance = np.divide(shares[Action.LEARN], mass, out=np.zeros_like(mass), where=visited)
-    chance = np.where(shares[Action.LEARN] < VISIBLE, 0.0, chance)
-    chance = np.where(shares[Action.OBFUSCATE] < VISIBLE, 1.0, chance)
-    steered = lead_into(problem, chance > 0.5, visited.any(axis=1).T)
-    table = np.where(visited, chance, steered)
+    prob = np.divide(shares[Action.LEARN], mass, out=np.zeros_like(mass), where=visited)
+    prob = np.where(shares[Action.LEARN] < VISIBLE, 0.0, prob)
+    prob = np.where(shares[Action.OBFUSCATE] < VISIBLE, 1.0, prob)
+    steered = lead_into(problem, prob > 0.5, visited.any(axis=1).T)
+    table = np.where(visited, prob, steered)
     table[:, :, 0] = 0.0
     return QueueTable(table)
 

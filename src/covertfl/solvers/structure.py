@@ -204,8 +204,8 @@ def _find_reversal_in_backlog(table: FloatArray, visited: BoolArray) -> Reversal
     for o in range(num_oracle):
         for e in range(num_arrival):
             levels = np.flatnonzero(visited[o, e])
-            chances = table[o, e, levels]
-            drops = np.flatnonzero(np.diff(chances) < -TOLERANCE)
+            probs = table[o, e, levels]
+            drops = np.flatnonzero(np.diff(probs) < -TOLERANCE)
             if len(drops):
                 low, high = int(levels[drops[0]]), int(levels[drops[0] + 1])
                 return Reversal(
@@ -245,19 +245,19 @@ def find_queue_thresholds(solution: QueueSolution) -> Thresholds | None:
     ]
 
 
-def _column_thresholds(chances: FloatArray, visited: BoolArray) -> list[int] | None:
+def _column_thresholds(probs: FloatArray, visited: BoolArray) -> list[int] | None:
     """Thresholds of one column; beyond the visited part as far as it is monotone."""
-    drops = np.flatnonzero(np.diff(chances) < -TOLERANCE)
-    first_drop = int(drops[0]) if len(drops) else len(chances) - 1
+    drops = np.flatnonzero(np.diff(probs) < -TOLERANCE)
+    first_drop = int(drops[0]) if len(drops) else len(probs) - 1
     if np.any(visited[first_drop + 1 :]):  # a drop between visited levels, not near the edge
         levels = np.flatnonzero(visited)
     else:
         levels = np.arange(first_drop + 1)
-    some = levels[chances[levels] > 0.0]
+    some = levels[probs[levels] > 0.0]
     if not len(some):
         return None
-    certain = levels[chances[levels] >= 1.0]
-    return [int(some[0]), int(certain[0]) if len(certain) else len(chances)]
+    certain = levels[probs[levels] >= 1.0]
+    return [int(some[0]), int(certain[0]) if len(certain) else len(probs)]
 
 
 # --- horizon ----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class FunctionTask:
         for name, value in (("noise_limit", self.noise_limit), ("spread", self.spread)):
             if not (math.isfinite(value) and value > 0.0):
                 raise InvalidInput(f"{name} must be a positive number, got {value:g}")
-        if not self.success or not all(0.0 <= chance <= 1.0 for chance in self.success):
+        if not self.success or not all(0.0 <= prob <= 1.0 for prob in self.success):
             raise InvalidInput(f"success must be chances in [0, 1], got {self.success}")
 
     @property

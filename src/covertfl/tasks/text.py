@@ -93,7 +93,7 @@ def clean_text(text: str) -> str:
     return " ".join(text.translate(_CLEANING).split())
 
 
-def embed_texts(texts: Sequence[str], *, progress: Progress | None = None) -> Features:
+def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) -> Features:
     """Vectors of texts, each the mean of its tokens' vectors.
 
     The encoder's table has 16-bit floats, and sums of them in double precision are exact: a vector
@@ -120,9 +120,9 @@ def embed_texts(texts: Sequence[str], *, progress: Progress | None = None) -> Fe
         for row, encoding in enumerate(encodings, start):
             if encoding.ids:
                 vectors[row] = table[encoding.ids].sum(axis=0, dtype=np.float64) / len(encoding.ids)
-        if progress is not None:
+        if on_progress is not None:
             done = min(start + CHUNK, len(texts))
-            progress(f"{done:,} of {len(texts):,} texts", done / len(texts))
+            on_progress(f"{done:,} of {len(texts):,} texts", done / len(texts))
     return vectors
 
 
@@ -170,7 +170,7 @@ def embed_file(
     text_column: str,
     label_column: str,
     *,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> tuple[Features, IntArray]:
     """Vectors and class numbers of a csv or parquet file of labelled text.
 
@@ -187,7 +187,7 @@ def embed_file(
         if wordllama, or pyarrow for a parquet file, is not installed
     """
     read = read_labelled_text(path, text_column, label_column)
-    return embed_texts(read.texts, progress=progress), read.labels
+    return embed_texts(read.texts, on_progress=on_progress), read.labels
 
 
 def write_embeddings(
@@ -196,7 +196,7 @@ def write_embeddings(
     text_column: str,
     label_column: str,
     *,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> LabelledText:
     """Embed a file of labelled text and write `features`, `labels` and `classes` as an .npz file.
 
@@ -207,7 +207,7 @@ def write_embeddings(
     if Path(out).suffix != ".npz":
         raise InvalidInput(f"the vectors' file must end in .npz, got {os.fspath(out)}")
     read = read_labelled_text(path, text_column, label_column)
-    features = embed_texts(read.texts, progress=progress)
+    features = embed_texts(read.texts, on_progress=on_progress)
     stream = io.BytesIO()
     np.savez(stream, features=features, labels=read.labels, classes=np.array(read.classes))
     write_atomically(out, stream.getvalue())

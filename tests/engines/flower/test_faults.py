@@ -407,7 +407,7 @@ def test_a_run_whose_seed_is_lost_cannot_go_on(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, None, LEARNS, tell=stop)
+        run_covert(tmp_path, None, LEARNS, on_round=stop)
     (tmp_path / "private" / "seed.json").unlink()
     with pytest.raises(InvalidInput, match=r"seed\.json is missing"):
         run_covert(tmp_path, None, LEARNS, resume=True)

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import Progress
+from covertfl.runs.build import RunProgress
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import (
@@ -72,12 +72,12 @@ def test_the_same_bytes_after_cuts(algorithm: str, tmp_path: Path) -> None:
     settings, out = make_run(**merge(changes, FLOWER)), tmp_path / "flower"
     for stop in (1, 4, 9):
 
-        def cut(progress: Progress, stop: int = stop) -> None:
+        def cut(progress: RunProgress, stop: int = stop) -> None:
             if progress.round == stop:
                 raise Cut
 
         with pytest.raises(Cut):
-            train(settings, out, resume=out.exists(), tell=cut)
+            train(settings, out, resume=out.exists(), on_round=cut)
     train(settings, out, resume=True)
     assert read_records(out) == read_records(tmp_path / "simulated")
     assert read_column(out, "round") == list(range(1, 13))

@@ -97,7 +97,7 @@ def test_wrapped_strategies_go_on_to_the_same_bytes(name: str, tmp_path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], tell=stop)
+        run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], on_round=stop)
     grid = InProcessGrid(make_app(), NODES, first_round=6)
     run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], grid=grid, resume=True)
     assert read_folder(cut) == read_folder(whole)
@@ -117,7 +117,7 @@ def test_what_a_strategy_cannot_keep_is_said_on_resume(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, Odd, LEARNS, tell=stop)
+        run_covert(tmp_path, Odd, LEARNS, on_round=stop)
     with pytest.raises(InvalidInput, match="strategy-0/seen"):
         run_covert(tmp_path, Odd, LEARNS, resume=True)
 
@@ -174,7 +174,7 @@ def test_a_query_is_ready_before_its_round_begins(
     monkeypatch.setattr(Carrier, "ask", watch)
     changes = {"decoy": {"count": decoys}}
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, make_strategy, learns, changes=changes, tell=stop)
+        run_covert(tmp_path, make_strategy, learns, changes=changes, on_round=stop)
     run_covert(tmp_path, make_strategy, learns, changes=changes, resume=True)
     assert asks.count(True) == ROUNDS
     each_round = 2 if make_strategy is None else 3
@@ -199,7 +199,7 @@ def test_settings_go_on_as_they_were(tmp_path: Path) -> None:
 
     witness = Witness()
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), tell=stop)
+        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), on_round=stop)
     run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), resume=True)
     rates = [dict(shown["config"]["config"])["lr"] for shown in witness.seen]
     assert rates == [repr(0.5**number) for number in LEARNS for _ in range(NODES)]
@@ -248,7 +248,7 @@ def test_a_wrapper_can_be_wrapped(tmp_path: Path, never_sleeps: list[float]) -> 
     plain = run_covert(tmp_path / "plain", FedAdam, LEARNS)
     np.testing.assert_allclose(as_numbers(result.arrays), as_numbers(plain.arrays), atol=1e-5)
     with pytest.raises(KeyboardInterrupt):
-        run_covert(cut, make, LEARNS, tell=stop)
+        run_covert(cut, make, LEARNS, on_round=stop)
     run_covert(cut, make, LEARNS, grid=InProcessGrid(make_app(), NODES, first_round=6), resume=True)
     assert read_folder(cut) == read_folder(whole)
     assert not never_sleeps

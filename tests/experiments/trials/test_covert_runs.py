@@ -38,7 +38,7 @@ from covertfl.experiments.trials.setups import (
 from covertfl.experiments.trials.walks import Trajectory, drive, walk_truth
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelShelf
+from covertfl.runs.build import KernelCache
 from covertfl.runs.participation import Attendance
 from covertfl.runs.run_file import build_run
 from covertfl.runs.transcript import read_lines
@@ -68,11 +68,11 @@ def train_the_same(
     settings = build_run(content, "run.toml", folder=Path())
     (summary,) = train(settings, folder)
     records = list(read_lines(folder / "private" / "rounds.jsonl"))
-    return audit_run(folder, KernelShelf(), names=["majority"]), summary, records
+    return audit_run(folder, KernelCache(), names=["majority"]), summary, records
 
 
 def work_out_one(setup: Setup, policy: str, decoy: str, folder: Path) -> RunOutcome:
-    run = prepare_run(setup, policy, 5, KernelShelf())
+    run = prepare_run(setup, policy, 5, KernelCache())
     worker = CovertRuns(CellStore(folder))
     return worker.work_out([run], [Eavesdropping(PublicData(), decoy)])[0, 0]
 
@@ -108,7 +108,7 @@ def test_weights_are_those_of_training(tmp_path: Path) -> None:
 
     train_the_same(SETUP, "optimal", "public", tmp_path / "run")
     export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    run = prepare_run(SETUP, "optimal", 5, KernelCache())
     scorer = Scorer(run.answers.task, run.answers.kernel)
     walk = walk_truth(run.answers, run.schedule, scorer, keeps_weights=True)
     (truth,) = drive([(run.answers.kernel, walk)])
@@ -130,8 +130,8 @@ def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_batches_do_not_matter(tmp_path: Path) -> None:
-    shelf = KernelShelf()
-    runs = [prepare_run(SETUP, policy, 5, shelf) for policy in ("greedy", "optimal")]
+    kernels = KernelCache()
+    runs = [prepare_run(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
     against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
     together = CovertRuns(CellStore(tmp_path / "a")).work_out(runs, against)
     apart = CovertRuns(CellStore(tmp_path / "b")).work_out(runs, against, at_once=1)
@@ -155,7 +155,7 @@ def test_thinning_keeps_one_in_so_many() -> None:
 
 
 def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path) -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    run = prepare_run(SETUP, "optimal", 5, KernelCache())
     against = [Eavesdropping(PublicData())]
     exact = CovertRuns(CellStore(tmp_path)).work_out([run], against)[0, 0]
     coarse = CovertRuns(CellStore(tmp_path), stride=7).work_out([run], against)[0, 0]
@@ -180,7 +180,7 @@ class ManyAtOnce:
 
 
 def test_rating_many_weights_at_once_changes_nothing() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    run = prepare_run(SETUP, "optimal", 5, KernelCache())
     weights = [run.answers.first_weights(seed) for seed in (1, 2)]
     kernel = ManyAtOnce(run.answers.kernel)
     here = Scorer(run.answers.task, run.answers.kernel, stride=3)
@@ -240,8 +240,8 @@ class OnDevice(ManyAtOnce):
 def test_where_means_and_chains_are_worked_out_changes_nothing(
     algorithm: Literal["fedavg", "fedsgd"], stride: int, tmp_path: Path
 ) -> None:
-    shelf, setup = KernelShelf(), replace(SETUP, algorithm=algorithm)
-    runs = [prepare_run(setup, policy, 5, shelf) for policy in ("greedy", "optimal")]
+    kernels, setup = KernelCache(), replace(SETUP, algorithm=algorithm)
+    runs = [prepare_run(setup, policy, 5, kernels) for policy in ("greedy", "optimal")]
     against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
     device = OnDevice(runs[0].answers.kernel)
     moved = [
@@ -263,7 +263,7 @@ def test_where_means_and_chains_are_worked_out_changes_nothing(
 
 
 def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    run = prepare_run(SETUP, "optimal", 5, KernelCache())
 
     class Spoiling(OnDevice):
         def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
@@ -282,7 +282,7 @@ def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
 
 
 def test_threads_change_nothing() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelShelf())
+    run = prepare_run(SETUP, "optimal", 5, KernelCache())
     scorer = Scorer(run.answers.task, run.answers.kernel)
 
     def walk(threads: int) -> list[Trajectory]:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from covertfl.decision.oracle import compute_stationary_law
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
 from covertfl.fitting.oracle import fit_oracle
@@ -27,9 +27,9 @@ def numbered(count: int) -> Experience:
     return Experience(numbers, 10 * numbers, numbers % 2 == 1)
 
 
-def within(share: float, chance: float, count: int) -> bool:
+def within(share: float, prob: float, count: int) -> bool:
     """Whether an observed share lies within five standard errors of its chance."""
-    return abs(share - chance) <= 5.0 * math.sqrt(chance * (1.0 - chance) / count)
+    return abs(share - prob) <= 5.0 * math.sqrt(prob * (1.0 - prob) / count)
 
 
 # --- simulator --------------------------------------------------------------------------------
@@ -47,8 +47,8 @@ def test_simulated_rounds_have_the_chances_of_the_oracle() -> None:
         )
         for following in range(3):
             share = float((after[leaving] == following).mean())
-            chance = float(TEXT_ORACLE.transition[state, following])
-            assert within(share, chance, int(leaving.sum()))
+            prob = float(TEXT_ORACLE.transition[state, following])
+            assert within(share, prob, int(leaving.sum()))
     assert set(np.unique(rounds.arrival)) == {0, 4}
     assert within(float((rounds.arrival == 4).mean()), 0.1, len(rounds))
 
@@ -75,8 +75,8 @@ def test_first_state_is_stationary_or_given() -> None:
     count = 20_000
     source = SimulatedSource(TEXT_ORACLE, generator=generator, episode=1)
     states = source.next_rounds(count).oracle_state
-    for state, chance in enumerate(compute_stationary_law(TEXT_ORACLE)):
-        assert within(float((states == state).mean()), float(chance), count)
+    for state, prob in enumerate(compute_stationary_distribution(TEXT_ORACLE)):
+        assert within(float((states == state).mean()), float(prob), count)
     given = SimulatedSource(TEXT_ORACLE, generator=generator, first=1, episode=1)
     assert np.all(given.next_rounds(100).oracle_state == 1)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from covertfl.api.solution import solve_by_search
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import build_horizon_threshold_table, build_threshold_table
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
@@ -116,7 +116,7 @@ def test_optimum_that_costs_nothing_has_no_gap() -> None:
     runs = spga.solve_spga_horizon(horizon, spga.horizon_settings(horizon, iterations=2), seed=1)
     assert np.isnan(score_horizon_runs(horizon, runs).gaps).all()
     outcome = solve_by_search(
-        horizon, seed=1, iterations=2, runs=1, progress=lambda _detail, _share: None
+        horizon, seed=1, iterations=2, runs=1, on_progress=lambda _detail, _share: None
     )
     assert outcome.as_json()["gap"] is None
 
@@ -129,7 +129,7 @@ def test_infeasible_problem_is_refused_before_the_search() -> None:
             seed=1,
             iterations=2,
             runs=1,
-            progress=lambda _detail, share: told.append(share),
+            on_progress=lambda _detail, share: told.append(share),
         )
     assert not any(told)
 
@@ -192,7 +192,7 @@ def random_problem(seed: int) -> QueueProblem:
     privacy = np.sort(generator.uniform(0.2, 2.0, W))[::-1]
     oracle = Oracle(transition, success)
     size = int(generator.integers(1, 7))
-    load = float(compute_stationary_law(oracle) @ success) * generator.uniform(0.3, 0.85)
+    load = float(compute_stationary_distribution(oracle) @ success) * generator.uniform(0.3, 0.85)
     shape = generator.choice(["linear", "quadratic", "triangular"])
     cost = LearningCost(str(shape), 0.6, "always")  # type: ignore[arg-type]
     problem = QueueProblem(oracle, privacy, cost, min(load / size, 0.9), size, 0.0)
@@ -300,7 +300,7 @@ def test_cost_by_first_state_averages_to_the_stationary_one() -> None:
     problem = main_horizon()
     policy = build_horizon_threshold_table(problem, (17, 4, 1))
     by_state = evaluate_from_each_state(problem, policy)
-    law = compute_stationary_law(problem.oracle)
+    distribution = compute_stationary_distribution(problem.oracle)
     total = evaluate_horizon_policy(problem, policy).total_cost
-    assert law @ by_state == pytest.approx(total)
+    assert distribution @ by_state == pytest.approx(total)
     assert by_state[0] > by_state[1] > by_state[2]

@@ -185,10 +185,8 @@ def roll_literally(
     for t in range(len(draws)):
         o, arrived = int(rounds.oracle_state[t]), int(rounds.arrival[t])
         theta1, theta2, h = PARAMETERS[:, o, int(arrived > 0)]
-        chance = h / (1 + math.exp((theta1 - y) / 0.7)) + (1 - h) / (
-            1 + math.exp((theta2 - y) / 0.7)
-        )
-        learns = y > 0 and draws[t] < chance
+        prob = h / (1 + math.exp((theta1 - y) / 0.7)) + (1 - h) / (1 + math.exp((theta2 - y) / 0.7))
+        learns = y > 0 and draws[t] < prob
         held = float(problem.learning_cost.at(np.array(y)))
         privacy += float(problem.privacy_cost[o]) if learns else 0.0
         if not learns or problem.learning_cost.charged == "always":
@@ -243,9 +241,9 @@ def test_horizon_rollouts_agree_with_the_exact_evaluation() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 12, 5)
     y = np.arange(problem.updates + 1)
     theta1, theta2, h = PARAMETERS[:, :, 0][..., None]
-    chance = h / (1 + np.exp((theta1 - y) / 0.7)) + (1 - h) / (1 + np.exp((theta2 - y) / 0.7))
-    chance[:, 0] = 0.0
-    exact = evaluate_horizon_policy(problem, HorizonTable(np.stack([chance] * problem.rounds)))
+    prob = h / (1 + np.exp((theta1 - y) / 0.7)) + (1 - h) / (1 + np.exp((theta2 - y) / 0.7))
+    prob[:, 0] = 0.0
+    exact = evaluate_horizon_policy(problem, HorizonTable(np.stack([prob] * problem.rounds)))
     generator = np.random.default_rng(13)
     source = SimulatedSource(problem.oracle, generator=generator)
     rules, count = spga.extract_horizon_rules(problem), 12 * 2_000
@@ -324,7 +322,7 @@ def test_history_has_a_row_for_each_iteration() -> None:
     told: list[int] = []
     settings = spga.default_settings(problem, **SHORT)
     run = spga.solve_spga(
-        problem, settings, seed=1, progress=lambda done, _privacy, _learning: told.append(done)
+        problem, settings, seed=1, on_progress=lambda done, _privacy, _learning: told.append(done)
     )[0]
     assert told[-1] == 60
     assert run.history.parameters.shape == (60, 3, 3, 2)
@@ -347,7 +345,7 @@ def test_progress_is_of_all_runs_together(threads: int) -> None:
         seed=1,
         runs=3,
         threads=threads,
-        progress=lambda done, _privacy, _learning: told.append(done),
+        on_progress=lambda done, _privacy, _learning: told.append(done),
     )
     assert told == sorted(told)
     assert 0 < told[0] <= 60 and told[-1] == 180
@@ -362,7 +360,7 @@ def test_interrupt_does_not_wait_for_other_runs() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        spga.solve_spga(problem, settings, seed=1, runs=2, threads=2, progress=interrupt)
+        spga.solve_spga(problem, settings, seed=1, runs=2, threads=2, on_progress=interrupt)
 
 
 def test_types_of_a_source_do_not_matter() -> None:

@@ -26,7 +26,7 @@ from covertfl.engines.flower.messages import (
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelShelf, find_training_task, make_world
+from covertfl.runs.build import KernelCache, find_training_task, make_world
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import count_batches
 from covertfl.runs.run_file import RunSettings, build_run, format_run, format_toml
@@ -126,7 +126,7 @@ class _Held:
 def _build_workshop(text: str, own: int, held: _Held) -> Workshop:
     settings = held.settings
     task = find_training_task(settings)
-    kernel = KernelShelf().find(task, settings.sections)
+    kernel = KernelCache().find(task, settings.sections)
     return Workshop(task, kernel, make_world(settings, task))
 
 

@@ -221,12 +221,12 @@ def _find_start(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tu
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }
-        told, is_fortran, kind = readers[version](stream)
+        declared, is_fortran, kind = readers[version](stream)
     except (ValueError, KeyError) as error:
         raise Refused("wrong type") from error
     if kind != dtype:
         raise Refused("wrong dtype")
-    if told != shape:
+    if declared != shape:
         raise Refused("wrong shape")
     return stream.tell(), is_fortran
 

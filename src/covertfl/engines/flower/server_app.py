@@ -12,7 +12,7 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
-from covertfl.runs.build import Tell, find_training_task, make_world
+from covertfl.runs.build import OnRound, find_training_task, make_world
 from covertfl.runs.run_file import RunSettings
 from covertfl.runs.transcript import read_checkpoint
 
@@ -25,7 +25,7 @@ def make_server_app(
     force: bool = False,
     timeout: float = TIMEOUT,
     patience: float | None = None,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
 ) -> ServerApp:
     """The server app of a run; actions come from a secret seed, never from the run file's.
 
@@ -40,7 +40,7 @@ def make_server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = CovertStrategy(
-            run=settings, out=out, resume=resume, force=force, patience=patience, tell=tell
+            run=settings, out=out, resume=resume, force=force, patience=patience, on_round=on_round
         )
         strategy.start(grid, timeout=timeout)
 
@@ -53,7 +53,7 @@ def run_in_process(
     *,
     resume: bool = False,
     force: bool = False,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
 ) -> None:
     """Run a run file over Flower's messages in this process, to the simulator's very bytes."""
     world = make_world(settings, find_training_task(settings))
@@ -64,7 +64,7 @@ def run_in_process(
         first_round=1 + count_done(out, resume=resume),
     )
     strategy = make_simulated_strategy(
-        settings, out, grid.clients, resume=resume, force=force, tell=tell
+        settings, out, grid.clients, resume=resume, force=force, on_round=on_round
     )
     strategy.start(grid)
 
@@ -76,7 +76,7 @@ def make_simulated_strategy(
     *,
     resume: bool,
     force: bool,
-    tell: Tell | None,
+    on_round: OnRound | None,
 ) -> CovertStrategy:
     """The strategy of a run whose clients are simulated: all draws come from the run's own seed.
 
@@ -91,7 +91,7 @@ def make_simulated_strategy(
         resume=resume,
         force=force,
         roll=KnownRoll(clients),
-        tell=tell,
+        on_round=on_round,
     )
 
 

@@ -24,7 +24,7 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import AttendedGrid
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
-from covertfl.runs.build import Tell, find_training_task, make_world
+from covertfl.runs.build import OnRound, find_training_task, make_world
 from covertfl.runs.run_file import RunSettings
 
 SERVER, TASK = 1, 1
@@ -38,7 +38,7 @@ def run_simulation(
     *,
     resume: bool = False,
     force: bool = False,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
 ) -> None:
     """Run a run file on the simulation runtime.
 
@@ -60,7 +60,7 @@ def run_simulation(
             grid, nodes, lambda number: world.attend(number).clients.tolist(), first_round=first
         )
         strategy = make_simulated_strategy(
-            settings, out, clients, resume=resume, force=force, tell=tell
+            settings, out, clients, resume=resume, force=force, on_round=on_round
         )
         strategy.start(attended)
 

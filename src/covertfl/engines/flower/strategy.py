@@ -49,9 +49,9 @@ from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import (
-    KernelShelf,
+    KernelCache,
+    OnRound,
     PreparedRun,
-    Tell,
     build_federation,
     check_place,
     list_versions,
@@ -127,7 +127,7 @@ class CovertStrategy(Strategy):
         patience: float | None = None,
         roll: Roll | None = None,
         records: bool = True,
-        tell: Tell | None = None,
+        on_round: OnRound | None = None,
     ) -> None:
         require_torch()
         self._make_strategy, self._run, self._out = make_strategy, run, Path(out)
@@ -135,7 +135,7 @@ class CovertStrategy(Strategy):
         self._seed, self._resume, self._force = seed, resume, force
         self._decoy_start, self._evaluates = decoy_start, evaluate
         self._most_examples, self._patience = most_examples, patience
-        self._roll, self._records, self._tell = roll, records, tell
+        self._roll, self._records, self._on_round = roll, records, on_round
         if isinstance(seed, int) and not 0 <= seed <= LARGEST_SEED:
             raise InvalidInput(f"seed must be in 0..{LARGEST_SEED}, got {seed}")
 
@@ -185,7 +185,12 @@ class CovertStrategy(Strategy):
                 form.keep(trajectory, weights, form.write(weights))
             run = PreparedRun(federation, state, folder)
             self._watch(evaluate_fn, form, state, result)
-            rounds = watch_run(run, self._tell, started, told=self._told(evaluate_fn, form, result))
+            rounds = watch_run(
+                run,
+                self._on_round,
+                started,
+                after_round=self._after_round(evaluate_fn, form, result),
+            )
             final = carrier.drive(rounds, answers.kernel)
             (self._out / PENDING).unlink(missing_ok=True)
             result.arrays = form.find(final.learner.true)
@@ -238,7 +243,7 @@ class CovertStrategy(Strategy):
     def _build(self, settings: RunSettings) -> Federation:
         # Success chances are measured on simulated clients only; own ones are what they are.
         is_own = settings.sections.task == "own"
-        federation = build_federation(settings, KernelShelf(), measures=not is_own)
+        federation = build_federation(settings, KernelCache(), measures=not is_own)
         if self._policy is not None:
             federation = replace(federation, policy=RunPolicy(self._policy))
         return federation
@@ -359,7 +364,7 @@ class CovertStrategy(Strategy):
         if evaluate_fn is not None and state.round == 0:
             _evaluate(evaluate_fn, form, state, result)
 
-    def _told(
+    def _after_round(
         self, evaluate_fn: EvaluateFunction | None, form: ArrayForm, result: Result
     ) -> Callable[[RunState], None] | None:
         if evaluate_fn is None:

@@ -17,7 +17,7 @@ import covertfl
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 
-Tell = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 Key = Mapping[str, Any]
 
 
@@ -30,9 +30,9 @@ class CellStore:
     tell : told in words what is done, and the share of it
     """
 
-    def __init__(self, folder: Path, tell: Tell | None = None) -> None:
+    def __init__(self, folder: Path, on_progress: OnProgress | None = None) -> None:
         self.folder = folder
-        self._tell = tell
+        self._on_progress = on_progress
         self._planned, self._done, self._started = 0, 0, time.perf_counter()
         self._used: dict[Path, float] = {}
 
@@ -95,11 +95,11 @@ class CellStore:
     def advance(self, amount: int, what: str) -> None:
         """Say that work has been done."""
         self._done += amount
-        if self._tell is not None and self._planned > 0:
+        if self._on_progress is not None and self._planned > 0:
             share = min(self._done / self._planned, 1.0)
             spent = time.perf_counter() - self._started
             left = spent * (1.0 - share) / share if share > 0.0 else 0.0
-            self._tell(f"{what}, about {_say_duration(left)} left", share)
+            self._on_progress(f"{what}, about {_say_duration(left)} left", share)
 
     @property
     def seconds(self) -> float:

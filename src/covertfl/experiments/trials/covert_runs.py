@@ -332,7 +332,7 @@ class CovertRuns:
                 kept = _known(_unpack(content))
                 found[number] = replace(kept, weights=trajectory.weights)
 
-        drive(walks, tell=self._count, ended=keep, threads=self._threads)
+        drive(walks, on_batch=self._count, ended=keep, threads=self._threads)
         return [found[number] for number in range(len(walks))]
 
     def _count(self, examples: int) -> None:

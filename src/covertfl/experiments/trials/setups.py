@@ -16,7 +16,7 @@ from covertfl.experiments.experiment import Reading
 from covertfl.experiments.trials.schedule import Schedule, draw_schedule
 from covertfl.experiments.trials.scorer import take_part
 from covertfl.files.toml import parse_toml
-from covertfl.runs.build import KernelShelf, build_federation, require_torch
+from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import RunSettings, build_run
@@ -204,9 +204,9 @@ class PreparedRun:
 
 
 def prepare_run(
-    setup: Setup, policy: str, seed: int, shelf: KernelShelf, *, device: str = "cpu"
+    setup: Setup, policy: str, seed: int, kernels: KernelCache, *, device: str = "cpu"
 ) -> PreparedRun:
     """Solve for the policy of a run and draw its rounds."""
     require_torch()
-    federation = build_federation(make_settings(setup, policy, seed, device), shelf)
+    federation = build_federation(make_settings(setup, policy, seed, device), kernels)
     return PreparedRun(setup, policy, seed, federation, draw_schedule(federation))

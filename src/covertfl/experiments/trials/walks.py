@@ -276,7 +276,7 @@ def _deceive(
 def drive(
     walks: Sequence[tuple[LocalKernel, Walk]],
     *,
-    tell: Callable[[int], None] | None = None,
+    on_batch: Callable[[int], None] | None = None,
     ended: Callable[[Mapping[int, Any]], None] | None = None,
     threads: int = 1,
 ) -> list[Any]:
@@ -290,7 +290,7 @@ def drive(
     ended : told the outcomes of walks that have come to their ends, by number
     """
     outcomes: dict[int, Any] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     waiting: dict[int, Asked] = {}
 
     def go_on(number: int, results: Any) -> None:
@@ -308,30 +308,30 @@ def drive(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(go_on, answers.keys(), answers.values()))
 
-    def tell_ends() -> None:
-        new = {number: outcome for number, outcome in outcomes.items() if number not in told}
-        told.update(new)
+    def report_ends() -> None:
+        new = {number: outcome for number, outcome in outcomes.items() if number not in reported}
+        reported.update(new)
         if new and ended is not None:
             ended(new)
 
     # One after the other: first weights are drawn from torch's global generator.
     for number in range(len(walks)):
         go_on(number, None)
-    tell_ends()
+    report_ends()
     while waiting:
         # Jobs wait until all have been rated, so that walks stay in step and batches large.
         rates = _choose(waiting, ToRate)
         chains = _choose(waiting, ToChain)
         if rates:
             all_go_on(_rate(rates))
-            tell_ends()
+            report_ends()
             continue
         asked = _take_part(chains) if chains else dict(waiting)
         trained = sum(count_rows(_list_jobs(ask)) for ask in asked.values())
         all_go_on(_carry_out(walks, asked))
-        tell_ends()
-        if tell is not None:
-            tell(trained)
+        report_ends()
+        if on_batch is not None:
+            on_batch(trained)
     return [outcomes[number] for number in range(len(walks))]
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from covertfl.arrays import BoolArray, IntArray
-from covertfl.decision.oracle import Oracle, compute_stationary_law
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.fitting.oracle import FittedOracle
 
@@ -75,8 +75,12 @@ class SimulatedSource:
         self._arrival_prob, self._arrival_size = arrival_prob, arrival_size
         self._cumulative = np.cumsum(oracle.transition, axis=1)
         self._cumulative /= self._cumulative[:, -1:]
-        law = compute_stationary_law(oracle) if first is None else np.eye(oracle.num_states)[first]
-        self._first_law = np.cumsum(law)[np.newaxis]
+        distribution = (
+            compute_stationary_distribution(oracle)
+            if first is None
+            else np.eye(oracle.num_states)[first]
+        )
+        self._first_distribution = np.cumsum(distribution)[np.newaxis]
         self._episode = episode or 0
         self._state, self._since_start = -1, 0
 
@@ -90,7 +94,7 @@ class SimulatedSource:
         self._state, self._since_start = draw_rounds(
             self._generator,
             self._cumulative,
-            self._first_law,
+            self._first_distribution,
             self._episode,
             self._state,
             self._since_start,

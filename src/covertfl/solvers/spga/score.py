@@ -177,8 +177,11 @@ def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonSc
 
 def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> list[float]:
     """Expected total cost of a policy by first oracle state."""
-    laws = np.eye(problem.oracle.num_states)
-    return [evaluate_horizon_policy(problem, policy, first=law).total_cost for law in laws]
+    distributions = np.eye(problem.oracle.num_states)
+    return [
+        evaluate_horizon_policy(problem, policy, first=distribution).total_cost
+        for distribution in distributions
+    ]
 
 
 def _dominant_thresholds(

@@ -479,7 +479,7 @@ def search_policy(
     settings: Settings,
     *,
     generator: np.random.Generator,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> SpgaRun:
     """Search for a policy on experience from any source (Algorithm 1).
 
@@ -493,9 +493,9 @@ def search_policy(
     chunk = max(1, CHUNK_ROUNDS // settings.rounds_per_iteration)
     while search.iterations < settings.iterations:
         search.iterate(source, min(chunk, settings.iterations - search.iterations))
-        if progress is not None:
+        if on_progress is not None:
             latest = search._history[search.iterations - 1]
-            progress(search.iterations, float(latest[0]), float(latest[1]))
+            on_progress(search.iterations, float(latest[0]), float(latest[1]))
     return search.result()
 
 
@@ -521,7 +521,7 @@ def solve_spga(
     seed: int,
     runs: int = 1,
     threads: int = 1,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> list[SpgaRun]:
     """Independent searches on simulators of a problem; the same for any number of threads.
 
@@ -537,7 +537,7 @@ def solve_spga(
         seed=seed,
         runs=runs,
         threads=threads,
-        progress=progress,
+        on_progress=on_progress,
     )
 
 
@@ -548,7 +548,7 @@ def solve_spga_horizon(
     seed: int,
     runs: int = 1,
     threads: int = 1,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> list[SpgaRun]:
     """The best stationary thresholds of a horizon, searched on a simulator of it."""
     return _search_many(
@@ -558,7 +558,7 @@ def solve_spga_horizon(
         seed=seed,
         runs=runs,
         threads=threads,
-        progress=progress,
+        on_progress=on_progress,
     )
 
 
@@ -570,22 +570,22 @@ def _search_many(
     seed: int,
     runs: int,
     threads: int,
-    progress: Progress | None,
+    on_progress: Progress | None,
 ) -> list[SpgaRun]:
     if not 1 <= runs <= MOST_RUNS:
         raise InvalidInput(f"runs must lie in 1..{MOST_RUNS}, got {runs}")
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, got {threads}")
-    done, told, stopped = [0] * runs, Lock(), Event()
+    done, lock, stopped = [0] * runs, Lock(), Event()
 
     def run(number: int) -> SpgaRun:
-        def tell(iterations: int, privacy: float, learning: float) -> None:
+        def report(iterations: int, privacy: float, learning: float) -> None:
             if stopped.is_set():
                 raise CancelledError
-            if progress is not None:
-                with told:
+            if on_progress is not None:
+                with lock:
                     done[number] = iterations
-                    progress(sum(done), privacy, learning)
+                    on_progress(sum(done), privacy, learning)
 
         ours, theirs = np.random.SeedSequence([seed, number]).spawn(2)
         return search_policy(
@@ -593,7 +593,7 @@ def _search_many(
             make_source(np.random.default_rng(theirs)),
             settings,
             generator=np.random.default_rng(ours),
-            progress=tell,
+            on_progress=report,
         )
 
     with ThreadPoolExecutor(max_workers=threads) as pool:

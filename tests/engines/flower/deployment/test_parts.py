@@ -38,12 +38,12 @@ from covertfl.engines.flower.deployment.server import (
     ServerNews,
     ServerPlace,
     make_error,
-    make_tell,
+    make_round_callback,
     read_place,
     reporting,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import Progress
+from covertfl.runs.build import RunProgress
 from covertfl.runs.run_file import format_run
 from tests import ROOT
 from tests.support.small_runs import make_run
@@ -184,11 +184,11 @@ def test_a_place_goes_through_the_environment(tmp_path: Path) -> None:
 
 def test_news_come_whole_and_failures_stay_on_the_server(tmp_path: Path) -> None:
     path = tmp_path / "news.jsonl"
-    news, tell = ServerNews(path), make_tell(path)
+    news, tell = ServerNews(path), make_round_callback(path)
     assert news.read_new() == []
     assert tell is not None
-    assert make_tell(None) is None
-    tell(Progress(tmp_path, 0, 1, 9, 2, 3, 0.5, 0.7))
+    assert make_round_callback(None) is None
+    tell(RunProgress(tmp_path, 0, 1, 9, 2, 3, 0.5, 0.7))
     with path.open("ab") as stream:
         stream.write(b'{"progress"')
     assert [entry["progress"]["round"] for entry in news.read_new()] == [1]

@@ -136,7 +136,7 @@ def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _check_keys(settings: Mapping[str, Any], place: str) -> None:
-    found = [key for key in settings if _tells(key.lower())]
+    found = [key for key in settings if _gives_away(key.lower())]
     if found:
         raise InvalidInput(
             f"{place} would be sent to every node and must not have the key {min(found)}, which "
@@ -144,5 +144,5 @@ def _check_keys(settings: Mapping[str, Any], place: str) -> None:
         )
 
 
-def _tells(key: str) -> bool:
+def _gives_away(key: str) -> bool:
     return key in SECRET_KEYS or bool(SECRET_WORDS & set(re.split(r"\W|_", key)))

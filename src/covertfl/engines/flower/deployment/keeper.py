@@ -74,7 +74,7 @@ class Keeper:
         with contextlib.suppress(OSError):  # the child may have been quicker
             os.setpgid(process, process)
         self._names[process] = order["name"]
-        tell({"started": order["name"], "process": process})
+        send_news({"started": order["name"], "process": process})
 
     def _look(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -86,7 +86,7 @@ class Keeper:
                 end_group(process, signal.SIGKILL)  # what it has started goes with it
                 if name is not None:
                     code = os.waitstatus_to_exitcode(status)
-                    tell({"ended": name, "process": process, "status": code})
+                    send_news({"ended": name, "process": process, "status": code})
 
     def end_all(self) -> None:
         """End what is left: gently first, then by force."""
@@ -109,7 +109,7 @@ def end_group(process: int, number: int) -> None:
         os.killpg(process, number)
 
 
-def tell(news: Mapping[str, Any]) -> None:
+def send_news(news: Mapping[str, Any]) -> None:
     """Tell the owner; it may no longer be there."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(news).encode() + b"\n")
@@ -158,7 +158,7 @@ def main() -> None:
         for module in (*PRELOADED, *further):
             with contextlib.suppress(ImportError):  # clients may do without some of them
                 importlib.import_module(module)
-        tell({"ready": os.getpid()})
+        send_news({"ready": os.getpid()})
         keeper.keep()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -31,7 +31,7 @@ from covertfl.engines.flower.deployment.server import (
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml
-from covertfl.runs.build import Progress, Tell, check_place, find_training_task
+from covertfl.runs.build import OnRound, RunProgress, check_place, find_training_task
 from covertfl.runs.clients import count_sizes
 from covertfl.runs.participation import accepts_data, count_batches, count_examples
 from covertfl.runs.run_file import RunSettings, build_run, format_run
@@ -215,7 +215,7 @@ class Deployment:
         self.federation.start_server(self._place.as_environment())
         return self.start()
 
-    def follow(self, run: int, tell: Tell | None = None, *, until: int | None = None) -> int:
+    def follow(self, run: int, on_round: OnRound | None = None, *, until: int | None = None) -> int:
         """Wait for the end of the run; gives the number of the last round that was heard of.
 
         Parameters
@@ -236,8 +236,8 @@ class Deployment:
                     raise make_error(entry)
                 progress = _read_progress(entry["progress"])
                 last = progress.round
-                if tell is not None:
-                    tell(progress)
+                if on_round is not None:
+                    on_round(progress)
             if until is not None and last >= until:
                 return last
             if status.status == "finished":
@@ -268,7 +268,7 @@ def deploy(
     timeout: float = ROUND_LIMIT,
     app: OwnApp | None = None,
     pause: float | None = PAUSE,
-    tell: Tell | None = None,
+    on_round: OnRound | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Bring a federation up, run in it, and take it down; the run is in `out` then.
@@ -298,7 +298,7 @@ def deploy(
             say(f"SuperLink at {federation.address}; all {count} nodes are connected")
             run = deployment.start()
             say(f"run {run} has begun")
-            deployment.follow(run, tell)
+            deployment.follow(run, on_round)
             say("the run has ended; taking the federation down")
 
 
@@ -371,5 +371,5 @@ def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | 
     )
 
 
-def _read_progress(entry: Mapping[str, Any]) -> Progress:
-    return Progress(**{**entry, "run": Path(entry["run"])})
+def _read_progress(entry: Mapping[str, Any]) -> RunProgress:
+    return RunProgress(**{**entry, "run": Path(entry["run"])})

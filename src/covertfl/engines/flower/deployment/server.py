@@ -28,7 +28,7 @@ from covertfl.errors import CovertflError, InvalidInput
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
-    from covertfl.runs.build import Progress, Tell
+    from covertfl.runs.build import OnRound, RunProgress
 
 ROUND_LIMIT = 3600.0
 
@@ -51,7 +51,7 @@ class ServerPlace:
             "out": self.out,
             "resume": self.resume,
             "force": self.force,
-            "tell": make_tell(self.news),
+            "on_round": make_round_callback(self.news),
         }
 
     def as_environment(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ def _find_app(place: ServerPlace) -> ServerApp:
         resume=place.resume,
         force=place.force,
         timeout=place.timeout,
-        tell=make_tell(place.news),
+        on_round=make_round_callback(place.news),
     )
 
 
@@ -143,16 +143,16 @@ def reporting(news: Path | None) -> Iterator[None]:
         raise RuntimeError("the server has stopped") from None
 
 
-def make_tell(news: Path | None) -> Tell | None:
+def make_round_callback(news: Path | None) -> OnRound | None:
     """What writes down where a run stands; None where nobody wants to know."""
     if news is None:
         return None
 
-    def tell(progress: Progress) -> None:
+    def on_round(progress: RunProgress) -> None:
         entry = {**dataclasses.asdict(progress), "run": str(progress.run)}
         _write_news(news, {"progress": entry})
 
-    return tell
+    return on_round
 
 
 def _write_news(news: Path | None, entry: Mapping[str, Any]) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from measurement import measure_peak_memory
 from simulator_process import ANSWER
 
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 from covertfl.training import train_all
 
 POLICIES = ("greedy", "optimal")

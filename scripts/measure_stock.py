@@ -35,15 +35,10 @@ from covertfl.engines.flower import (
 from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import (
-    KernelCache,
-    build_federation,
-    find_training_task,
-    list_versions,
-    make_world,
-)
+from covertfl.runs.build import KernelCache, build_federation, find_training_task, make_world
 from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.run_file import RunSettings, build_run, format_run
+from covertfl.runs.run_file import build_run, format_run, list_versions
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.transcript import read_lines
 from covertfl.seeding import Stream, draw_seed
 

@@ -22,7 +22,7 @@ from covertfl.runs.build import (
     require_torch,
     watch_run,
 )
-from covertfl.runs.run_file import LARGEST_SEED, RunSettings
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.transcript import SUMMARY, read_checkpoint
 
 

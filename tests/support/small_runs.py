@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.runs.build import OnRound
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 from covertfl.training import train
 
 ORACLE = {

@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import covertfl
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import Problem
 from covertfl.decoys.decoy import Decoy
@@ -34,13 +32,8 @@ from covertfl.runs.participation import (
     replay_log,
 )
 from covertfl.runs.policy import make_run_policy, with_success
-from covertfl.runs.run_file import (
-    DirichletSplit,
-    RunSections,
-    RunSettings,
-    find_change,
-    format_run,
-)
+from covertfl.runs.run_file import find_change, format_run, list_versions
+from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.runs.state import RunState, unpack_state
 from covertfl.runs.transcript import SETTINGS, RunFolder, read_lines
 from covertfl.runs.world import World
@@ -429,9 +422,3 @@ def _read_whole(text: str | None, name: str, least: int, place: str) -> int:
             f"got {shorten(text)}"
         )
     return number
-
-
-def list_versions() -> dict[str, str]:
-    """Versions that a result may depend on."""
-    packages = ("numpy", "torch")
-    return {"covertfl": covertfl.__version__} | {name: metadata.version(name) for name in packages}

@@ -27,7 +27,7 @@ from covertfl.runs.learner import LearnerState, SiftedReplies, start_learner
 from covertfl.runs.participation import Attendance, RecordedRounds
 from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate, UpdateQueue
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.state import RunState, pack_state
 from covertfl.runs.transcript import RunFolder
 from covertfl.runs.world import draw_state

@@ -133,7 +133,7 @@ def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
     ("base", "changes", "message"),
     [
         (FUNCTION_QUEUE, {}, "kind = flower needs clients"),
-        (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must rise"),
+        (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must increase"),
         (HORIZON, {"engine": {"round_seconds": 0.0}}, "round_seconds must be more than 0"),
     ],
 )

@@ -13,7 +13,7 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.runs.build import OnRound, find_training_task, make_world
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.transcript import read_checkpoint
 
 

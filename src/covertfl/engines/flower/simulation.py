@@ -25,7 +25,7 @@ from covertfl.engines.flower.grid import AttendedGrid
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
 from covertfl.runs.build import OnRound, find_training_task, make_world
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 
 SERVER, TASK = 1, 1
 # Cores of one client app: two of them work at a time on a machine with two.

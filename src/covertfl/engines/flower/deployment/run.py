@@ -34,7 +34,8 @@ from covertfl.files.toml import parse_toml
 from covertfl.runs.build import OnRound, RunProgress, check_place, find_training_task
 from covertfl.runs.clients import count_sizes
 from covertfl.runs.participation import accepts_data, count_batches, count_examples
-from covertfl.runs.run_file import RunSettings, build_run, format_run
+from covertfl.runs.run_file import build_run, format_run
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.transcript import RunFolder
 
 EAVESDROPPER = "eavesdropper"

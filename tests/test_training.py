@@ -18,9 +18,10 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, OnRound, RunProgress, build_federation
+from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import format_run, read_run
-from covertfl.runs.transcript import PublicTranscript, read_checkpoint
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import is_finished, read_summary, train, train_all
 from tests.support.small_runs import (
@@ -417,7 +418,7 @@ def test_another_run_is_not_resumed(
 def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     before = read_folder(tmp_path / "run")
-    with pytest.raises(InvalidInput, match="exists: --resume goes on with it, --force replaces it"):
+    with pytest.raises(InvalidInput, match="exists: use --resume to continue the run"):
         run_small(tmp_path / "run", seed=9)
     assert read_folder(tmp_path / "run") == before
     train(make_run(seed=9), tmp_path / "run", force=True)

@@ -22,8 +22,9 @@ from covertfl.runs.build import (
     require_torch,
     watch_run,
 )
+from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.folder import SUMMARY
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
-from covertfl.runs.transcript import SUMMARY, read_checkpoint
 
 
 def train(

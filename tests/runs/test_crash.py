@@ -15,7 +15,7 @@ import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import RunProgress
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run, read_column, read_folder

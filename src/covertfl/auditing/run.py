@@ -25,8 +25,10 @@ from covertfl.kernels.weights import Layout, Vector, name_content
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation
+from covertfl.runs.folder import SETTINGS, SUMMARY
+from covertfl.runs.lines import read_lines
+from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import read_run
-from covertfl.runs.transcript import SETTINGS, SUMMARY, PublicTranscript, read_lines
 
 # The client that the eavesdroppers who take part are.
 SPY = 0

@@ -24,7 +24,9 @@ from covertfl.fitting.log import read_log
 from covertfl.kernels.job import LocalKernel, LocalOptimizer
 from covertfl.runs.clients import ClientAnswers, count_sizes
 from covertfl.runs.federation import Answerers, Federation, run_rounds, start_run, summarise
+from covertfl.runs.folder import SETTINGS, RunFolder
 from covertfl.runs.function import FunctionAnswers
+from covertfl.runs.lines import read_lines
 from covertfl.runs.participation import (
     MEASURED_ROUNDS,
     RecordedRounds,
@@ -35,7 +37,6 @@ from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.run_file import find_change, format_run, list_versions
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.runs.state import RunState, unpack_state
-from covertfl.runs.transcript import SETTINGS, RunFolder, read_lines
 from covertfl.runs.world import World
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import DataSettings, make_task

@@ -39,9 +39,9 @@ from covertfl.experiments.trials.walks import Trajectory, drive, walk_truth
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache
+from covertfl.runs.lines import read_lines
 from covertfl.runs.participation import Attendance
 from covertfl.runs.run_file import build_run
-from covertfl.runs.transcript import read_lines
 from covertfl.tasks.task import score_accuracy
 from covertfl.training import export_model, train
 

@@ -13,8 +13,8 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.runs.build import OnRound, find_training_task, make_world
+from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.transcript import read_checkpoint
 
 
 def make_server_app(

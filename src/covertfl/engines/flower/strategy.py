@@ -57,13 +57,15 @@ from covertfl.runs.build import (
     require_torch,
     watch_run,
 )
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation, Remembered, start_run
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.lines import read_lines
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.state import RunState, unpack_state
-from covertfl.runs.transcript import Checkpoint, RunFolder, read_lines
 from covertfl.seeding import Stream, draw_seed
 from covertfl.tasks.task import TrainingTask
 

@@ -33,10 +33,10 @@ from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml
 from covertfl.runs.build import OnRound, RunProgress, check_place, find_training_task
 from covertfl.runs.clients import count_sizes
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.participation import accepts_data, count_batches, count_examples
 from covertfl.runs.run_file import build_run, format_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.transcript import RunFolder
 
 EAVESDROPPER = "eavesdropper"
 MOST_NODES = 100

@@ -35,11 +35,12 @@ from covertfl.engines.flower import (
 from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import KernelCache, build_federation, find_training_task, make_world
+from covertfl.runs.build import KernelCache, build_federation, make_world
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
 from covertfl.seeding import Stream, draw_seed
 
 ROOT = Path(__file__).parent.parent

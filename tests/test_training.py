@@ -17,9 +17,10 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelCache, OnRound, RunProgress, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.progress import OnRound, RunProgress
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import format_run, read_run
 from covertfl.tasks.task import TrainingTask

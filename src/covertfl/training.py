@@ -13,17 +13,11 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
 from covertfl.kernels.weights import Layout, serialise
-from covertfl.runs.build import (
-    KernelCache,
-    OnRound,
-    PreparedRun,
-    check_place,
-    prepare_run,
-    require_torch,
-    watch_run,
-)
+from covertfl.runs.build import KernelCache, require_torch
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.folder import SUMMARY
+from covertfl.runs.opening import PreparedRun, check_folder, prepare_run
+from covertfl.runs.progress import OnRound, watch_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 
 
@@ -73,7 +67,7 @@ def train_all(
     """
     require_torch()
     for settings, path in places:
-        check_place(settings, path, resume=resume, force=force)
+        check_folder(settings, path, resume=resume, force=force)
     todo = [place for place in places if not (resume and is_finished(*place))]
     simulated = [place for place in todo if place[0].sections.engine.kind == "simulated"]
     _train_simulated(simulated, resume=resume, force=force, on_round=on_round)

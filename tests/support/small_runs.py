@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from covertfl.runs.build import OnRound
+from covertfl.runs.progress import OnRound
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings
 from covertfl.training import train

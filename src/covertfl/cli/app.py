@@ -25,7 +25,7 @@ from covertfl.errors import CovertflError, InvalidInput, Missing, NoSolution
 
 if TYPE_CHECKING:
     from covertfl.decision.problem_file import LoadedProblem
-    from covertfl.runs.build import RunProgress
+    from covertfl.runs.progress import RunProgress
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
+from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import (

@@ -43,7 +43,7 @@ from covertfl.engines.flower.deployment.server import (
     reporting,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
+from covertfl.runs.progress import RunProgress
 from covertfl.runs.run_file import format_run
 from tests import ROOT
 from tests.support.small_runs import make_run

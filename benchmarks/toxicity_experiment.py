@@ -45,7 +45,7 @@ def main() -> None:
     answer = {
         "seconds": [time.perf_counter() - started],
         "memory": measure_peak_memory(),
-        "rounds": sum(summary["rounds"] for summary in summaries),
+        "rounds": sum(summary.rounds for summary in summaries),
     }
     (asked.folder / ANSWER).write_text(json.dumps(answer))
 

@@ -16,7 +16,7 @@ from covertfl.kernels.weights import name_content
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from covertfl.runs.folder import LINE_FILES, SPARE, WEIGHTS, RunFolder
 from covertfl.runs.lines import read_lines
-from tests.support.run_folders import LAYOUT, record_round, seal_round, vector
+from tests.support.run_folders import LAYOUT, make_summary, record_round, seal_round, vector
 
 
 def reopen(folder: RunFolder) -> tuple[RunFolder, Checkpoint | None]:
@@ -97,7 +97,7 @@ def test_leftovers_of_a_crash_are_removed_and_nothing_else(folder: RunFolder) ->
 
 def test_a_summary_that_no_longer_holds_is_removed(folder: RunFolder) -> None:
     seal_round(folder, 1)
-    folder.finish({"rounds": 1})
+    folder.finish(make_summary(rounds=1))
     again, _ = reopen(folder)
     assert not (folder.path / "summary.json").exists()
     again.close()
@@ -145,7 +145,7 @@ def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path: Path) -> None
 
 def test_force_replaces_a_run_and_leaves_other_files(folder: RunFolder) -> None:
     seal_round(folder, 1)
-    folder.finish({"rounds": 1})
+    folder.finish(make_summary(rounds=1))
     folder.close()
     (folder.path / "notes.txt").write_text("keep")
     again = RunFolder(folder.path)

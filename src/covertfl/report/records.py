@@ -18,7 +18,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.runs.folder import SETTINGS, SUMMARY
+from covertfl.runs.folder import SETTINGS
+from covertfl.runs.summary import SUMMARY
 from covertfl.runs.lines import read_lines
 
 AUDIT = "audit.json"

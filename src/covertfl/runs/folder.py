@@ -33,6 +33,7 @@ from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.lines import read_lines
+from covertfl.runs.summary import SUMMARY, RunSummary
 
 LINE_FILES = (
     "public/rounds.jsonl",
@@ -44,7 +45,6 @@ LOCK = "lock"
 WEIGHTS = "public/weights"
 SPARE = ".spare"
 SETTINGS = "run.toml"
-SUMMARY = "summary.json"
 
 
 class RunFolder:
@@ -255,9 +255,9 @@ class RunFolder:
             stream.close()
         self._fresh = {}
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: RunSummary) -> None:
         """Write the summary of a run that has ended."""
-        text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / SUMMARY, text)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from covertfl.runs.federation import Rounds, run_rounds, summarise
 from covertfl.runs.opening import PreparedRun
 from covertfl.runs.state import RunState
+from covertfl.runs.summary import RunSummary
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ def watch_run(
             after_round(state)
 
     state = yield from run_rounds(run.federation, run.folder, run.state, after_round=report)
-    summary = summarise(run.federation, state)
-    run.folder.finish({**summary, "seconds": time.perf_counter() - started})
+    found = summarise(run.federation, state)
+    seconds = time.perf_counter() - started
+    run.folder.finish(RunSummary.from_dict({**found, "seconds": seconds}))
     return state
 
 

@@ -126,7 +126,7 @@ def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: 
 
 def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
     summaries = train(make_run(**FLOWER), tmp_path, seeds=2)
-    assert [summary["rounds"] for summary in summaries] == [12, 12]
+    assert [summary.rounds for summary in summaries] == [12, 12]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
+from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientAnswers
@@ -416,6 +417,34 @@ def test_another_run_is_not_resumed(
     assert read_folder(out) == before
 
 
+def change_format(out: Path, line: str) -> None:
+    settings = out / "run.toml"
+    settings.write_text(settings.read_text().replace("format = 1\n", line))
+
+
+def test_a_folder_without_a_format_is_resumed(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run_small(tmp_path / "run", on_round=stop_after(4))
+    change_format(tmp_path / "run", "")
+    train(make_run(), tmp_path / "run", resume=True)
+    run_small(tmp_path / "whole")
+    assert read_folder(tmp_path / "run") == read_folder(tmp_path / "whole")
+
+
+def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_small(out, FUNCTION_QUEUE, rounds=4)
+    change_format(out, "format = 2\nunheard_of = 1\n")
+    before = read_folder(out)
+    for refuse in (
+        lambda: train(make_run(FUNCTION_QUEUE, rounds=4), out, resume=True),
+        lambda: export_model(out, tmp_path / "model.safetensors"),
+    ):
+        with pytest.raises(InvalidInput, match=r"run\.toml: .*a newer version wrote the file"):
+            refuse()
+    assert read_folder(out) == before
+
+
 def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     before = read_folder(tmp_path / "run")
@@ -547,7 +576,7 @@ def test_there_must_be_a_seed(tmp_path: Path, seeds: int) -> None:
 
 
 def test_seeds_must_not_run_out(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="the last seed at most .*, got 2 seeds"):
+    with pytest.raises(InvalidInput, match=r"the last seed at most .*, got 2 seeds"):
         train(make_run(seed=2**63 - 1), tmp_path, seeds=2)
 
 

@@ -48,6 +48,8 @@ BAD_FILES = [
     ("task", ["not valid TOML"]),
     ('task = "poetry"', ["task must be one of toxicity,", "'poetry'"]),
     ("task = 3", ["task must be one of", "3"]),
+    ("format = 'x'", ["format must be a whole number from 1", "'x'"]),
+    ("format = 2", ["format must be at most 1", "got 2", "update covertfl"]),
     ("seed = -1", ["seed must be at least 0", "-1"]),
     ("seed = 9223372036854775808", ["seed must be at most 9223372036854775807"]),
     ("seed = 1.0", ["seed must be a whole number", "1.0"]),
@@ -164,6 +166,7 @@ VALUES = st.recursive(
 KEYS = [
     ("task",),
     ("seed",),
+    ("format",),
     ("rounds",),
     ("updates",),
     ("arrivals",),
@@ -263,6 +266,21 @@ def test_a_written_run_is_the_same_run(
     assert again.sections.model_dump(exclude=skipped) == settings.sections.model_dump(
         exclude=skipped
     )
+
+
+def test_a_run_file_has_a_format_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    text = format_run(make_run(), {})
+    assert text.startswith('format = 1\ntask = "digits"\n')
+    without = text.removeprefix("format = 1\n")
+    assert format_run(read_run(write(tmp_path, without)), {}) == text
+    assert find_change(without, text, "x") is None
+    newer = f"format = 2\nunheard_of = 1\n{without}"
+    for refuse in (
+        lambda: read_run(write(tmp_path, newer)),
+        lambda: find_change(newer, text, "run.toml"),
+    ):
+        with pytest.raises(InvalidInput, match=r"run\.toml: .*a newer version wrote the file"):
+            refuse()
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False))

@@ -9,8 +9,10 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.kernels.weights import Layout, serialise
+from covertfl.files.format import FORMATS
+from covertfl.kernels.weights import Layout
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.folder import require_readable
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     path : folder of the run
     output : path of the safetensors file
     """
+    from safetensors.numpy import save
+
+    require_readable(path)
     checkpoint = read_checkpoint(path)
     if checkpoint is None:
         raise InvalidInput(f"{os.fspath(path)} holds no run with a complete round")
@@ -54,5 +59,8 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     layout = Layout(
         tuple(name for name, _ in parameters), tuple(tuple(shape) for _, shape in parameters)
     )
-    write_atomically(output, serialise(layout, checkpoint.arrays["true"]), mode=0o600)
+    tensors = layout.split(checkpoint.arrays["true"])
+    # safetensors files have a `format` of their own in their metadata.
+    metadata = {"covertfl_format": str(FORMATS["model"])}
+    write_atomically(output, save(tensors, metadata=metadata), mode=0o600)
     return ExportedModel(Path(output), checkpoint.round, checkpoint.facts["updates"])

@@ -30,6 +30,8 @@ from typing import IO, Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.format import require_format
+from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.lines import read_lines
@@ -259,6 +261,14 @@ class RunFolder:
         """Write the summary of a run that has ended."""
         text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / SUMMARY, text)
+
+
+def require_readable(path: str | os.PathLike[str]) -> None:
+    """Raise InvalidInput if a newer version of covertfl wrote the run in a folder."""
+    file = Path(path) / SETTINGS
+    if file.exists():
+        content = parse_toml(read_text(file, "the folder of a run"), str(file))
+        require_format("run", content.get("format", 1), str(file))
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 import covertfl
 from covertfl.decision.problem_file import build_problem, read_preset_text, read_problem
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 from covertfl.runs.settings import (
     PROBLEM_SECTIONS,
@@ -55,6 +56,7 @@ def build_run(
     name : name of the file in messages
     folder : folder that paths in the content are relative to
     """
+    require_format("run", content.get("format", 1), name)
     content = {key: value for key, value in content.items() if key != "versions"}
     try:
         sections = RunSections.model_validate(content)
@@ -206,7 +208,9 @@ def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     sections["policy"] = {
         key: value for key, value in sections["policy"].items() if key not in ("preset", "problem")
     }
-    return format_toml({**sections, **settings.content, "versions": dict(versions)})
+    return format_toml(
+        {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
+    )
 
 
 def format_toml(content: Mapping[str, Any]) -> str:
@@ -244,6 +248,7 @@ def find_change(before: str, after: str, name: str) -> str | None:
     name : name of the first in messages
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
+    require_format("run", old.get(("format",), 1), name)
     for location in [*new, *old]:
         if old.get(location) != new.get(location) and not _may_change(location):
             section, key = split_location(location)
@@ -263,4 +268,4 @@ def _flatten(content: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 
 
 def _may_change(location: tuple[str, ...]) -> bool:
-    return location[-1] == "rounds" or location[0] in ("engine", "versions")
+    return location[-1] == "rounds" or location[0] in ("engine", "versions", "format")

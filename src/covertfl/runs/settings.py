@@ -120,6 +120,7 @@ class RunSections(_Section):
     rounds: Count | None = None
     updates: Count | None = None
     arrivals: str | None = None
+    format: int = 1
     data: DataSection = Field(default_factory=DataSection)
     federation: FederationSection = Field(default_factory=FederationSection)
     policy: PolicySection = Field(default_factory=PolicySection)

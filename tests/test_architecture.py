@@ -34,18 +34,19 @@ MAY_IMPORT = {
     "runs": "files seeding decision evaluation solvers fitting kernels tasks decoys",
     "engines": "files seeding decision kernels tasks decoys runs",
     "flower": "engines",
-    "training": "files runs engines",
+    "training": "runs engines",
+    "models": "files kernels runs",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
-    "display": "files decision solvers fitting planning auditing",
+    "display": "files decision solvers fitting planning runs auditing",
     "api": "decision solvers fitting planning runs training auditing display",
     "report": "files runs",
     "demo": "files decision evaluation runs training auditing",
     "experiments": "files seeding intervals decision evaluation solvers planning kernels tasks "
     "decoys runs engines",
     "reproduction": "files kernels runs display experiments",
-    "cli": "files decision solvers fitting planning tasks runs training engines auditing display "
-    "api report demo experiments reproduction",
+    "cli": "files decision solvers fitting planning tasks runs training models engines auditing "
+    "display api report demo experiments reproduction",
 }
 
 

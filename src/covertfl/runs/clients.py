@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, ServerWork, Work
-from covertfl.runs.learner import LearnerState, Reply, move_decoy, move_true, sift_replies
+from covertfl.runs.federation import Answerers, ClientWork, Outcome, Query, ServerWork, Work
+from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import (
     Attendance,
     RecordedRounds,
@@ -58,7 +58,7 @@ def make_client_job(
 
 
 @dataclass(frozen=True, eq=False)
-class ClientAnswers:
+class ClientAnswers(Answerers):
     """A federation of clients that train a model.
 
     Parameters
@@ -78,7 +78,6 @@ class ClientAnswers:
     success: FloatArray
     recorded: RecordedRounds | None = None
     sizes: IntArray = field(init=False)
-    is_steady: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", count_sizes(self.task))
@@ -111,10 +110,6 @@ class ClientAnswers:
         return score_accuracy(outputs, validation.labels, self.task.loss)
 
     # --- a query ---
-
-    def observe(self, round_number: int) -> int | None:
-        """Nothing shows: the oracle state is drawn."""
-        return None
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to those who take part; replies that nobody needs are not worked out."""
@@ -167,18 +162,16 @@ class ClientAnswers:
 
     # --- moves ---
 
-    def learn(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> LearnerState:
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
         """FedAvg or FedSGD on the replies."""
         return move_true(learner, outcome.replies, self.optimizer)
 
-    def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
         """Move the decoy that was queried; its training is work like any other."""
         proposed = yield from self.propose(learner, query, outcome)
-        return learner if proposed is None else move_decoy(learner, query.trajectory, proposed)
+        return learner if proposed is None else learner.with_decoy(query.trajectory, proposed)
 
     def propose(
         self, learner: LearnerState, query: Query, outcome: Outcome
@@ -211,10 +204,6 @@ class ClientAnswers:
             return view, ()
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))
-
-    def remember(self) -> Remembered:
-        """Nothing."""
-        return Remembered()
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Accuracies of the final weights."""

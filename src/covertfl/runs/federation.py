@@ -10,10 +10,11 @@ is all that the next one needs, so a run can be cut anywhere and resumed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,12 +79,14 @@ class Query:
     oracle_state : how good the round is
     trajectory : 0 for the true one, 1, 2, ... for a decoy
     weights : that are sent
+    decoy : the decoy that is queried, or would be in place of the true trajectory
     """
 
     round: int
     oracle_state: int
     trajectory: int
     weights: Vector
+    decoy: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,62 +121,69 @@ class Remembered:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Answerers(Protocol):
+class Answerers(ABC):
     """Those who answer queries, and how the trajectories move on their answers."""
 
     @property
+    @abstractmethod
     def layout(self) -> Layout:
         """Names and shapes of what travels."""
-        ...
 
     @property
+    @abstractmethod
     def num_decoys(self) -> int:
         """Decoy trajectories."""
-        ...
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether every round does all work, learning's and a decoy's, whatever is then used.
-
-        Where clients wait for the next query, the time until it comes must not tell what was done.
-        """
-        ...
-
+    @abstractmethod
     def first_weights(self, seed: int) -> Vector:
         """Where a trajectory begins."""
-        ...
 
+    @abstractmethod
     def score(self, weights: Vector) -> float:
         """How good weights are: accuracy on the validation set, or the function's value."""
-        ...
 
     def observe(self, round_number: int) -> int | None:
         """The oracle state of a round as it shows; None where it must be drawn."""
-        ...
+        return None
 
+    @abstractmethod
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send a query and judge what comes back."""
-        ...
 
-    def learn(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> LearnerState:
-        """Move the true trajectory on the replies to its query; not `kept`: only for the time."""
-        ...
+    @abstractmethod
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+        """Move the true trajectory on the replies to its query."""
 
-    def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    @abstractmethod
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
-        """Move the decoy that was queried; not `kept`: only for the time it takes."""
-        ...
+        """Move the decoy that was queried."""
+
+    def update(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
+    ) -> Generator[Work, Any, LearnerState]:
+        """Move the trajectory that was queried, if it is to move."""
+        if not is_moving:
+            return learner
+        if query.trajectory == 0:
+            return self.move_learner(learner, query, outcome)
+        return (yield from self.move_decoy(learner, query, outcome))
+
+    def rescore(
+        self, scores: Sequence[float], before: LearnerState, after: LearnerState
+    ) -> tuple[float, ...]:
+        """Scores after a round; trajectories that have not moved keep those from before it."""
+        pairs = zip(scores, before.trajectories, after.trajectories, strict=True)
+        return tuple(known if old is new else self.score(new) for known, old, new in pairs)
 
     def remember(self) -> Remembered:
         """What those who answer must find again after a resume, beside the state of the run."""
-        ...
+        return Remembered()
 
+    @abstractmethod
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """What the summary says of the final weights."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,9 +344,10 @@ def run_rounds(
             int(decision.observation.oracle_state),
             decision.trajectory,
             state.learner.query(decision.trajectory),
+            decision.decoy,
         )
         outcome = yield from federation.answerers.ask(query)
-        moved = yield from _update(federation, state, policy, decision, query, outcome)
+        moved = yield from _update(federation, state, policy, query, outcome)
         learner, queue, done = moved
         before, state = state, _close_round(federation, state, decision, outcome, learner, queue)
         state = _count_waits(state, done)
@@ -364,27 +375,13 @@ def _update(
     federation: Federation,
     state: RunState,
     policy: RunPolicy,
-    decision: Decision,
     query: Query,
     outcome: Outcome,
 ) -> Generator[Work, Any, tuple[LearnerState, UpdateQueue, DoneUpdate | None]]:
-    """Move the trajectory that was queried, if the round was a success.
-
-    Where the rounds are to be steady both kinds of work are done in the same order in every round,
-    and what is not needed is thrown away.
-    """
-    learner, answerers = state.learner, federation.answerers
-    learns = _learns(state, policy, query, outcome)
-    gated = federation.settings.sections.decoy.gated
-    deceives = query.trajectory > 0 and (outcome.accepted or not gated)
-    moved = learner
-    if learns or answerers.is_steady:
-        learned = answerers.learn(learner, query, outcome, kept=learns)
-        moved = learned if learns else moved
-    if deceives or answerers.is_steady:
-        lie = replace(query, trajectory=decision.decoy, weights=learner.query(decision.decoy))
-        deceived = yield from answerers.deceive(learner, lie, outcome, kept=deceives)
-        moved = deceived if deceives else moved
+    """Move the trajectory that was queried, if the round was a success."""
+    learner = state.learner
+    is_moving = _is_moving(federation, state, policy, query, outcome)
+    moved = yield from federation.answerers.update(learner, query, outcome, is_moving=is_moving)
     has_learned = moved.updates > learner.updates  # an aggregation can fail, and nothing is done
     if not (has_learned and state.queue.backlog > 0):
         return moved, state.queue, None
@@ -392,11 +389,15 @@ def _update(
     return moved, queue, done
 
 
-def _learns(state: RunState, policy: RunPolicy, query: Query, outcome: Outcome) -> bool:
-    """Whether the round moves the true trajectory."""
+def _is_moving(
+    federation: Federation, state: RunState, policy: RunPolicy, query: Query, outcome: Outcome
+) -> bool:
+    """Whether the round moves the trajectory that was queried."""
+    if query.trajectory > 0:
+        return outcome.accepted or not federation.settings.sections.decoy.gated
     counts = outcome.accepted or (policy.takes_every_reply and len(outcome.replies.clients) > 0)
     is_owed = state.queue.backlog > 0 or policy.updates_unowed
-    return query.trajectory == 0 and counts and is_owed
+    return counts and is_owed
 
 
 def _close_round(
@@ -424,7 +425,7 @@ def _close_round(
         queue=queue,
         oracle_state=oracle_state,
         learning_queries=state.learning_queries + decision.learns,
-        scores=_rescore(federation, state, learner),
+        scores=federation.answerers.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=totals,
         seen=(*state.seen, (oracle_state, decision.arrival, outcome.accepted)),
@@ -445,17 +446,6 @@ def charge_round(
     if backlog == problem.capacity and not decision.learns:
         learning += problem.full_cost
     return privacy, learning + (problem.overflow_cost or 0.0) * lost
-
-
-def _rescore(federation: Federation, state: RunState, learner: LearnerState) -> tuple[float, ...]:
-    """Scores, worked out anew only where weights have moved, or all where rounds are steady."""
-    before = (state.learner.true, *state.learner.decoys)
-    after = (learner.true, *learner.decoys)
-    steady = federation.answerers.is_steady
-    return tuple(
-        known if old is new and not steady else federation.answerers.score(new)
-        for known, old, new in zip(state.scores, before, after, strict=True)
-    )
 
 
 def _count_waits(state: RunState, done: DoneUpdate | None) -> RunState:

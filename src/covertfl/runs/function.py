@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.federation import Outcome, Query, Remembered, Work
-from covertfl.runs.learner import LearnerState, SiftedReplies, move_decoy
+from covertfl.runs.federation import Answerers, Outcome, Query, Work
+from covertfl.runs.learner import LearnerState, SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.run_file import RunSettings
 from covertfl.seeding import Stream, make_generator
@@ -20,7 +20,7 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionAnswers:
+class FunctionAnswers(Answerers):
     """An oracle that answers with noisy gradients; there is one decoy, which moves by (5).
 
     Parameters
@@ -32,7 +32,6 @@ class FunctionAnswers:
     settings: RunSettings
     task: FunctionTask
     num_decoys: int = 1
-    is_steady: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -47,10 +46,6 @@ class FunctionAnswers:
         """The function's value, 0 at its least."""
         return self.task.value(weights)
 
-    def observe(self, round_number: int) -> int | None:
-        """Nothing shows: the oracle state is drawn."""
-        return None
-
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """A noisy gradient, accepted where its bound sigma_k is small enough."""
         generator = make_generator(self.settings.seed, Stream.RESPONSE, query.round)
@@ -59,9 +54,7 @@ class FunctionAnswers:
         return Outcome(NOBODY, 1, replies, self.task.accepts(sigma))
         yield  # nobody else has work to do
 
-    def learn(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> LearnerState:
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
         """(4) with step 1/m, and Theorem 1's randomised estimate."""
         m = learner.updates + 1
         generator = make_generator(self.settings.seed, Stream.FINAL, query.round)
@@ -71,8 +64,8 @@ class FunctionAnswers:
         moved = self.task.step(query.weights, outcome.replies.values[0], m)
         return replace(learner, true=moved, updates=m, estimate=estimate)
 
-    def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
         """(5): the decoy follows a function with another minimum."""
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
@@ -81,12 +74,8 @@ class FunctionAnswers:
         )
         moves = learner.moves[query.trajectory - 1] + 1
         moved = self.task.step(query.weights, response, moves)
-        return move_decoy(learner, query.trajectory, moved)
+        return learner.with_decoy(query.trajectory, moved)
         yield  # nobody else has work to do
-
-    def remember(self) -> Remembered:
-        """Nothing."""
-        return Remembered()
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Value and squared gradient norm of the last point and of the randomised estimate."""

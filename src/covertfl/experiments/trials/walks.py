@@ -260,8 +260,8 @@ def _deceive(
     outcome: Outcome,
     found: Trajectory,
 ) -> Generator[Asked, Any, LearnerState]:
-    """`ClientAnswers.deceive`, which asks for the server's work only; its examples are counted."""
-    asking, results = answers.deceive(learner, query, outcome), None
+    """`ClientAnswers.move_decoy`, which asks for the server's work only; its examples are counted."""
+    asking, results = answers.move_decoy(learner, query, outcome), None
     while True:
         try:
             work = asking.send(results)

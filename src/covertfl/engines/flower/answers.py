@@ -22,10 +22,10 @@ from covertfl.engines.flower.messages import ArrayForm, is_finite
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, Work
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, sift_replies
 from covertfl.runs.participation import Attendance, classify_clients
+from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 PENDING = "checkpoint/pending.json"
@@ -47,7 +47,7 @@ class Correspondence(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class GridAnswers(ClientAnswers):
+class GridAnswers(ClientResponder):
     """A federation of clients behind a grid.
 
     Parameters

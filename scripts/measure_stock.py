@@ -25,7 +25,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.summary import describe_audit
 from covertfl.engines.flower import (
     CovertStrategy,
     InProcessGrid,
@@ -194,7 +193,7 @@ def measure(out: Path, seeds: int) -> dict[str, Any]:
                 for left in (folder, folder.with_name(f"{folder.name}-heard")):
                     shutil.rmtree(left, ignore_errors=True)
                 run(folder, seed)
-        audit = describe_audit(audit_folders(folders))
+        audit = audit_folders(folders).to_dict()
         ahead = [count_ahead(folder) for folder in folders]
         found[name] = {
             **audit,

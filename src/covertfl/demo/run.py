@@ -76,7 +76,8 @@ CONDITIONS = (
 
 def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, Any]:
     """A row of `demo --json`; a few runs finish by luck, so the exact chance stands beside them."""
-    federation, summaries = runs[0].federation, [run.summary or {} for run in runs]
+    federation = runs[0].federation
+    outcomes = [run.outcome for run in runs if run.outcome is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
     expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
     paper = (
@@ -86,16 +87,16 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
         "scenario": condition.scenario,
         "policy": condition.policy,
         "decoy": condition.decoy,
-        "learner_accuracy": _mean(summary["learner_accuracy"] for summary in summaries),
+        "learner_accuracy": _mean(outcome.learner_accuracy for outcome in outcomes),
         "eavesdropper_accuracy": _mean(_find_curve(run)[-1] for run in runs),
         "eavesdropper_worst": max(_find_curve(run)[-1] for run in runs),
         "held_true": sum(run.findings[LISTENER].named or 0.0 for run in runs),
         "runs": len(runs),
-        "exposure": _mean(summary["exposure"] for summary in summaries),
-        "completion": _mean(summary["completed"] for summary in summaries),
+        "exposure": _mean(outcome.exposure for outcome in outcomes),
+        "completion": _mean(outcome.completed for outcome in outcomes),
         "expected_exposure": expected.exposure,
         "expected_completion": expected.finish_prob,
-        "updates_done": _mean(summary["updates_done"] for summary in summaries),
+        "updates_done": _mean(outcome.updates_done for outcome in outcomes),
         "paper": None
         if paper is None
         else {"eavesdropper_accuracy": paper[0], "learner_accuracy": paper[1]},

@@ -7,21 +7,20 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
-
 from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.runs.build import KernelCache
 from tests.support.small_runs import run_small
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch", reason="torch is not installed")
     out = tmp_path_factory.mktemp("audit") / "run"
     run_small(out, decoy={"gated": False})
     return out
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def audited(finished: Path) -> RunAudit:
     return audit_run(finished, KernelCache())
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn
 
 from covertfl.auditing.coalitions import audit_coalitions

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+pytest.importorskip("torch", reason="torch is not installed")
+
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.run import audit_run
 from covertfl.auditing.summary import AuditReport, summarise_audits

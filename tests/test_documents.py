@@ -99,7 +99,7 @@ def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
     pytest.importorskip("torch")
     from flwr.serverapp.strategy import FedAvg
 
-    from covertfl.engines.flower import InProcessGrid
+    from covertfl.engines.flower.grid import InProcessGrid
     from tests.support.flower_runs import make_app, make_model
 
     (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))

@@ -72,7 +72,7 @@ def test_training_is_that_of_the_command(trained: cf.TrainingResult, tmp_path: P
 
 def test_a_result_holds_means_and_runs(trained: cf.TrainingResult) -> None:
     assert len(trained.runs) == 2
-    accuracies = [run.learner_accuracy for run in trained.runs]
+    accuracies = [run.learner_accuracy or 0.0 for run in trained.runs]
     assert trained.learner_accuracy == pytest.approx(np.mean(accuracies))
     assert trained.exposure == pytest.approx(np.mean([run.exposure for run in trained.runs]))
     assert trained.updates_done + trained.updates_missing == pytest.approx(4.0)

@@ -691,7 +691,6 @@ def audit(
     Example: covertfl audit runs/many
     """
     from covertfl.auditing.folders import audit_folders, write_audit
-    from covertfl.auditing.summary import describe_audit
     from covertfl.display.audit_tables import render_audit
     from covertfl.display.tables import print_result
 
@@ -705,7 +704,7 @@ def audit(
     with _working("audit") as tell:
         report = audit_folders(runs, on_progress=tell)
     if as_json:
-        _print_json(describe_audit(report))
+        _print_json(report.to_dict())
     else:
         print_result(render_audit(report))
     # Last, so that a folder that cannot be written to does not cost the result.

@@ -6,14 +6,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from covertfl.auditing.coalitions import describe_coalitions
-from covertfl.auditing.summary import AuditReport, Threat, describe_audit
+from covertfl.auditing.summary import AuditReport
+from covertfl.auditing.threats import Threat
 
 
 def render_audit(report: AuditReport) -> RenderableType:
     """What each eavesdropper gets, a verdict for each threat, and warnings."""
     table = Table(
-        title=f"What eavesdroppers get, {len(report.runs)} run{'s' * (len(report.runs) != 1)}",
+        title=f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}",
         title_justify="left",
         box=SIMPLE_HEAD,
     )
@@ -22,7 +22,7 @@ def render_audit(report: AuditReport) -> RenderableType:
         "names the\ntrue model",
         "95%",
         "final\naccuracy",
-        "worst\naccuracy",
+        "peak\naccuracy",
         "advantage",
     ):
         table.add_column(column, justify="right")
@@ -34,7 +34,7 @@ def render_audit(report: AuditReport) -> RenderableType:
             if threat.interval is None
             else f"{threat.interval[0]:.0%} to {threat.interval[1]:.0%}",
             _number(threat.final_accuracy),
-            _number(threat.worst_accuracy),
+            _number(threat.peak_accuracy),
             "" if threat.advantage is None else f"{threat.advantage:+.3f}",
         )
     return Group(
@@ -60,34 +60,32 @@ def _verdict(threat: Threat) -> str:
 
 
 def _learner_lines(report: AuditReport) -> list[str]:
-    learner = describe_audit(report)["learner"]
+    learner = report.learner
     lines = []
-    if learner["accuracy"] is not None:
+    if learner.accuracy is not None:
         lines.append(
-            f"Learner: accuracy {learner['accuracy']:.3f}, {learner['exposure']:.0%} true queries, "
-            f"{learner['completion']:.0%} of runs finished."
+            f"Learner: accuracy {learner.accuracy:.3f}, {learner.exposure:.0%} true queries, "
+            f"{learner.completion:.0%} of runs finished."
         )
     if report.bound is not None:
-        value, low, high = report.bound
+        bound = report.bound
         lines.append(
             "By schedule alone nobody can expect to name the true model in over "
-            f"{value:.1%} of runs ({low:.1%} to {high:.1%}; F4)."
+            f"{bound.value:.1%} of runs ({bound.low:.1%} to {bound.high:.1%}; F4)."
         )
     return lines
 
 
 def _coalition_lines(report: AuditReport) -> list[str]:
     lines = []
-    for size, found in (describe_coalitions(report.coalitions) or {}).items():
-        named = ", ".join(
-            f"{name} {entry['names_true']:.0%}" for name, entry in found["eavesdroppers"].items()
-        )
-        clients = "client sees" if size == "1" else "clients see"
+    for found in report.coalitions:
+        named = ", ".join(f"{threat.name} {threat.names_true:.0%}" for threat in found.threats)
+        clients = "client sees" if found.size == 1 else "clients see"
         lines.append(
-            f"{size} {clients} {found['rounds_seen']:.0%} of the rounds; names true: {named}."
+            f"{found.size} {clients} {found.rounds_seen:.0%} of the rounds; names true: {named}."
         )
     return lines
 
 
 def _warnings(report: AuditReport) -> list[str]:
-    return [f"Warning: {warning}" for warning in describe_audit(report)["warnings"]]
+    return [f"Warning: {warning}" for warning in report.notes]

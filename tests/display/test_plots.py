@@ -15,7 +15,8 @@ from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
 from covertfl.display import plots
 from covertfl.errors import InvalidInput, Missing
-from covertfl.planning.planner import HorizonPlan, QueuePlan, plan_horizon, plan_queue
+from covertfl.planning.horizon import HorizonPlan, plan_horizon
+from covertfl.planning.queue import QueuePlan, plan_queue
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 

@@ -1,4 +1,4 @@
-"""Formulas F1, F2 and F3."""
+"""Updates needed for an accuracy (F1, F2) and the belief of proportional sampling (F3)."""
 
 from __future__ import annotations
 

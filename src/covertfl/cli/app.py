@@ -237,7 +237,7 @@ def plan(
     from covertfl.decision.problem import FiniteHorizon
     from covertfl.display.as_json import describe_exposure
     from covertfl.display.tables import print_result, render_exposure, render_updates_needed
-    from covertfl.planning.planner import find_limit_for_exposure, find_scale_for_exposure
+    from covertfl.planning.exposure import find_limit_for_exposure, find_scale_for_exposure
 
     loaded = _load(problem, preset)
     updates = None if epsilon is None else _count_updates(gap, noise, epsilon)
@@ -285,7 +285,8 @@ def _plan(loaded: LoadedProblem, seed: int) -> tuple[dict[str, Any], Any, Callab
     from covertfl.decision.problem import FiniteHorizon
     from covertfl.display import as_json as results
     from covertfl.display import tables as render
-    from covertfl.planning.planner import plan_horizon, plan_queue
+    from covertfl.planning.horizon import plan_horizon
+    from covertfl.planning.queue import plan_queue
 
     if isinstance(loaded.problem, FiniteHorizon):
         generator = np.random.default_rng(seed)

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from covertfl.fitting.oracle import FittedOracle
-from covertfl.planning.planner import ExposurePlan, HorizonPlan, QueuePlan
+from covertfl.planning.exposure import ExposurePlan
+from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state

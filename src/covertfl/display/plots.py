@@ -15,7 +15,8 @@ import numpy as np
 
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
-from covertfl.planning.planner import HorizonPlan, QueuePlan, completion_curve
+from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
+from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 
@@ -205,7 +206,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     """Largest chance to finish with learning a strict minority, by number of rounds (F5)."""
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
-    probs = completion_curve(plan)
+    probs = compute_completion_curve(plan)
     axes.plot(np.arange(len(probs)), 100.0 * probs, color=PALETTE[1], linewidth=2.0)
     for prob, rounds in plan.rounds_needed.items():
         if rounds is None:

@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from covertfl.fitting.oracle import FittedOracle
-from covertfl.planning.planner import ExposurePlan, HorizonPlan, QueuePlan
+from covertfl.planning.exposure import ExposurePlan
+from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.score import LIMIT_SLACK, HorizonScore, QueueScore

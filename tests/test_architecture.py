@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "training": "files runs engines",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
-    "display": "files decision solvers fitting planning auditing",
+    "display": "files solvers fitting planning auditing",
     "api": "decision solvers fitting planning runs training auditing display",
     "report": "files runs",
     "demo": "files decision evaluation runs training auditing",

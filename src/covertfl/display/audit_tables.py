@@ -1,4 +1,4 @@
-"""The audit as tables for people."""
+"""Audits as tables."""
 
 from __future__ import annotations
 
@@ -7,59 +7,47 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from covertfl.auditing.coalitions import describe_coalitions
-from covertfl.auditing.summary import AuditReport, Threat, describe_audit
+from covertfl.auditing.summary import AuditReport, describe_audit
+
+COLUMNS = ("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage")
 
 
 def render_audit(report: AuditReport) -> RenderableType:
-    """What each eavesdropper gets, a verdict for each threat, and warnings."""
-    table = Table(
-        title=f"What eavesdroppers get, {len(report.runs)} run{'s' * (len(report.runs) != 1)}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
+    """Render what each eavesdropper gets, a verdict on each threat, and warnings."""
+    return Group(
+        _render_threats(report),
+        *_describe_learner(report),
+        *_describe_coalitions(report),
+        "",
+        *(f"{threat.name} ({threat.threat}): {threat.verdict}." for threat in report.threats),
+        *(f"Warning: {warning}" for warning in describe_audit(report)["warnings"]),
     )
+
+
+def _render_threats(report: AuditReport) -> Table:
+    title = f"What eavesdroppers get, {len(report.runs)} run{'s' * (len(report.runs) != 1)}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("eavesdropper", no_wrap=True)
-    for column in (
-        "names the\ntrue model",
-        "95%",
-        "final\naccuracy",
-        "worst\naccuracy",
-        "advantage",
-    ):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
     for threat in report.threats:
+        interval = threat.interval
         table.add_row(
             threat.name,
-            _share(threat.names_true),
-            ""
-            if threat.interval is None
-            else f"{threat.interval[0]:.0%} to {threat.interval[1]:.0%}",
-            _number(threat.final_accuracy),
-            _number(threat.worst_accuracy),
+            "unknown" if threat.names_true is None else f"{threat.names_true:.0%}",
+            "" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}",
+            _format_accuracy(threat.final_accuracy),
+            _format_accuracy(threat.worst_accuracy),
             "" if threat.advantage is None else f"{threat.advantage:+.3f}",
         )
-    return Group(
-        table,
-        *_learner_lines(report),
-        *_coalition_lines(report),
-        "",
-        *map(_verdict, report.threats),
-        *_warnings(report),
-    )
+    return table
 
 
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0%}"
-
-
-def _number(value: float | None) -> str:
+def _format_accuracy(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def _verdict(threat: Threat) -> str:
-    return f"{threat.name} ({threat.threat}): {threat.verdict}."
-
-
-def _learner_lines(report: AuditReport) -> list[str]:
+def _describe_learner(report: AuditReport) -> list[str]:
     learner = describe_audit(report)["learner"]
     lines = []
     if learner["accuracy"] is not None:
@@ -70,13 +58,13 @@ def _learner_lines(report: AuditReport) -> list[str]:
     if report.bound is not None:
         value, low, high = report.bound
         lines.append(
-            "By schedule alone nobody can expect to name the true model in over "
-            f"{value:.1%} of runs ({low:.1%} to {high:.1%}; F4)."
+            "From the schedule of queries alone, even the best eavesdropper that knows the policy "
+            f"names the true model in at most {value:.1%} of runs ({low:.1%} to {high:.1%})."
         )
     return lines
 
 
-def _coalition_lines(report: AuditReport) -> list[str]:
+def _describe_coalitions(report: AuditReport) -> list[str]:
     lines = []
     for size, found in (describe_coalitions(report.coalitions) or {}).items():
         named = ", ".join(
@@ -84,10 +72,7 @@ def _coalition_lines(report: AuditReport) -> list[str]:
         )
         clients = "client sees" if size == "1" else "clients see"
         lines.append(
-            f"{size} {clients} {found['rounds_seen']:.0%} of the rounds; names true: {named}."
+            f"{size} {clients} {found['rounds_seen']:.0%} of the rounds; names the true model: "
+            f"{named}."
         )
     return lines
-
-
-def _warnings(report: AuditReport) -> list[str]:
-    return [f"Warning: {warning}" for warning in describe_audit(report)["warnings"]]

@@ -55,6 +55,18 @@ def bound_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> 
     return 2.0 * (gap / epsilon) * (smoothness_noise / epsilon)
 
 
+def bound_updates(
+    gap: float, smoothness_noise: float, epsilon: float
+) -> tuple[float | None, float | None]:
+    """Return the updates needed with steps 1/m and with a constant step, None above 1e308."""
+    constant = bound_constant_step(gap, smoothness_noise, epsilon)
+    try:
+        decreasing = bound_decreasing_step(gap, smoothness_noise, epsilon)
+    except NoSolution:
+        return None, constant if math.isfinite(constant) else None
+    return decreasing, constant
+
+
 def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
     """Return the smallest number of updates that meets the goal with steps 1/m (formula F1).
 

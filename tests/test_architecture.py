@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "experiments": "files seeding intervals decision evaluation solvers planning kernels tasks "
     "decoys runs engines",
     "reproduction": "files kernels runs display experiments",
-    "cli": "files decision solvers fitting planning tasks runs training engines auditing display "
+    "cli": "files decision fitting planning tasks runs training engines auditing display "
     "api report demo experiments reproduction",
 }
 

@@ -30,10 +30,7 @@ def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
     queries = plan.greedy_learning_queries
     greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"
     rows = [
-        (
-            "rounds needed",
-            f"{needed} (learning queries a strict minority, first oracle state stationary)",
-        ),
+        ("rounds needed", f"{needed} (first oracle state stationary)"),
         ("greedy policy", greedy),
         (
             "optimal policy",

@@ -62,7 +62,7 @@ def _describe_success_probs(summary: Mapping[str, Any]) -> list[str]:
     )
     return [
         "Probability that a round is accepted, by oracle state: "
-        f"{measured} in this run, {printed} in the problem."
+        f"{measured} in this federation, {printed} in the problem."
     ]
 
 

@@ -48,7 +48,10 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
         if inspect.isclass(getattr(cf, name)) and issubclass(getattr(cf, name), CovertflError)
     }
     return {
-        **{name: partial(kind, "a sentence") for name, kind in errors.items()},
+        **{
+            name: partial(kind, "a sentence", **({"best": 1.0} if name == "Infeasible" else {}))
+            for name, kind in errors.items()
+        },
         "load_problem": lambda: cf.load_problem("sound/queue"),
         "list_presets": cf.list_presets,
         "solve": lambda: cf.solve(QUEUE),

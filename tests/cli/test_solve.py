@@ -67,7 +67,7 @@ def test_lp_and_exact_agree(run: Run, queue_file: Path) -> None:
 
 def test_lp_is_refused_on_a_horizon(run: Run) -> None:
     message = refuse(run("solve", "--preset", "sound/main", "--method", "lp", "--json"), 2)
-    assert "--method lp is for queue problems" in message
+    assert "method lp is for queue problems" in message
 
 
 def test_a_queue_policy_written_and_read_costs_what_was_said(
@@ -76,7 +76,7 @@ def test_a_queue_policy_written_and_read_costs_what_was_said(
     path = tmp_path / "policy.json"
     content = run("solve", queue_file, "--policy-out", path, "--json").content
     written = json.loads(path.read_text())
-    assert written.keys() == {"problem", "learn_prob"} and written["problem"] == "queue"
+    assert written.keys() == {"format", "problem", "learn_prob"} and written["problem"] == "queue"
     assert np.shape(written["learn_prob"]) == (3, 2, content["capacity"] + 1)
     problem, policy = read_problem(queue_file).problem, read_policy(path)
     assert isinstance(problem, QueueProblem) and isinstance(policy, QueueTable)

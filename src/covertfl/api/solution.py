@@ -13,7 +13,7 @@ from covertfl.api.result import Result
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.policy_file import write_policy
-from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.decision.problem import Problem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
@@ -35,27 +35,18 @@ class Solution(Result):
 
     Parameters
     ----------
+    problem : that was solved, its capacity in numbers
+    method : "exact", "lp" or "spga"
+    policy : a table of probabilities of learning
     seconds : that solving took
-
-    Every solution has `problem`, `method`, `policy`, `cost` and `structure`.
+    details : everything that the solver found
     """
 
+    problem: Problem
+    method: str
+    policy: QueueTable | HorizonTable
     seconds: float
-
-    @property
-    @abstractmethod
-    def problem(self) -> Problem:
-        """Return the problem that was solved, its capacity in numbers."""
-
-    @property
-    @abstractmethod
-    def method(self) -> str:
-        """Return "exact", "lp" or "spga"."""
-
-    @property
-    @abstractmethod
-    def policy(self) -> QueueTable | HorizonTable:
-        """Return the policy as a table of probabilities of learning."""
+    details: QueueSolution | HorizonSolution | QueueScore | HorizonScore
 
     @property
     @abstractmethod
@@ -81,54 +72,38 @@ class Solution(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolvedQueue(Solution):
-    """The optimum of a queue (9), by the exact solver or by the linear programme."""
+    """The optimum of a queue, equation (9), by the exact solver or the linear program."""
 
     details: QueueSolution
 
     @property
-    def problem(self) -> QueueProblem:
-        """Return the problem with the capacity that was found."""
-        return self.details.problem
-
-    @property
-    def method(self) -> str:
-        """Return "exact" or "lp"."""
-        return self.details.method
-
-    @property
-    def policy(self) -> QueueTable:
-        """Return the optimal policy, which randomises in at most one state (Theorem 3)."""
-        return self.details.policy
-
-    @property
     def cost(self) -> float:
         """Return the average of the cost that is minimised."""
-        return self.details.cost
+        return self._found.cost
 
     @property
     def privacy_cost(self) -> float:
         """Return the average privacy cost of a round."""
-        return self.details.evaluation.privacy_cost
+        return self._found.evaluation.privacy_cost
 
     @property
     def learning_cost(self) -> float:
         """Return the average learning cost of a round."""
-        return self.details.evaluation.learning_cost
+        return self._found.evaluation.learning_cost
 
     @property
     def learn_fraction(self) -> float:
         """Return the share of rounds that send the true weights."""
-        return self.details.evaluation.learn_fraction
-
-    @property
-    def multiplier(self) -> float | None:
-        """Return the price of the limit (10)."""
-        return self.details.multiplier
+        return self._found.evaluation.learn_fraction
 
     @property
     def structure(self) -> StructureReport:
         """Return which assumptions hold, and whether the policy is monotone on visited states."""
-        return examine_queue_solution(self.details)
+        return examine_queue_solution(self._found)
+
+    @property
+    def _found(self) -> QueueSolution:
+        return self.details
 
     def plot(self) -> Figure:
         """Return a figure of the probability of learning over oracle state and backlog."""
@@ -159,25 +134,53 @@ class SolvedQueue(Solution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class SearchedQueue(SolvedQueue):
+    """A queue's policy found by the structured policy gradient (Algorithm 1).
+
+    Parameters
+    ----------
+    details : all runs of the search, judged by the exact solver
+    seed : of the search
+    """
+
+    details: QueueScore  # type: ignore[assignment]
+    seed: int
+
+    @property
+    def gap(self) -> float | None:
+        """Return the cost over the optimum at the same constrained cost, relative to it."""
+        return _known(self.details.gaps[self.details.chosen])
+
+    @property
+    def _found(self) -> QueueSolution:
+        return self.details.solution
+
+    def plot(self) -> Figure:
+        """Return a figure of thresholds and costs against iterations, with the exact ones."""
+        from covertfl.display.spga_plots import plot_convergence
+
+        return plot_convergence(self.details.runs, [(0, self.details.optimum)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `covertfl solve --method spga --json` prints."""
+        from covertfl.display.as_json import describe_queue_score
+
+        return describe_queue_score(self.details, self.seed, self.seconds)
+
+    def _facts(self) -> Mapping[str, str]:
+        return {**super()._facts(), "gap": _format_gap(self.gap)}
+
+    def __rich__(self) -> RenderableType:
+        from covertfl.display.tables import render_queue_score
+
+        return render_queue_score(self.details, self.seconds)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class SolvedHorizon(Solution):
-    """The optimum of a finite horizon (7), by backward induction."""
+    """The optimum of a finite horizon, equation (7), by backward induction."""
 
     details: HorizonSolution
-
-    @property
-    def problem(self) -> FiniteHorizon:
-        """Return the problem that was solved."""
-        return self.details.problem
-
-    @property
-    def method(self) -> str:
-        """Return "exact"."""
-        return "exact"
-
-    @property
-    def policy(self) -> HorizonTable:
-        """Return the optimal policy by rounds left, oracle state and backlog."""
-        return self.details.policy
 
     @property
     def expected_cost(self) -> list[float]:
@@ -187,11 +190,11 @@ class SolvedHorizon(Solution):
     @property
     def cost(self) -> float:
         """Return the expected cost, the first oracle state drawn from the stationary one."""
-        return _weigh(self.problem, self.expected_cost)
+        return float(compute_stationary_distribution(self.problem.oracle) @ self.expected_cost)
 
     @property
     def structure(self) -> StructureReport:
-        """Return which assumptions hold, and whether the policy is monotone."""
+        """Return which assumptions hold, and whether the optimal policy is monotone."""
         return examine_horizon_solution(self.details)
 
     def plot(self) -> Figure:
@@ -207,7 +210,12 @@ class SolvedHorizon(Solution):
         return describe_horizon_solution(self.details, self.seconds)
 
     def _facts(self) -> Mapping[str, str]:
-        return _horizon_facts(self, self.expected_cost)
+        costs = " ".join(f"{cost:.6g}" for cost in self.expected_cost)
+        return {
+            "problem": "horizon",
+            "method": self.method,
+            "expected cost by first oracle state": costs,
+        }
 
     def __rich__(self) -> RenderableType:
         from covertfl.display.tables import render_horizon_solution
@@ -216,93 +224,32 @@ class SolvedHorizon(Solution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SearchedQueue(SolvedQueue):
-    """A queue's policy found by the structured policy gradient (Algorithm 1).
-
-    Parameters
-    ----------
-    score : all runs of the search, judged by the exact solver
-    seed : of the search
-    """
-
-    score: QueueScore
-    seed: int
-
-    @property
-    def gap(self) -> float | None:
-        """Return the cost over the optimum at the same constrained cost, relative to it."""
-        gap = float(self.score.gaps[self.score.chosen])
-        return None if math.isnan(gap) else gap
-
-    def plot(self) -> Figure:
-        """Return a figure of thresholds and costs against iterations, with the exact ones."""
-        from covertfl.display.spga_plots import plot_convergence
-
-        return plot_convergence(self.score.runs, [(0, self.score.optimum)])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `covertfl solve --method spga --json` prints."""
-        from covertfl.display.as_json import describe_queue_score
-
-        return describe_queue_score(self.score, self.seed, self.seconds)
-
-    def _facts(self) -> Mapping[str, str]:
-        return {**super()._facts(), "gap": _format_gap(self.gap)}
-
-    def __rich__(self) -> RenderableType:
-        from covertfl.display.tables import render_queue_score
-
-        return render_queue_score(self.score, self.seconds)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SearchedHorizon(Solution):
+class SearchedHorizon(SolvedHorizon):
     """A horizon's best stationary thresholds, found by the structured policy gradient.
 
     Parameters
     ----------
-    score : all runs of the search, judged by exact evaluation
+    details : all runs of the search, judged by exact evaluation
     seed : of the search
     """
 
-    score: HorizonScore
+    details: HorizonScore  # type: ignore[assignment]
     seed: int
-
-    @property
-    def problem(self) -> FiniteHorizon:
-        """Return the problem that was searched."""
-        return self.score.optimum.problem
-
-    @property
-    def method(self) -> str:
-        """Return "spga"."""
-        return "spga"
-
-    @property
-    def policy(self) -> HorizonTable:
-        """Return the stationary policy, the same whatever rounds are left."""
-        return self.score.policy
 
     @property
     def expected_cost(self) -> list[float]:
         """Return the expected cost by first oracle state, with all updates still owed."""
-        return evaluate_from_each_state(self.problem, self.policy)
-
-    @property
-    def cost(self) -> float:
-        """Return the expected cost, the first oracle state drawn from the stationary one."""
-        return _weigh(self.problem, self.expected_cost)
+        return evaluate_from_each_state(self.details.optimum.problem, self.details.policy)
 
     @property
     def structure(self) -> StructureReport:
         """Return what holds for the exact policy of the same problem."""
-        return examine_horizon_solution(self.score.optimum)
+        return examine_horizon_solution(self.details.optimum)
 
     @property
     def gap(self) -> float | None:
         """Return the cost over the optimum, relative to it; None where that is zero."""
-        gap = float(self.score.gaps[self.score.chosen])
-        return None if math.isnan(gap) else gap
+        return _known(self.details.gaps[self.details.chosen])
 
     def plot(self) -> Figure:
         """Raise `InvalidInput`: thresholds that never change make no curve."""
@@ -312,29 +259,19 @@ class SearchedHorizon(Solution):
         """Return what `covertfl solve --method spga --json` prints."""
         from covertfl.display.as_json import describe_horizon_score
 
-        described = describe_horizon_score(self.score, self.seed, self.seconds)
-        return described | {"gap": self.gap}
+        return describe_horizon_score(self.details, self.seed, self.seconds) | {"gap": self.gap}
 
     def _facts(self) -> Mapping[str, str]:
-        return {**_horizon_facts(self, self.expected_cost), "gap": _format_gap(self.gap)}
+        return {**super()._facts(), "gap": _format_gap(self.gap)}
 
     def __rich__(self) -> RenderableType:
         from covertfl.display.tables import render_horizon_score
 
-        return render_horizon_score(self.score, self.seconds)
+        return render_horizon_score(self.details, self.seconds)
 
 
-def _weigh(problem: FiniteHorizon, expected_cost: list[float]) -> float:
-    return float(compute_stationary_distribution(problem.oracle) @ expected_cost)
-
-
-def _horizon_facts(solution: Solution, expected_cost: list[float]) -> dict[str, str]:
-    costs = " ".join(f"{cost:.6g}" for cost in expected_cost)
-    return {
-        "problem": "horizon",
-        "method": solution.method,
-        "expected cost by first oracle state": costs,
-    }
+def _known(gap: float) -> float | None:
+    return None if math.isnan(gap) else float(gap)
 
 
 def _format_gap(gap: float | None) -> str:

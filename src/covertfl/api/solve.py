@@ -79,10 +79,15 @@ def _solve_exactly(problem: Problem, on_progress: OnProgress) -> Solution:
     """Solve by policy iteration and multiplier search, or by backward induction."""
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
-        horizon = solve_horizon(problem)
-        return SolvedHorizon(time.perf_counter() - start, horizon)
-    queue = _solve_queue(problem, on_progress)
-    return SolvedQueue(time.perf_counter() - start, queue)
+        found = solve_horizon(problem)
+        seconds = time.perf_counter() - start
+        return SolvedHorizon(problem, "exact", found.policy, seconds, found)
+    return _wrap_queue(_solve_queue(problem, on_progress), start)
+
+
+def _wrap_queue(found: QueueSolution, start: float) -> SolvedQueue:
+    seconds = time.perf_counter() - start
+    return SolvedQueue(found.problem, found.method, found.policy, seconds, found)
 
 
 def _solve_queue(problem: QueueProblem, on_progress: OnProgress) -> QueueSolution:
@@ -90,7 +95,7 @@ def _solve_queue(problem: QueueProblem, on_progress: OnProgress) -> QueueSolutio
 
 
 def _solve_by_programme(problem: Problem, name: str, on_progress: OnProgress) -> Solution:
-    """Solve a queue by the linear programme, at the capacity that the exact solver finds."""
+    """Solve a queue by the linear program, at the capacity that the exact solver finds."""
     from covertfl.solvers.occupation_lp import solve_occupation_lp
 
     if isinstance(problem, FiniteHorizon):
@@ -98,8 +103,7 @@ def _solve_by_programme(problem: Problem, name: str, on_progress: OnProgress) ->
     start = time.perf_counter()
     if problem.capacity is None:
         problem = _solve_queue(problem, on_progress).problem
-    solution = solve_occupation_lp(problem)
-    return SolvedQueue(time.perf_counter() - start, solution)
+    return _wrap_queue(solve_occupation_lp(problem), start)
 
 
 def _solve_by_search(
@@ -110,13 +114,17 @@ def _solve_by_search(
     A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
     search uses nothing of it.
     """
-    if isinstance(problem, FiniteHorizon):
-        horizon_runs, seconds = _search(problem, seed, iterations, runs, on_progress)
-        return SearchedHorizon(seconds, score_horizon_runs(problem, horizon_runs), seed)
-    optimum = _solve_queue(problem, on_progress)
+    optimum = None
+    if isinstance(problem, QueueProblem):
+        optimum = _solve_queue(problem, on_progress)
     found, seconds = _search(problem, seed, iterations, runs, on_progress)
+    if isinstance(problem, FiniteHorizon):
+        horizon = score_horizon_runs(problem, found)
+        return SearchedHorizon(problem, "spga", horizon.policy, seconds, horizon, seed)
     score = score_queue_runs(problem, found, optimum=optimum)
-    return SearchedQueue(seconds, score.solution, score, seed)
+    return SearchedQueue(
+        score.solution.problem, "spga", score.solution.policy, seconds, score, seed
+    )
 
 
 def _search(

@@ -81,22 +81,29 @@ def _is_plain_error(value: Any) -> bool:
 
 
 def _format_signature(value: Any) -> str:
-    text = str(inspect.signature(value)).replace("'", "").replace('"', "'")
-    if len(text) < 80:
-        return text
     signature = inspect.signature(value)
-    parameters: list[str] = []
-    keyword_only = False
+    parts: list[str] = []
     for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
-            keyword_only = True
-            if not any(part.startswith("*") for part in parameters):
-                parameters.append("*")
-        parameters.append(str(parameter).replace("'", ""))
-    end = "" if signature.return_annotation is signature.empty else signature.return_annotation
-    returned = f" -> {end}".replace("'", "") if end else ""
-    inner = "".join(f"    {part},\n" for part in parameters)
-    return f"(\n{inner}){returned}"
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(p.startswith("*") for p in parts):
+            parts.append("*")
+        parts.append(_format_parameter(parameter))
+    end = signature.return_annotation
+    returned = "" if end is signature.empty else f" -> {end}"
+    line = f"({', '.join(parts)}){returned}"
+    if len(line) < 80:
+        return line
+    return "(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
+
+
+def _format_parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    kind = "" if _is_empty(parameter.annotation) else f": {parameter.annotation}"
+    default = "" if _is_empty(parameter.default) else f" = {parameter.default!r}"
+    return f"{stars}{parameter.name}{kind}{default}"
+
+
+def _is_empty(value: Any) -> bool:
+    return value is inspect.Parameter.empty
 
 
 def _describe_members(value: type) -> list[str]:

@@ -206,7 +206,8 @@ def solve_by_search(
     A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
     search is told nothing of it.
     """
-    from covertfl.solvers.spga import search as spga
+    from covertfl.solvers.spga.search import solve_spga, solve_spga_horizon
+    from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
     def report(done: int, privacy: float, learning: float) -> None:
         on_progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
@@ -214,16 +215,16 @@ def solve_by_search(
     threads = max(1, min(runs, os.cpu_count() or 1))
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
-        horizon_settings = spga.horizon_settings(problem, iterations=iterations)
-        found = spga.solve_spga_horizon(
-            problem, horizon_settings, seed=seed, runs=runs, threads=threads, on_progress=report
+        settings = horizon_settings(problem, iterations=iterations)
+        found = solve_spga_horizon(
+            problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
         )
         seconds = time.perf_counter() - start
         return SpgaHorizonOutcome(score_horizon_runs(problem, found), seed, seconds)
-    settings = spga.default_settings(problem, iterations=iterations)
+    settings = default_settings(problem, iterations=iterations)
     optimum = solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
     start = time.perf_counter()
-    found = spga.solve_spga(
+    found = solve_spga(
         problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
     )
     seconds = time.perf_counter() - start

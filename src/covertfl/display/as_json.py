@@ -9,8 +9,8 @@ from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.planner import ExposurePlan, HorizonPlan, QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga.result import round_parameters
 from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state
-from covertfl.solvers.spga.search import round_parameters
 from covertfl.solvers.structure import (
     StructureReport,
     examine_horizon_solution,

@@ -18,7 +18,7 @@ from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga.search import SpgaRun, round_parameters
+from covertfl.solvers.spga.result import SpgaRun, round_parameters
 
 # A run keeps to its limit if it exceeds it by no more than this share.
 LIMIT_SLACK = 0.05

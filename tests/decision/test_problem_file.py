@@ -95,7 +95,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     # lengths
     "short success": (
         changed("0.43, 0.95]", "0.43]"),
-        "[oracle] success must have one chance for each of the 3 oracle states, got 2",
+        "[oracle] success must have one probability for each of the 3 oracle states, got 2",
     ),
     "short privacy": (
         changed("[1.8, 0.8, 0.3]", "[1.8, 0.8]"),
@@ -129,13 +129,13 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     ),
     "table without capacity": (
         changed('"linear"', '"table", values = [0.0]'),
-        '[queue] a learning cost given as a table needs a capacity in numbers, got "auto"',
+        '[queue] a learning cost given as a table needs a numeric capacity, got "auto"',
     ),
     # ranges
     "success above 1": (changed("0.95", "1.2"), "[oracle] success[2] must lie in [0, 1], got 1.2"),
     "negative chance": (
         changed("[0.8, 0.2, 0.0]", "[1.3, -0.3, 0.0]"),
-        "[oracle] transition row 0 must hold chances in [0, 1], got 1.3 in column 0",
+        "[oracle] transition row 0 must hold probabilities in [0, 1], got 1.3 in column 0",
     ),
     "row sum": (
         changed("[0.3, 0.5, 0.2]", "[0.3, 0.5, 0.3]"),
@@ -251,7 +251,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     # what does not go together
     "capacity without overflow_cost": (
         changed('"auto"', "40"),
-        "[queue] overflow_cost, what a lost update costs, is required with capacity = 40",
+        "[queue] overflow_cost, the cost of a lost update, is required with capacity = 40",
     ),
     "learning_limit when learning is minimised": (
         changed('"privacy"', '"learning"'),

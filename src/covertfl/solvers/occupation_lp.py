@@ -132,7 +132,7 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
 
     Returns
     -------
-    sparse (states, states), rows in the order of `state_index`
+    sparse (states, states), states in the C order of [oracle][arrival][backlog]
     """
     from scipy import sparse
 

@@ -70,16 +70,15 @@ class SimulatedSource:
         first: int | None = None,
         episode: int | None = None,
     ) -> None:
-        self._oracle, self._generator = oracle, generator
-        self._arrival_prob, self._arrival_size = arrival_prob, arrival_size
-        self._cumulative = np.cumsum(oracle.transition, axis=1)
-        self._cumulative /= self._cumulative[:, -1:]
-        distribution = (
-            compute_stationary_distribution(oracle)
-            if first is None
-            else np.eye(oracle.num_states)[first]
-        )
-        self._first_distribution = np.cumsum(distribution)[np.newaxis]
+        cumulative = np.cumsum(oracle.transition, axis=1)
+        cumulative /= cumulative[:, -1:]  # exactly 1 at the end
+        if first is None:
+            first_distribution = compute_stationary_distribution(oracle)
+        else:
+            first_distribution = np.eye(oracle.num_states)[first]
+        self._generator = generator
+        self._oracle = (cumulative, np.cumsum(first_distribution)[np.newaxis], oracle.success)
+        self._arrival = (arrival_prob, arrival_size)
         self._episode = episode or 0
         self._state, self._since_start = -1, 0
 
@@ -92,12 +91,11 @@ class SimulatedSource:
         successes = np.empty(count, dtype=np.bool_)
         self._state, self._since_start = draw_rounds(
             self._generator,
-            self._cumulative,
-            self._first_distribution,
+            self._oracle,
+            self._arrival,
             self._episode,
             self._state,
             self._since_start,
-            (self._arrival_prob, self._arrival_size, self._oracle.success),
             (states, arrivals, successes),
         )
         return Experience(states, arrivals, successes)

@@ -106,7 +106,7 @@ class Settings:
         """Rounds of experience that one iteration uses."""
         return self.rollout if self.common_numbers else 3 * self.rollout
 
-    def as_tuple(self) -> tuple[Any, ...]:
+    def as_tuple(self) -> Any:
         """Return the settings as a named tuple, the form that compiled loops take."""
         return Schedule(*astuple(self))
 

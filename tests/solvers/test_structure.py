@@ -67,8 +67,8 @@ def test_m1_names_the_rows_of_the_seven_state_matrix() -> None:
     assert verdicts(problem) == {"M1": False, "M2": True, "M3": True, "M4": None, "M5": True}
     # By hand: row 2 ends in 0.03, row 3 in 0.025.
     assert reason(problem, "M1") == (
-        "rows 2 and 3: the probability of state 6 or better is 0.03 after state 2 but only 0.025 after "
-        "state 3"
+        "rows 2 and 3: the probability of state 6 or better is 0.03 after state 2 but only 0.025 "
+        "after state 3"
     )
 
 

@@ -111,17 +111,17 @@ def require_settling(evaluation: QueueEvaluation) -> None:
         )
 
 
-def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
+def _settling_rounds(chain: ChainSolution, largest_costs: FloatArray) -> float:
     """Return the rounds until an average settles: from state s, T rounds are off by h(s) / T.
 
     The relative value h is taken relative to its mean, at an empty queue and on average over the
-    stationary distribution.  An average below a thousandth of the dearest round is replaced by that
-    thousandth.
+    stationary distribution.  An average below a thousandth of the largest cost of a round is replaced
+    by that thousandth.
     """
     h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
     from_empty = np.abs(h[:, 0]).max(axis=1)
     from_typical = np.sum(np.abs(h) * chain.mass, axis=(1, 2))
-    scale = 0.01 * np.maximum(chain.averages, 1e-3 * dearest)
+    scale = 0.01 * np.maximum(chain.averages, 1e-3 * largest_costs)
     positive = scale > 0.0
     off = np.maximum(from_empty, from_typical)[positive]
     return float(np.max(off / scale[positive], initial=0.0))
@@ -225,4 +225,5 @@ def _charge_learning(
     if problem.learning_cost.charged == "when-obfuscating":
         held = np.where(learn, 0.0, held)
     full = ~learn & (backlog == problem.num_levels - 1)
-    return held + problem.full_cost * full + (problem.overflow_cost or 0.0) * lost
+    cost = held + problem.full_cost * full + (problem.overflow_cost or 0.0) * lost
+    return np.asarray(cost, dtype=np.float64)

@@ -124,10 +124,10 @@ def search_on_log(
         generator=np.random.default_rng(seed),
         on_progress=report,
     )
-    return _judge(problem, run)
+    return _score(problem, run)
 
 
-def _judge(problem: Problem, run: SpgaRun) -> LogPolicy:
+def _score(problem: Problem, run: SpgaRun) -> LogPolicy:
     if isinstance(problem, FiniteHorizon):
         horizon_score = score_horizon_runs(problem, [run])
         return LogPolicy(problem, horizon_score.policy, _known(horizon_score.gaps[0]))

@@ -24,8 +24,8 @@ from covertfl.solvers.spga.result import SpgaHistory, SpgaRun
 from covertfl.solvers.spga.rules import Rules, extract_horizon_rules, extract_rules
 from covertfl.solvers.spga.settings import Settings
 
-# Rounds of experience that are fetched at a time: few enough that their memory is reused instead of
-# being allocated anew, many enough that the cost of the calls is negligible.
+# Rounds of experience that are fetched at a time: few enough that their memory is reused, many
+# enough that the cost of the calls is negligible.
 CHUNK_ROUNDS = 50_000
 MAX_RUNS = 10_000
 

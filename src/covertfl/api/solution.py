@@ -224,8 +224,6 @@ def solve_by_search(
     settings = default_settings(problem, iterations=iterations)
     optimum = solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
     start = time.perf_counter()
-    found = solve_spga(
-        problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
-    )
+    found = solve_spga(problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report)
     seconds = time.perf_counter() - start
     return SpgaQueueOutcome(score_queue_runs(problem, found, optimum=optimum), seed, seconds)

@@ -115,8 +115,8 @@ def _settling_rounds(chain: ChainSolution, largest_costs: FloatArray) -> float:
     """Return the rounds until an average settles: from state s, T rounds are off by h(s) / T.
 
     The relative value h is taken relative to its mean, at an empty queue and on average over the
-    stationary distribution.  An average below a thousandth of the largest cost of a round is replaced
-    by that thousandth.
+    stationary distribution.  An average below a thousandth of the largest cost of a round is
+    replaced by that thousandth.
     """
     h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
     from_empty = np.abs(h[:, 0]).max(axis=1)

@@ -206,7 +206,7 @@ def solve_by_search(
     A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
     search is told nothing of it.
     """
-    from covertfl.solvers.spga.search import solve_spga, solve_spga_horizon
+    from covertfl.solvers.spga.search import solve_spga
     from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
     def report(done: int, privacy: float, learning: float) -> None:
@@ -216,7 +216,7 @@ def solve_by_search(
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
         settings = horizon_settings(problem, iterations=iterations)
-        found = solve_spga_horizon(
+        found = solve_spga(
             problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
         )
         seconds = time.perf_counter() - start

@@ -54,6 +54,12 @@ class QueueEvaluation:
     settling_rounds: float
 
 
+def split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[float, float]:
+    """Return the minimised and the constrained average of equation (9)."""
+    costs = evaluation.privacy_cost, evaluation.learning_cost
+    return costs if problem.objective == "privacy" else (costs[1], costs[0])
+
+
 def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
     """Raise `InvalidInput` unless the table has one entry for each state of the problem."""
     if policy.table.shape != problem.table_shape:

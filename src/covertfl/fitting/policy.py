@@ -22,10 +22,10 @@ from covertfl.fitting.oracle import FittedOracle
 from covertfl.fitting.problem import format_problem
 from covertfl.solvers.spga.experience import Experience, ReplayedLog
 from covertfl.solvers.spga.result import SpgaRun
-from covertfl.solvers.spga.rules import extract_horizon_rules, extract_rules
+from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import describe_costs, score_horizon_runs, score_queue_runs
 from covertfl.solvers.spga.search import search_policy
-from covertfl.solvers.spga.settings import horizon_settings, settings_for_log
+from covertfl.solvers.spga.settings import settings_for_log
 
 Progress = Callable[[str, float], None]
 
@@ -111,16 +111,10 @@ def search_on_log(
         on_progress(describe_costs(problem, privacy, learning), done / iterations)
 
     source = replay_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
-    if isinstance(problem, FiniteHorizon):
-        rules = extract_horizon_rules(problem)
-        settings = horizon_settings(problem, iterations=iterations)
-    else:
-        rules = extract_rules(problem)
-        settings = settings_for_log(problem, source.recorded, iterations=iterations)
     run = search_policy(
-        rules,
+        extract_rules(problem),
         source,
-        settings,
+        settings_for_log(problem, source.recorded, iterations=iterations),
         generator=np.random.default_rng(seed),
         on_progress=report,
     )

@@ -20,7 +20,12 @@ from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
 from covertfl.evaluation.bounds import privacy_cost_bound, service_capacity
-from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, require_settling
+from covertfl.evaluation.queue import (
+    QueueEvaluation,
+    evaluate_queue_policy,
+    require_settling,
+    split_costs,
+)
 from covertfl.solvers.average_cost import AverageCostSolution, always_learn
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
@@ -66,9 +71,12 @@ class QueueSolution:
     @property
     def cost(self) -> float:
         """The minimised average cost."""
-        if self.problem.objective == "privacy":
-            return self.evaluation.privacy_cost
-        return self.evaluation.learning_cost
+        return split_costs(self.problem, self.evaluation)[0]
+
+    @property
+    def constrained_cost(self) -> float:
+        """The average cost that the limit is on."""
+        return split_costs(self.problem, self.evaluation)[1]
 
     @property
     def certificate_gap(self) -> float:
@@ -273,15 +281,12 @@ def _finish(
 
 
 def _certify(solution: QueueSolution) -> None:
-    problem, evaluation = solution.problem, solution.evaluation
-    require_settling(evaluation)
-    constrained = (
-        evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
-    )
-    if constrained > problem.limit * (1.0 + 1e-9) + 1e-15:
+    problem = solution.problem
+    require_settling(solution.evaluation)
+    if solution.constrained_cost > problem.limit * (1.0 + 1e-9) + 1e-15:
         raise SolverFailed(
             f"the policy found exceeds {problem.limit_name} = {problem.limit:g} "
-            f"({constrained:.12g}) and is not returned"
+            f"({solution.constrained_cost:.12g}) and is not returned"
         )
     scale = max(abs(solution.lower_bound), solution.multiplier * problem.limit)
     if solution.cost - solution.lower_bound > CERTIFICATE_TOLERANCE * scale:

@@ -78,12 +78,9 @@ def _measure_rounding(solution: QueueSolution) -> float:
     The policy should have the cost that the programme claims, and attain a limit whose multiplier
     is positive.
     """
-    problem, evaluation = solution.problem, solution.evaluation
-    constrained = (
-        evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
-    )
-    unused = solution.multiplier * abs(problem.limit - constrained)
-    scale = max(abs(solution.cost), solution.multiplier * problem.limit, 1e-300)
+    limit = solution.problem.limit
+    unused = solution.multiplier * abs(limit - solution.constrained_cost)
+    scale = max(abs(solution.cost), solution.multiplier * limit, 1e-300)
     return (abs(solution.cost - solution.lower_bound) + unused) / scale
 
 

@@ -17,7 +17,7 @@ from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.kernel import _move, _perturb, make_trial, roll_out, tabulate_odds
-from covertfl.solvers.spga.rules import Rules, extract_horizon_rules, extract_rules
+from covertfl.solvers.spga.rules import Rules, extract_rules
 from covertfl.solvers.spga.search import Memory
 from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
 from tests.support.paper_queues import (
@@ -236,7 +236,7 @@ def test_horizon_rollouts_agree_with_the_exact_evaluation() -> None:
     exact = evaluate_horizon_policy(problem, HorizonTable(np.stack([prob] * problem.rounds)))
     generator = np.random.default_rng(13)
     source = SimulatedSource(problem.oracle, generator=generator)
-    rules, count = extract_horizon_rules(problem), 12 * 2_000
+    rules, count = extract_rules(problem), 12 * 2_000
     totals = []
     for _ in range(50):
         privacy, learning, _ = roll(rules, source.next_rounds(count), generator.random(count), 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
-from covertfl.solvers.spga.rules import Rules, extract_horizon_rules, extract_rules
+from covertfl.solvers.spga.rules import Rules, extract_rules
 from covertfl.solvers.spga.settings import default_settings, printed_settings
 from tests.support.paper_queues import (
     FALLING_COST,
@@ -23,7 +23,7 @@ def test_horizon_of_rules_and_unlimited_queue() -> None:
     assert rules.rounds == 0 and rules.learning_cost.shape == (2, rules.capacity + 1)
     assert rules.learning_cost[0, -1] > 50 * endless.limit
     horizon = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 12, 5)
-    rules = extract_horizon_rules(horizon)
+    rules = extract_rules(horizon)
     assert (rules.rounds, rules.capacity) == (12, 5)
     assert rules.end_cost == pytest.approx(0.6 * np.arange(6) ** 2)
 

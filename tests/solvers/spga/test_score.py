@@ -35,7 +35,6 @@ from covertfl.solvers.spga.search import (
     search_policy,
     simulate_source,
     solve_spga,
-    solve_spga_horizon,
 )
 from covertfl.solvers.spga.settings import (
     Settings,
@@ -128,7 +127,7 @@ def test_optimum_that_costs_nothing_has_no_gap() -> None:
     assert evaluate_queue_policy(problem, idle).privacy_cost == 0.0
     assert np.isnan(measure_gap(problem, idle))
     horizon = replace(main_horizon(), learning_cost=LearningCost("quadratic", 0.0))
-    runs = solve_spga_horizon(horizon, horizon_settings(horizon, iterations=2), seed=1)
+    runs = solve_spga(horizon, horizon_settings(horizon, iterations=2), seed=1)
     assert np.isnan(score_horizon_runs(horizon, runs).gaps).all()
     outcome = solve_by_search(
         horizon, seed=1, iterations=2, runs=1, on_progress=lambda _detail, _share: None
@@ -302,7 +301,7 @@ def test_tracking_follows_a_change(num_runs: int) -> None:
 
 def test_short_horizon_search_is_near_the_best_stationary_thresholds() -> None:
     problem = main_horizon()
-    runs = solve_spga_horizon(problem, horizon_settings(problem, iterations=500), seed=1)
+    runs = solve_spga(problem, horizon_settings(problem, iterations=500), seed=1)
     best = build_horizon_threshold_table(problem, (17, 4, 1))
     assert score_horizon_runs(problem, runs).costs[0] <= (
         1.02 * evaluate_horizon_policy(problem, best).total_cost
@@ -321,7 +320,7 @@ def test_horizon_search_finds_the_best_stationary_thresholds() -> None:
     assert best == (17, 4, 1)
     assert cost(best) == pytest.approx(21.8158, abs=5e-5)
     settings = horizon_settings(problem)
-    runs = solve_spga_horizon(problem, settings, seed=1, runs=4, threads=2)
+    runs = solve_spga(problem, settings, seed=1, runs=4, threads=2)
     score = score_horizon_runs(problem, runs)
     assert score.costs == pytest.approx([cost(tuple(row)) for row in score.thresholds])
     assert np.all(score.costs <= 1.005 * cost(best))

@@ -15,7 +15,7 @@ from covertfl.solvers.spga.experience import Experience, LiveFeed, SimulatedSour
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import measure_gap
-from covertfl.solvers.spga.search import SpgaSearch, search_policy, solve_spga, solve_spga_horizon
+from covertfl.solvers.spga.search import SpgaSearch, search_policy, solve_spga
 from covertfl.solvers.spga.settings import (
     default_settings,
     horizon_settings,
@@ -57,7 +57,7 @@ def test_horizon_results_depend_on_the_seed_alone() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 12, 5)
     settings = horizon_settings(problem, iterations=30)
     one, two = (
-        solve_spga_horizon(problem, settings, seed=3, runs=3, threads=threads) for threads in (1, 2)
+        solve_spga(problem, settings, seed=3, runs=3, threads=threads) for threads in (1, 2)
     )
     assert [contents(run) for run in one] == [contents(run) for run in two]
 

@@ -5,6 +5,6 @@
 - `settings`: `Settings`; the printed, the corrected and the ablated variants.
 - `kernel`: the compiled inner loops.
 - `result`: `SpgaRun`, what a search returns, and the rounding to two thresholds.
-- `search`: `solve_spga`, `solve_spga_horizon`, `search_policy`, `SpgaSearch`.
+- `search`: `solve_spga`, `search_policy`, `SpgaSearch`.
 - `score`: runs compared with the exact optimum.
 """

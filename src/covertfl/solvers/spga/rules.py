@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 
 # With an unbounded queue the simulated backlog stops at this multiple of the typical threshold.
 HEADROOM = 50
@@ -44,13 +44,23 @@ class Rules(NamedTuple):
     end_cost: FloatArray
 
 
-def extract_rules(problem: QueueProblem) -> Rules:
-    """Return the costs and the limit of a queue problem; no probability is read."""
+def extract_rules(problem: Problem) -> Rules:
+    """Return the costs and the limit of a problem; no probability is read.
+
+    A finite horizon becomes episodes that start at full backlog and end with the cost l(y).
+    """
+    privacy_cost = np.array(problem.privacy_cost)
+    if isinstance(problem, FiniteHorizon):
+        no_cost = np.zeros((2, problem.updates + 1))
+        end_cost = problem.terminal_cost()
+        return Rules(
+            privacy_cost, no_cost, 0.0, problem.updates, 0.0, True, problem.rounds, end_cost
+        )
     capacity = problem.capacity
     if capacity is None:
         capacity = int(HEADROOM * find_typical_threshold(problem))
     return Rules(
-        privacy_cost=np.array(problem.privacy_cost),
+        privacy_cost=privacy_cost,
         learning_cost=_tabulate_learning_cost(problem, capacity),
         overflow_cost=float(problem.overflow_cost or 0.0),
         capacity=capacity,
@@ -68,20 +78,6 @@ def _tabulate_learning_cost(problem: QueueProblem, capacity: int) -> FloatArray:
     obfuscating[capacity] += problem.full_cost
     learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
     return np.stack([obfuscating, learning])
-
-
-def extract_horizon_rules(problem: FiniteHorizon) -> Rules:
-    """Return the costs of a finite horizon: episodes from full backlog that end with cost l(y)."""
-    return Rules(
-        privacy_cost=np.array(problem.privacy_cost),
-        learning_cost=np.zeros((2, problem.updates + 1)),
-        overflow_cost=0.0,
-        capacity=problem.updates,
-        limit=0.0,
-        minimises_privacy=True,
-        rounds=problem.rounds,
-        end_cost=problem.terminal_cost(),
-    )
 
 
 def find_typical_threshold(problem: QueueProblem) -> float:

@@ -15,7 +15,7 @@ from covertfl.decision.policy import HorizonTable, QueueTable, build_horizon_thr
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy
+from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, split_costs
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun, round_parameters
@@ -46,7 +46,7 @@ class QueueScore:
     @property
     def constrained_costs(self) -> FloatArray:
         """Averages of the constrained cost, (runs,)."""
-        return np.array([_split_costs(self.problem, item)[1] for item in self.evaluations])
+        return np.array([split_costs(self.problem, item)[1] for item in self.evaluations])
 
     @property
     def problem(self) -> QueueProblem:
@@ -68,11 +68,6 @@ class QueueScore:
         )
 
 
-def _split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[float, float]:
-    costs = evaluation.privacy_cost, evaluation.learning_cost
-    return costs if problem.objective == "privacy" else (costs[1], costs[0])
-
-
 def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
     """Return the averages of a rollout and their limit in words, for a progress bar."""
     if isinstance(problem, FiniteHorizon):
@@ -91,7 +86,7 @@ def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
     ----------
     problem : with a numeric capacity
     """
-    cost, constrained = _split_costs(problem, evaluate_queue_policy(problem, policy))
+    cost, constrained = split_costs(problem, evaluate_queue_policy(problem, policy))
     try:
         best = solve_queue(problem.with_limit(constrained)).cost
     except NoSolution:
@@ -116,7 +111,7 @@ def score_queue_runs(
 
 
 def _choose(problem: QueueProblem, evaluations: list[QueueEvaluation]) -> int:
-    costs = [_split_costs(problem, evaluation) for evaluation in evaluations]
+    costs = [split_costs(problem, evaluation) for evaluation in evaluations]
     allowed = [
         number
         for number, (_, constrained) in enumerate(costs)

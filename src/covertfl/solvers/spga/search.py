@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience, SimulatedSource, Source
 from covertfl.solvers.spga.result import SpgaHistory, SpgaRun
-from covertfl.solvers.spga.rules import Rules, extract_horizon_rules, extract_rules
+from covertfl.solvers.spga.rules import Rules, extract_rules
 from covertfl.solvers.spga.settings import Settings
 
 # Rounds of experience that are fetched at a time: few enough that their memory is reused, many
@@ -172,12 +172,14 @@ def search_policy(
 
 
 def simulate_source(
-    problem: QueueProblem, settings: Settings, *, generator: np.random.Generator
+    problem: Problem, settings: Settings, *, generator: np.random.Generator
 ) -> SimulatedSource:
     """Return a simulator of a problem.
 
-    Where the backlog is not carried over, every rollout starts in the best oracle state.
+    If a queue's backlog is not carried over, every rollout starts in the best oracle state.
     """
+    if isinstance(problem, FiniteHorizon):
+        return SimulatedSource(problem.oracle, generator=generator)
     best = problem.oracle.num_states - 1
     return SimulatedSource(
         problem.oracle,
@@ -190,7 +192,7 @@ def simulate_source(
 
 
 def solve_spga(
-    problem: QueueProblem,
+    problem: Problem,
     settings: Settings,
     *,
     seed: int,
@@ -198,63 +200,19 @@ def solve_spga(
     threads: int = 1,
     on_progress: Progress | None = None,
 ) -> list[SpgaRun]:
-    """Run independent searches (Algorithm 1) on simulators of a queue problem.
+    """Run independent searches (Algorithm 1) on simulators of a problem.
 
     Parameters
     ----------
+    problem : a queue, or a finite horizon, of which the best stationary thresholds are searched
     seed : seed of all runs; run r depends on it alone, not on the number of runs or threads
     on_progress : called with the iterations done in all runs together and the latest costs of one
     """
-    return _search_many(
-        extract_rules(problem),
-        lambda generator: simulate_source(problem, settings, generator=generator),
-        settings,
-        seed=seed,
-        runs=runs,
-        threads=threads,
-        on_progress=on_progress,
-    )
-
-
-def solve_spga_horizon(
-    problem: FiniteHorizon,
-    settings: Settings,
-    *,
-    seed: int,
-    runs: int = 1,
-    threads: int = 1,
-    on_progress: Progress | None = None,
-) -> list[SpgaRun]:
-    """Search for the best stationary thresholds of a finite horizon on simulators of it.
-
-    Parameters are those of `solve_spga`.
-    """
-    return _search_many(
-        extract_horizon_rules(problem),
-        lambda generator: SimulatedSource(problem.oracle, generator=generator),
-        settings,
-        seed=seed,
-        runs=runs,
-        threads=threads,
-        on_progress=on_progress,
-    )
-
-
-def _search_many(
-    rules: Rules,
-    make_source: Callable[[np.random.Generator], Source],
-    settings: Settings,
-    *,
-    seed: int,
-    runs: int,
-    threads: int,
-    on_progress: Progress | None,
-) -> list[SpgaRun]:
     if not 1 <= runs <= MAX_RUNS:
         raise InvalidInput(f"runs must lie in 1..{MAX_RUNS}, got {runs}")
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, got {threads}")
-    done, lock, stopped = [0] * runs, Lock(), Event()
+    rules, done, lock, stopped = extract_rules(problem), [0] * runs, Lock(), Event()
 
     def run(number: int) -> SpgaRun:
         def report(iterations: int, privacy: float, learning: float) -> None:
@@ -268,7 +226,7 @@ def _search_many(
         for_search, for_source = np.random.SeedSequence([seed, number]).spawn(2)
         return search_policy(
             rules,
-            make_source(np.random.default_rng(for_source)),
+            simulate_source(problem, settings, generator=np.random.default_rng(for_source)),
             settings,
             generator=np.random.default_rng(for_search),
             on_progress=report,

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience
 from covertfl.solvers.spga.rules import extract_rules, find_typical_threshold
@@ -153,15 +153,15 @@ def default_settings(
     )
 
 
-def settings_for_log(
-    problem: QueueProblem, recorded: Experience, *, iterations: int = 2000
-) -> Settings:
+def settings_for_log(problem: Problem, recorded: Experience, *, iterations: int = 2000) -> Settings:
     """Return the default settings for recorded rounds that are replayed.
 
-    Where more updates arrive in them than could be done, a backlog that is carried over only grows,
+    Where more updates arrive in them than could be done, a queue that is carried over only grows,
     and far beyond all thresholds nothing can be learned about them: every rollout then starts from
     an empty queue.
     """
+    if isinstance(problem, FiniteHorizon):
+        return horizon_settings(problem, iterations=iterations)
     settings = default_settings(problem, iterations=iterations)
     if recorded.arrival.sum() < recorded.success.sum():
         return settings

@@ -12,7 +12,7 @@ from covertfl.decision.policy import QueueTable
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments import figure_cost, figure_spga, figure_tracking
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga.search import default_settings
+from covertfl.solvers.spga.settings import default_settings
 
 
 def test_thresholds_of_parameters_by_hand() -> None:

@@ -22,13 +22,9 @@ from covertfl.experiments.experiment import Experiment, Request, Result
 from covertfl.experiments.trials.averages import average, shorten
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga.search import (
-    Settings,
-    SpgaRun,
-    default_settings,
-    printed_settings,
-    solve_spga,
-)
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.search import solve_spga
+from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
 from covertfl.solvers.structure import find_queue_thresholds
 
 # The paper's settings (section 4, Appendix A).

@@ -29,14 +29,10 @@ from covertfl.experiments.figure_spga import (
 from covertfl.experiments.trials.averages import average, band
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga.search import (
-    Settings,
-    SpgaRun,
-    SpgaSearch,
-    default_settings,
-    extract_rules,
-    simulate_source,
-)
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.rules import extract_rules
+from covertfl.solvers.spga.search import SpgaSearch, simulate_source
+from covertfl.solvers.spga.settings import Settings, default_settings
 
 # The paper's settings (Appendix A).
 RUNS = 100

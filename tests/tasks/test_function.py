@@ -1,4 +1,4 @@
-"""The function task: calculus, the oracle's law, Theorem 1."""
+"""The function task: calculus, the oracle's distribution, Theorem 1."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def test_start_depends_on_the_seed_alone() -> None:
     ("change", "message"),
     [
         ({"noise_limit": 0.0}, "noise_limit must be a positive number, got 0"),
-        ({"success": (0.5, 1.5)}, r"success must be chances in \[0, 1\]"),
-        ({"decoy_minimum": (1.0,)}, "points of one space, got 3 and 1 numbers"),
+        ({"success": (0.5, 1.5)}, r"success must be probabilities in \[0, 1\]"),
+        ({"decoy_minimum": (1.0,)}, "same number of coordinates, at least 1, got 3 and 1"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, object], message: str) -> None:
@@ -202,9 +202,9 @@ def test_bad_settings_are_refused(change: dict[str, object], message: str) -> No
 
 
 def test_bad_queries_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"a point has 3 numbers, got shape \(2,\)"):
+    with pytest.raises(InvalidInput, match=r"a point must have 3 coordinates, got shape \(2,\)"):
         SMALL.value(np.zeros(2))
     with pytest.raises(InvalidInput, match=r"oracle_state must lie in 0\.\.2, got 3"):
         SMALL.draw_deviation(3, generator=np.random.default_rng(0))
-    with pytest.raises(InvalidInput, match="counted from 1, got 0"):
+    with pytest.raises(InvalidInput, match="m must be at least 1, got 0"):
         SMALL.step_size(0)

@@ -3,7 +3,7 @@
 An eavesdropper is given what clients were sent and nothing of the learner's own records.  It
 observes queries one by one; after any of them it has a belief about which trajectory is the true
 one, and an estimate of the true weights.  What it owns or knows besides (labelled data, a place
-among the clients, the problem and policy) is in `Means`, and its `threat` says in one line which of
+among the clients, the problem and policy) is in `Means`, and `threat` states in one line which of
 these it uses.
 
 To add one, derive it from `Listener`, implement `belief`, and enter it in `registry`:

@@ -1,6 +1,6 @@
 """Which trajectory a query belongs to.
 
-Assumption E2 of the paper takes this as known.  Here the eavesdropper is told neither how many
+Assumption E2 of the paper takes this as known.  Here the eavesdropper knows neither how many
 trajectories there are nor which one a query belongs to: it compares a new query with the latest one
 of each trajectory so far.  Two models that were initialised independently are about as far from
 each other as each is from zero, and the steps of one trajectory are short in comparison.

@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels that come with scikit-learn: a task without a download."""
+"""Handwritten digits of 8 x 8 pixels that come with scikit-learn; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from covertfl.tasks.models import DIGIT_MODELS, choose_vector_model
 from covertfl.tasks.task import TrainingTask
 
 VALIDATION_SIZE = 300
-WHITE = 16.0  # the largest pixel
+WHITE = 16.0  # the largest pixel value
 
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
-    """The digits task: 1,797 images, 30 of each class for validation."""
+    """Make the digits task: 1,797 images, of which 30 of each class are for validation."""
     data = load_digits()
     inputs = data.examples.features.shape[1]
     model = choose_vector_model(DIGIT_MODELS, settings.model, settings.task, inputs, data.outputs)
@@ -26,7 +26,7 @@ def make_digits_task(settings: DataSettings) -> TrainingTask:
 
 @cache
 def load_digits() -> LabelledData:
-    """All digits, pixels in [0, 1]."""
+    """Return all digits, with pixels in [0, 1]."""
     try:
         from sklearn import datasets
     except ImportError as error:

@@ -70,7 +70,10 @@ def test_csv_forms_that_are_accepted(tmp_path: Path) -> None:
         (b"t,y\n", r"some\.csv has no rows"),
         (b"a,b\n1,2\n", r"some\.csv has no column t; its columns are a, b"),
         (b"t,t,y\n1,2,3\n", r"some\.csv has more than one column t"),
-        (b"t,y\nok,1\nbad \xff,0\n", r"some\.csv line 3: .* must be UTF-8 text, got the byte 0xff"),
+        (
+            b"t,y\nok,1\nbad \xff,0\n",
+            r"some\.csv: .* must be UTF-8 text, got the byte 0xff in line 3",
+        ),
         (b"t,y\nok,1\nok\n", r"some\.csv line 3: the header has 2 columns, this row has 1"),
         (b'"t",y\n"two\nlines",1\nok,\n', r"some\.csv line 4, column y: a label .* got nothing"),
         (b't,y\nok,1\n"open,0\nmore,1\n', r"some\.csv line 3: .* not valid CSV"),
@@ -87,14 +90,14 @@ def test_bad_csv_is_refused(tmp_path: Path, content: bytes, message: str) -> Non
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"none\.csv does not exist"):
+    with pytest.raises(InvalidInput, match=r"none\.csv: no such file"):
         read_labelled_text(tmp_path / "none.csv", "t", "y")
     with pytest.raises(InvalidInput, match=r"must end in \.csv or \.parquet, got \.txt"):
         read_labelled_text(tmp_path / "some.txt", "t", "y")
     with pytest.raises(InvalidInput, match="must be different columns, got t for both"):
         read_labelled_text(tmp_path / "some.csv", "t", "t")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(InvalidInput, match=r"folder\.csv cannot be read: Is a directory"):
+    with pytest.raises(InvalidInput, match=r"folder\.csv: cannot be read: Is a directory"):
         read_labelled_text(tmp_path / "folder.csv", "t", "y")
 
 

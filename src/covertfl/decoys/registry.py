@@ -1,7 +1,7 @@
 """The decoys by name.
 
-To add one, write its module (see `decoy`) and a function that makes it, and enter that function in
-`DECOYS`.
+To add one, write its module (see `decoy`) and enter in `DECOYS` how it is made from a task, the
+clients' batch size and the update rule.
 """
 
 from __future__ import annotations
@@ -23,18 +23,6 @@ from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import TrainingTask
 
 __all__ = ["DECOYS", "make_decoy"]
-
-
-def _make_random(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return RandomDecoy(task, batch_size, rule)
-
-
-def _make_mirrored(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return MirroredDecoy(rule)
-
-
-def _make_public(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return PublicDecoy(task.public, batch_size, rule)
 
 
 def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
@@ -73,9 +61,9 @@ def _count_first_moves(rule: UpdateRule) -> int:
 
 
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
-    "random": _make_random,
-    "mirrored": _make_mirrored,
-    "public": _make_public,
+    "random": RandomDecoy,
+    "mirrored": lambda task, batch_size, rule: MirroredDecoy(rule),
+    "public": lambda task, batch_size, rule: PublicDecoy(task.public, batch_size, rule),
     "adversarial": _make_adversarial,
     "following": _make_following,
 }

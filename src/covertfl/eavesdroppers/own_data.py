@@ -37,15 +37,9 @@ class OwnData:
         chosen = logits[np.arange(len(logits)), self.data.labels.astype(np.int64)]
         return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - chosen))
 
-    def train(self, weights: Vector, passes: int = 1) -> Vector:
-        """Return the weights after some passes over the data."""
-        for _ in range(passes):
-            job = LocalJob(
-                weights,
-                self.data,
-                self._generator.permutation(len(self.data)),
-                self._batch_size,
-                int(self._generator.integers(2**62)),
-            )
-            (weights,) = self.kernel.run([job])
-        return weights
+    def train(self, weights: Vector) -> Vector:
+        """Return the weights after one pass over the data."""
+        rows = self._generator.permutation(len(self.data))
+        seed = int(self._generator.integers(2**62))
+        (trained,) = self.kernel.run([LocalJob(weights, self.data, rows, self._batch_size, seed)])
+        return trained

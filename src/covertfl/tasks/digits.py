@@ -8,8 +8,8 @@ import numpy as np
 
 from covertfl.errors import Missing
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import DIGIT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import DIGIT_MODELS
 from covertfl.tasks.task import TrainingTask
 
 VALIDATION_SIZE = 300
@@ -18,10 +18,7 @@ WHITE = 16.0  # the largest pixel value
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
     """Make the digits task: 1,797 images, of which 30 of each class are for validation."""
-    data = load_digits()
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(DIGIT_MODELS, settings.model, settings.task, inputs, data.outputs)
-    return make_labelled_task(data, settings, model, validation_size=VALIDATION_SIZE)
+    return make_vector_task(load_digits(), settings, DIGIT_MODELS, validation_size=VALIDATION_SIZE)
 
 
 @cache

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import TEXT_MODELS
 from covertfl.tasks.task import TrainingTask
 from covertfl.tasks.text_file import MOST_CLASSES
 
@@ -34,10 +34,8 @@ def make_embeddings_task(settings: DataSettings) -> TrainingTask:
     if settings.path is None:
         raise InvalidInput("task embeddings needs path, an .npz file with features and labels")
     data = load_embeddings(settings.path)
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(TEXT_MODELS, settings.model, settings.task, inputs, data.outputs)
     size = round(VALIDATION_SHARE * len(data.classes))
-    return make_labelled_task(data, settings, model, validation_size=size)
+    return make_vector_task(data, settings, TEXT_MODELS, validation_size=size)
 
 
 def load_embeddings(path: str | os.PathLike[str]) -> LabelledData:

@@ -6,6 +6,7 @@ them and differ in their row numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +16,11 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Labels, Loss
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.models import ModelMaker
+from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
 from covertfl.tasks.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
 from covertfl.tasks.task import TrainingTask
 
-STREAM = (
-    0x7461736B  # separates a task's random numbers from those of others with the same seed
-)
+STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,3 +125,16 @@ def make_labelled_task(
         public=data.take(division.public),
         validation=data.take(division.validation) if validation is None else validation,
     )
+
+
+def make_vector_task(
+    data: LabelledData,
+    settings: DataSettings,
+    models: Mapping[str, VectorModel],
+    *,
+    validation_size: int,
+) -> TrainingTask:
+    """Make a task from labelled vectors, with the model that the settings name."""
+    inputs = data.examples.features.shape[1]
+    model = choose_vector_model(models, settings.model, settings.task, inputs, data.outputs)
+    return make_labelled_task(data, settings, model, validation_size=validation_size)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.toml import shorten
+from covertfl.files.toml import read_text, shorten
 
 MOST_CLASSES = 1000  # a column with more values hardly holds labels
 TOXIC_ABOVE = 0.5  # Appendix A of the paper
@@ -93,15 +93,6 @@ class _Table:
         )
 
 
-def _read_bytes(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist, a file of labelled text is needed") from error
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
-
-
 def _find_columns(path: str, header: Sequence[str], columns: Sequence[str]) -> list[int]:
     for column in columns:
         if header.count(column) != 1:
@@ -111,16 +102,7 @@ def _find_columns(path: str, header: Sequence[str], columns: Sequence[str]) -> l
 
 
 def _read_csv(path: str, columns: Sequence[str]) -> _Table:
-    content = _read_bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidInput(
-            f"{path} line {line}: the file must be UTF-8 text, "
-            f"got the byte 0x{content[error.start]:02x}"
-        ) from error
-    rows = _split_rows(path, text)
+    rows = _split_rows(path, read_text(path, "a file of labelled text"))
     if not rows:
         raise InvalidInput(f"{path} is empty, a header and labelled texts are needed")
     header = rows[0][1]
@@ -166,11 +148,10 @@ def _read_parquet(path: str, columns: Sequence[str]) -> _Table:
             "reading parquet files needs pyarrow: "
             "install the extra with pip install 'covertfl[text]'"
         ) from error
-    content = _read_bytes(path)
     try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        _find_columns(path, file.schema_arrow.names, columns)
-        table = file.read(columns=list(columns))
+        with pq.ParquetFile(path) as file:
+            _find_columns(path, file.schema_arrow.names, columns)
+            table = file.read(columns=list(columns))
         cells = {column: table.column(column).to_pylist() for column in columns}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]

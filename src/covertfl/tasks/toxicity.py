@@ -13,8 +13,8 @@ from importlib import resources
 import numpy as np
 
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import TEXT_MODELS
 from covertfl.tasks.task import TrainingTask
 
 FILE = "toxicity.npz"
@@ -23,10 +23,7 @@ VALIDATION_SIZE = 2886  # the paper's balanced validation set
 
 def make_toxicity_task(settings: DataSettings) -> TrainingTask:
     """Make the toxicity task; its default model is the paper's head, 128-128-1."""
-    data = load_toxicity()
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(TEXT_MODELS, settings.model, settings.task, inputs, data.outputs)
-    return make_labelled_task(data, settings, model, validation_size=VALIDATION_SIZE)
+    return make_vector_task(load_toxicity(), settings, TEXT_MODELS, validation_size=VALIDATION_SIZE)
 
 
 @cache

@@ -297,7 +297,7 @@ def test_the_scheme_is_needed() -> None:
 
 
 def test_the_eavesdropper_is_the_likelihood_ratio() -> None:
-    """Fed queries one by one it names what the ratio of whole sequences names."""
+    """Fed queries one by one, it agrees with the likelihood ratio of whole sequences."""
     scheme = Scheme(main_problem(), make_policy("optimal"), first=UNIFORM)
     for actions, named in zip(draw_runs().actions[:25], name_by_likelihood(), strict=False):
         order = as_seen(actions)

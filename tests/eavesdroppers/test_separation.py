@@ -140,7 +140,7 @@ def test_several_decoys_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
-    """In few dimensions two trajectories may begin close to each other."""
+    """In few dimensions two trajectories may start close to each other."""
     shares = []
     for seed in range(20):
         base = {key: HORIZON[key] for key in ("oracle", "cost", "horizon")}
@@ -152,7 +152,7 @@ def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_too_long_are_warned_of(tmp_path: Path) -> None:
-    """With such a learning rate a trajectory leaps further than it is from the other one."""
+    """With such a learning rate a trajectory moves farther than its distance from the other one."""
     wild = {"optimizer": {"name": "sgd", "lr": 300.0}}
     run_small(tmp_path / "run", federation=wild, decoy={"gated": False})
     share, warnings = audit_separation(tmp_path / "run")

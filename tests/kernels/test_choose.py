@@ -1,4 +1,4 @@
-"""The choice of a kernel, and first weights."""
+"""The choice of a kernel, and initial weights."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_update_by_hand() -> None:
 
 
 def test_decoy_moves_towards_its_own_minimum() -> None:
-    """(5): beginning beside either minimum, each trajectory ends at its own."""
+    """Equations (4) and (5): starting near either minimum, each trajectory ends at its own."""
     task = FunctionTask((0.0, 0.0), (3.0, -3.0), noise_limit=0.05, success=(0.9,))
     generator = np.random.default_rng(1)
     ends = []
@@ -154,7 +154,7 @@ def _mean_square_gradient(
 
 
 def test_theorem_1_holds_with_steps_1_over_m() -> None:
-    """After the number of updates of F1 the goal is met on average."""
+    """After the number of updates of formula F1 the goal is met on average."""
     task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = np.mean([task.value(task.first_weights(seed)) for seed in range(40)])
@@ -167,7 +167,7 @@ def test_theorem_1_holds_with_steps_1_over_m() -> None:
 
 
 def test_theorem_1_holds_with_the_constant_step() -> None:
-    """The same with F2 and the step sqrt(2 D / (L s^2 M))."""
+    """The same with formula F2 and the step sqrt(2 D / (L s^2 M))."""
     task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = float(np.mean([task.value(task.first_weights(seed)) for seed in range(40)]))

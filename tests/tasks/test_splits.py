@@ -1,4 +1,4 @@
-"""Divisions of rows: disjoint, complete, in the shares asked for."""
+"""Divisions of rows: disjoint, complete, in the requested shares."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_model_is_the_papers_head() -> None:
 
 
 def test_classes_can_be_told_apart() -> None:
-    """Least squares on the clients' rows names most of the validation set."""
+    """Least squares on the clients' rows classifies most of the validation set correctly."""
     task = make_toxicity_task(DataSettings("toxicity"))
     rows = np.concatenate(task.clients)
     features = task.train.features[rows].astype(np.float64)

@@ -16,8 +16,7 @@ from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder, make_replies
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation
-from covertfl.runs.learner import Reply
-from covertfl.runs.responder import ClientWork, ServerWork, Work
+from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
 from covertfl.runs.state import RunState
 
@@ -50,7 +49,9 @@ def _carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:
     done = iter(run_jobs([(clients.kernel, job) for (clients, _), jobs in pairs for job in jobs]))
     results = [[next(done) for _ in jobs] for jobs in listed]
     return [
-        values if isinstance(asked, ServerWork) else _reply(asked, jobs, values)
+        make_replies(asked.attendance, jobs, values)
+        if isinstance(asked, ClientWork) and asked.needed
+        else values
         for (_, asked), jobs, values in zip(work, listed, results, strict=True)
     ]
 
@@ -59,10 +60,6 @@ def _list_jobs(clients: ClientResponder, work: Work) -> list[LocalJob]:
     if isinstance(work, ClientWork):
         return clients.make_jobs(work) if work.needed else []
     return list(work.jobs)
-
-
-def _reply(work: ClientWork, jobs: Sequence[LocalJob], results: Sequence[Vector]) -> list[Reply]:
-    return make_replies(work.attendance, jobs, results) if work.needed else []
 
 
 def run_jobs(asked: Sequence[tuple[LocalKernel, LocalJob]]) -> list[Vector]:
@@ -86,7 +83,7 @@ def _fingerprint(job: LocalJob, weights: bytes) -> bytes:
     """Return bytes that are equal for jobs equal in every bit, given the digest of the weights."""
     digest = hashlib.sha256(weights)
     digest.update(job.rows.tobytes())
-    # Examples are shared between runs, so their arrays are told apart by identity.
+    # Examples are shared between runs, so the identity of their arrays is enough.
     place = (id(job.examples.features), id(job.examples.labels), job.batch_size, job.seed, job.work)
     digest.update(repr(place).encode())
     return digest.digest()

@@ -186,9 +186,9 @@ class ClientResponder(Responder):
     ) -> Generator[Work, Any, Vector | None]:
         """Return where the queried decoy would move to, None if it lacks the replies it needs."""
         decoy = self.decoys[query.trajectory - 1]
-        view, jobs = self.plan_decoy(learner, query, outcome)
-        if decoy.needs_replies and not len(view.examples):
+        if decoy.needs_replies and not len(outcome.replies.examples):
             return None
+        view, jobs = self.plan_decoy(learner, query, outcome)
         results: Sequence[Vector] = ()
         if jobs:
             results = yield ServerWork(jobs)
@@ -198,7 +198,7 @@ class ClientResponder(Responder):
     def plan_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
-        """Return the queried decoy's view and jobs; no jobs if it lacks the replies it needs."""
+        """Return the view of the decoy that was queried, and its jobs."""
         decoy = self.decoys[query.trajectory - 1]
         view = DecoyView(
             weights=query.weights,
@@ -208,8 +208,6 @@ class ClientResponder(Responder):
             moves=learner.moves[query.trajectory - 1],
             predict=self.kernel.predict,
         )
-        if decoy.needs_replies and not len(view.examples):
-            return view, ()
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))
 

@@ -62,13 +62,8 @@ def play_round(
 ) -> Generator[Work, Any, PlayedRound]:
     """Run the round that follows a state: decide, query, update the queried trajectory."""
     decision = decide(federation, state, policy)
-    query = Query(
-        state.round + 1,
-        decision.oracle_state,
-        decision.trajectory,
-        state.learner.query(decision.trajectory),
-        decision.decoy,
-    )
+    sent = state.learner.query(decision.trajectory)
+    query = Query(state.round + 1, decision.oracle_state, decision.trajectory, sent, decision.decoy)
     outcome = yield from federation.responder.ask(query)
     learner = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)

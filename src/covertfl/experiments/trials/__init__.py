@@ -2,8 +2,7 @@
 
 - `setups`: the federations of the experiments, and `Trial`, one run with its rounds drawn
 - `schedule`: the rounds of a run, drawn without weights, and the eavesdropper's estimate
-- `walks`: the training of one trajectory as a generator of requests
-- `requests`: what a walk can request
+- `walks`: the training of one trajectory as a generator, and what it can request
 - `batches`: `run_walks`, which answers the requests of many walks in batches
 - `scorer`: accuracies of many weights
 - `covert_runs`: `CovertRuns`, learner and eavesdropper of many runs, and the rows of tables

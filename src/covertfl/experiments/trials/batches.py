@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from covertfl.experiments.trials.requests import (
-    AveragesJobs,
+from covertfl.experiments.trials.walks import (
     Jobs,
     RatedChain,
-    RatesChains,
     Request,
     ToAverage,
     ToChain,
     ToRate,
+    Trajectory,
+    Walk,
 )
-from covertfl.experiments.trials.walks import Trajectory, Walk
-from covertfl.kernels.job import LocalKernel
+from covertfl.kernels.job import Examples, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import make_replies
 from covertfl.runs.driver import drive
@@ -28,6 +27,31 @@ from covertfl.runs.responder import ClientWork
 _Kind = TypeVar("_Kind", ToAverage, ToChain, ToRate)
 # Chains that are carried out between two reports of progress.
 _CHAINS_AT_ONCE = 512
+
+
+@runtime_checkable
+class AveragesJobs(Protocol):
+    """A kernel that averages the results of jobs by itself."""
+
+    def average_jobs(self, groups: Sequence[Jobs]) -> list[Vector]:
+        """Return the mean result of each group's jobs, weighted by their rows."""
+        ...
+
+
+@runtime_checkable
+class RatesChains(Protocol):
+    """A kernel that carries out jobs one after the other and rates the weights on the way."""
+
+    def rate_chains(
+        self,
+        chains: Sequence[Jobs],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> Sequence[RatedChain]:
+        """Rate the weights of each chain at its stops, given as numbers of jobs done."""
+        ...
 
 
 def run_walks(

@@ -33,8 +33,7 @@ class CellStore:
     def __init__(self, folder: Path, on_progress: OnProgress | None = None) -> None:
         self.folder = folder
         self._on_progress = on_progress
-        self._planned, self._done, self._started = 0, 0, time.perf_counter()
-        self._used: dict[Path, float] = {}
+        self.begin()
 
     def find(self, key: Key) -> dict[str, Any] | None:
         """Return the content of a finished cell, None if there is none."""
@@ -86,7 +85,7 @@ class CellStore:
     def begin(self) -> None:
         """Reset work and seconds for the next experiment."""
         self._planned, self._done, self._started = 0, 0, time.perf_counter()
-        self._used = {}
+        self._used: dict[Path, float] = {}
 
     def plan(self, amount: int) -> None:
         """Announce work, in the unit that `advance` uses."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from covertfl.experiments.trials.averages import average, share, shorten
-from covertfl.experiments.trials.batches import run_walks
+from covertfl.experiments.trials.batches import RatesChains, run_walks
 from covertfl.experiments.trials.cells import CellStore, Key
-from covertfl.experiments.trials.requests import RatesChains
 from covertfl.experiments.trials.schedule import (
     Held,
     Schedule,
@@ -48,7 +47,7 @@ class RunOutcome:
     ----------
     learner : (N,) accuracy of the true weights after each round
     eavesdropper : (N,) accuracy of the estimate after each round
-    worst : peak of the estimate's accuracy over rounds, on the whole validation set
+    peak : largest accuracy of the estimate over rounds, on the whole validation set
     final : accuracy of the last estimate, on the whole validation set
     named : 1 if the last estimate is the true trajectory, 0.5 in a tie
     exposure : share of learning queries among rounds
@@ -58,7 +57,7 @@ class RunOutcome:
 
     learner: list[float]
     eavesdropper: list[float]
-    worst: float
+    peak: float
     final: float
     named: float
     exposure: float
@@ -107,7 +106,7 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
         "seeds": len(outcomes),
         "learner": average([run.learner[-1] for run in outcomes], most=1.0),
         "eavesdropper": average([run.final for run in outcomes], most=1.0),
-        "worst": average([run.worst for run in outcomes], most=1.0),
+        "worst": average([run.peak for run in outcomes], most=1.0),
         "named": share([run.named for run in outcomes]),
         "exposure": average([run.exposure for run in outcomes], most=1.0),
         "completion": share([float(run.completed) for run in outcomes]),
@@ -137,11 +136,15 @@ class Part:
     trial : the run
     against : the eavesdropper that the decoy is made for, None for the true trajectory
     needed : numbers of moves after which the decoy's weights are held, in increasing order
+    truth : true weights by number of updates, for decoys that use them
+    keeps_weights : whether the true weights are returned, by number of updates
     """
 
     trial: Trial
     against: Eavesdropping | None
-    needed: Sequence[int]
+    needed: Sequence[int] = ()
+    truth: Sequence[Vector] = ()
+    keeps_weights: bool = False
 
     def make_key(self, stride: int) -> Key:
         """Return the key of its cell."""
@@ -149,17 +152,17 @@ class Part:
             return {"part": "truth", **self.trial.key, "stride": stride}
         return {"part": "decoy", **self.trial.key, **self.against.describe(), "stride": stride}
 
-    def make_walk(self, scorer: Scorer, truth: Sequence[Vector], *, keeps_weights: bool) -> Walk:
-        """Return the walk that trains it; `truth` as in `walk_decoy`."""
+    def make_walk(self, scorer: Scorer) -> Walk:
+        """Return the walk that trains it."""
         trial, schedule = self.trial, self.trial.schedule
         if self.against is None:
-            return walk_truth(trial.clients, schedule, scorer, keeps_weights=keeps_weights)
+            return walk_truth(trial.clients, schedule, scorer, keeps_weights=self.keeps_weights)
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
         is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
         if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, RatesChains):
             return walk_chain(clients, schedule, self.needed, scorer)
-        return walk_decoy(clients, schedule, self.needed, scorer, truth)
+        return walk_decoy(clients, schedule, self.needed, scorer, self.truth)
 
     def count_examples(self) -> int:
         """Return the number of examples to train on; for a decoy an estimate."""
@@ -231,20 +234,18 @@ class CovertRuns:
         if all(part.against and part.against.decoy == "public" for part in decoys.values()):
             return self._run(missing)
         # Other decoys use the true weights, which cells do not keep.
-        truths: dict[Place, Part] = {
-            (number, None): Part(part.trial, None, ()) for (number, _), part in missing.items()
-        }
-        trained = self._run(truths, keeps_weights=True)
+        trained = self._run(
+            {
+                (n, None): Part(part.trial, None, keeps_weights=True)
+                for (n, _), part in missing.items()
+            }
+        )
         weights = {number: trajectory.weights for (number, _), trajectory in trained.items()}
-        return trained | self._run(decoys, weights)
+        return trained | self._run(
+            {place: replace(part, truth=weights[place[0]]) for place, part in decoys.items()}
+        )
 
-    def _run(
-        self,
-        parts: Mapping[Place, Part],
-        truths: Mapping[int, Sequence[Vector]] | None = None,
-        *,
-        keeps_weights: bool = False,
-    ) -> dict[Place, Trajectory]:
+    def _run(self, parts: Mapping[Place, Part]) -> dict[Place, Trajectory]:
         """Train trajectories side by side; each is kept as a cell as soon as it has ended.
 
         What is returned is what a later call finds in the store, so that it makes no difference
@@ -265,15 +266,8 @@ class CovertRuns:
                 found[places[number]] = replace(_unpack(content), weights=trajectory.weights)
 
         walks = [
-            (
-                part.trial.clients.kernel,
-                part.make_walk(
-                    self._find_scorer(part.trial),
-                    (truths or {}).get(number, ()),
-                    keeps_weights=keeps_weights,
-                ),
-            )
-            for (number, _), part in parts.items()
+            (part.trial.clients.kernel, part.make_walk(self._find_scorer(part.trial)))
+            for part in parts.values()
         ]
         run_walks(walks, on_batch=self._count, on_end=keep, threads=self._threads)
         return found
@@ -292,7 +286,7 @@ class CovertRuns:
 
 def _list_parts(trials: Sequence[Trial], against: Sequence[Eavesdropping]) -> dict[Place, Part]:
     """Return all trajectories, the true ones first."""
-    parts: dict[Place, Part] = {(n, None): Part(trial, None, ()) for n, trial in enumerate(trials)}
+    parts: dict[Place, Part] = {(n, None): Part(trial, None) for n, trial in enumerate(trials)}
     for number, trial in enumerate(trials):
         needed = list_needed_moves(follow_estimate(trial.schedule))
         parts |= {(number, m): Part(trial, one, needed) for m, one in enumerate(against)}

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, start_run
 from covertfl.runs.learner import LearnerState, SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.records import PlayedRound
-from covertfl.runs.responder import Outcome, Query, Responder, Work
+from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.rounds import play_round
 
 NO_WEIGHTS = np.empty(0, dtype=np.float32)
@@ -66,22 +66,8 @@ class Schedule:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class WeightlessResponder(Responder):
-    """The clients of a run that answer without training: their trajectories only count moves.
-
-    Parameters
-    ----------
-    clients : whose participation and acceptance are drawn
-    """
-
-    clients: ClientResponder
-    layout = Layout((), ())
-
-    @property
-    def num_decoys(self) -> int:
-        """Number of decoy trajectories."""
-        return self.clients.num_decoys
+class WeightlessClients(ClientResponder):
+    """The clients of a run, answering without training: trajectories only count their moves."""
 
     def first_weights(self, seed: int) -> Vector:
         """Return no weights."""
@@ -93,9 +79,9 @@ class WeightlessResponder(Responder):
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Draw the clients that take part, and whether the round is accepted."""
-        attendance = self.clients.draw_clients(query.oracle_state, query.round)
-        examples = self.clients.count_examples(attendance)
-        accepted = self.clients.is_accepted(query.oracle_state, query.round, examples)
+        attendance = self.draw_clients(query.oracle_state, query.round)
+        examples = self.count_examples(attendance)
+        accepted = self.is_accepted(query.oracle_state, query.round, examples)
         return Outcome(attendance, examples, NO_REPLIES, accepted)
         yield  # a generator without work
 
@@ -110,14 +96,15 @@ class WeightlessResponder(Responder):
         return learner.with_decoy(query.trajectory, NO_WEIGHTS)
         yield  # a generator without work
 
-    def describe(self, learner: LearnerState) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
 
 def draw_schedule(federation: Federation) -> Schedule:
-    """Draw the rounds of a run with one fixed policy, exactly as `run_rounds` would run them."""
-    (rounds,) = drive([_play(federation)], _refuse)
+    """Draw the rounds of a run whose policy is fixed, exactly as `run_rounds` would run them."""
+    full = federation.responder
+    assert isinstance(full, ClientResponder)
+    clients = WeightlessClients(
+        full.settings, full.task, full.kernel, full.decoys, full.success, full.recorded
+    )
+    (rounds,) = drive([_play(replace(federation, responder=clients))], _refuse)
     return Schedule(
         tuple(played.decision.oracle_state for played in rounds),
         tuple(played.decision.learns for played in rounds),
@@ -128,12 +115,10 @@ def draw_schedule(federation: Federation) -> Schedule:
 
 
 def _play(federation: Federation) -> Generator[Work, Any, list[PlayedRound]]:
-    """Play all rounds without weights."""
-    assert isinstance(federation.responder, ClientResponder)
-    weightless = replace(federation, responder=WeightlessResponder(federation.responder))
-    state, rounds = start_run(weightless), []
+    """Play all rounds of a run."""
+    state, rounds = start_run(federation), []
     for _ in range(federation.settings.rounds):
-        played = yield from play_round(weightless, state, federation.policy)
+        played = yield from play_round(federation, state, federation.policy)
         rounds.append(played)
         state = played.after
     return rounds

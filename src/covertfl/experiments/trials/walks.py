@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from covertfl.experiments.trials.requests import RatedChain, Request, ToAverage, ToChain, ToRate
+from covertfl.arrays import FloatArray
 from covertfl.experiments.trials.schedule import NO_REPLIES, Schedule, follow_estimate
 from covertfl.experiments.trials.scorer import Scorer
 from covertfl.kernels.job import LocalJob
@@ -21,7 +21,48 @@ from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import start_trajectories
 from covertfl.runs.learner import LearnerState, move_to_average
-from covertfl.runs.responder import ClientWork, Outcome, Query
+from covertfl.runs.participation import Attendance
+from covertfl.runs.responder import ClientWork, Outcome, Query, Work
+
+Jobs = Sequence[LocalJob]
+
+
+@dataclass(frozen=True, eq=False)
+class ToAverage:
+    """The clients' jobs of a round, whose mean result is requested."""
+
+    jobs: Jobs
+    attendance: Attendance
+    most_examples: int
+
+
+@dataclass(frozen=True, eq=False)
+class ToChain:
+    """Jobs to be carried out one after the other, and the stops at which weights are rated."""
+
+    jobs: Jobs
+    stops: Sequence[int]
+    scorer: Scorer
+
+
+@dataclass(frozen=True, eq=False)
+class ToRate:
+    """Weights whose accuracy is requested, on all of the validation set or on a part of it."""
+
+    scorer: Scorer
+    weights: Vector
+    fully: bool
+
+
+Request = Work | ToAverage | ToChain | ToRate
+
+
+class RatedChain(Protocol):
+    """Accuracies along a chain of jobs: coarse at its stops, full at the best and the last."""
+
+    coarse: FloatArray
+    best: float
+    last: float
 
 
 @dataclass(eq=False)
@@ -103,24 +144,22 @@ def walk_decoy(
 
     Parameters
     ----------
-    needed : numbers of moves after which the weights are rated, in increasing order
+    needed : numbers of moves after which the weights are rated, in increasing order, at least one
     truth : true weights by number of updates, for decoys that use them
     """
     learner = start_trajectories(clients.settings, clients)
     rating = _Rating(scorer, set(needed[-1:]))
-    queries = iter(schedule.list_queries(learns=False))
     updates = np.cumsum(np.array(schedule.learns) & np.array(schedule.moves))
-    wanted = set(needed)
-    for moves in range(needed[-1] + 1 if needed else 0):
-        if moves in wanted:
-            yield from rating.take(moves, learner.decoys[0])
-        if moves == needed[-1]:
-            break
-        number, oracle_state = next(queries)
+    if 0 in needed:
+        yield from rating.take(0, learner.decoys[0])
+    queries = schedule.list_queries(learns=False)[: needed[-1]]
+    for moves, (number, oracle_state) in enumerate(queries, start=1):
         if truth:
             learner = replace(learner, true=truth[int(updates[number - 1])])
         sent, outcome = _query_decoy(schedule, learner, number, oracle_state)
         learner = yield from clients.move_decoy(learner, sent, outcome)
+        if moves in needed:
+            yield from rating.take(moves, learner.decoys[0])
     return (yield from rating.close())
 
 

@@ -33,8 +33,9 @@ from covertfl.experiments import (
 from covertfl.experiments.experiment import Experiment, Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.page import SECTIONS, load_results, render_page
-from covertfl.reproduction.run import choose_names, format_command, rebuild_page, reproduce
+from covertfl.reproduction.page import SECTIONS, render_page
+from covertfl.reproduction.results import format_command, load_results
+from covertfl.reproduction.run import choose_names, rebuild_page, reproduce
 from covertfl.runs import build as preparation
 from covertfl.tasks import mnist
 
@@ -67,18 +68,16 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value)
 
 
-def list_possible() -> list[str]:
-    return [name for name in EXPERIMENTS if HAS_MNIST or name not in ON_MNIST]
+POSSIBLE = [name for name in EXPERIMENTS if HAS_MNIST or name not in ON_MNIST]
+FAST = ["table-main", "figure-accuracy", "figure-cost", "theory"]
 
 
 @pytest.mark.usefixtures("reduced")
-def test_all_experiments_reach_the_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [FAST, pytest.param(POSSIBLE, marks=pytest.mark.slow)])
+def test_experiments_reach_the_page(tmp_path: Path, names: list[str]) -> None:
     told: list[float] = []
     results = reproduce(
-        list_possible(),
-        Request(quick=True),
-        tmp_path,
-        on_progress=lambda _, share: told.append(share),
+        names, Request(quick=True), tmp_path, on_progress=lambda _, share: told.append(share)
     )
     assert max(told) <= 1.0
     for result in results:
@@ -87,7 +86,7 @@ def test_all_experiments_reach_the_page(tmp_path: Path) -> None:
         assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["made"] == result["made"]
         assert (tmp_path / f"{name}.png").exists() == (name in PICTURES)
     page = render_page(load_results(tmp_path, list(EXPERIMENTS)))
-    for name in list_possible():
+    for name in names:
         assert f"\n## {name}\n" in page
     assert "nan" not in page
 
@@ -97,10 +96,11 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were a GPU, and an experiment that keeps it busy."""
     busy = Experiment("busy", "Busy", "nowhere", lambda request, _: {"on": request.device}, True)
     monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {**EXPERIMENTS, "busy": busy})
-    monkeypatch.setattr("covertfl.reproduction.run.describe_machine", lambda device: device)
+    monkeypatch.setattr("covertfl.reproduction.results.describe_machine", lambda device: device)
     monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_gpu")
 def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
     request = Request(quick=True, seeds=2, device="cuda")
@@ -115,6 +115,7 @@ def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
     assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_gpu")
 def test_a_failure_beside_is_told(tmp_path: Path) -> None:
     (tmp_path / "theory.json").mkdir()  # in the way of the result

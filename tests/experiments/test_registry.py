@@ -26,7 +26,8 @@ from covertfl.experiments import (
     table_main,
     table_mnist,
     table_states,
-    theory_queue,
+    theory_mixture,
+    theory_stability,
     theory_structure,
     theory_updates,
 )
@@ -56,7 +57,8 @@ REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
     ),
     (figure_cost, {"QUICK_VALUES": 4, "QUICK_RUNS": 4, "ROUNDS": 50, "BURN_IN": 5}),
     (theory_structure, {"QUICK_MODELS": 5}),
-    (theory_queue, {"QUICK_QUEUES": 2, "ROUNDS": 20, "RUNS": 5}),
+    (theory_mixture, {"QUICK_QUEUES": 2}),
+    (theory_stability, {"ROUNDS": 20, "RUNS": 5}),
     (theory_updates, {"QUICK_UPDATES": (2, 4), "QUICK_RUNS": 2}),
 )
 
@@ -164,7 +166,7 @@ def test_command_line(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"an experiment must be table-main, .*got 'table-9'"):
         choose_names("table-9")
-    with pytest.raises(InvalidInput, match="preset must be sound"):
+    with pytest.raises(InvalidInput, match="preset must be one of sound"):
         Request(reading="paper")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="seeds must lie in"):
         Request(seeds=0)

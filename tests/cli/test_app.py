@@ -198,7 +198,7 @@ def test_a_queue_policy_written_and_read_costs_what_was_said(
     path = tmp_path / "policy.json"
     content = run("solve", queue_file, "--policy-out", path, "--json").content
     written = json.loads(path.read_text())
-    assert written.keys() == {"problem", "learn_prob"} and written["problem"] == "queue"
+    assert written.keys() == {"format", "problem", "learn_prob"} and written["problem"] == "queue"
     assert np.shape(written["learn_prob"]) == (3, 2, content["capacity"] + 1)
     problem, policy = read_problem(queue_file).problem, read_policy(path)
     assert isinstance(problem, QueueProblem) and isinstance(policy, QueueTable)

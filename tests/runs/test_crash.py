@@ -1,4 +1,4 @@
-"""Runs that are killed, run out of disk or lose their folder: the last checkpoint always stands."""
+"""Runs that are killed or cannot write: they resume from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_25_kills_change_nothing(tmp_path: Path) -> None:
     assert read_column(tmp_path / "killed", "round") == list(range(1, 91))
 
 
-# --- the system says no ---
+# --- the operating system refuses ---
 
 RUN: dict[str, Any] = {
     "rounds": 5,
@@ -134,7 +134,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def fail_at(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, number: int
 ) -> list[tuple[Any, ...]]:
-    """Let the numbered call of a function fail as on a full disk; gives the calls so far."""
+    """Make one call of a function fail as on a full disk; return the list of calls."""
     calls: list[tuple[Any, ...]] = []
     real = getattr(module, name)
 
@@ -173,7 +173,7 @@ def test_a_disk_full_at_any_moment_is_named_and_resumed(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own; only some machines let a test have one."""
+    """Mount a small file system; skip the test where that is not allowed."""
     disk = tmp_path / "disk"
     disk.mkdir()
 

@@ -9,7 +9,7 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel, LocalOptimizer
 from covertfl.runs.arrivals import read_arrivals
 from covertfl.runs.clients import ClientAnswers, count_sizes
-from covertfl.runs.federation import Answerers, Federation
+from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionAnswers
 from covertfl.runs.participation import measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
@@ -61,7 +61,7 @@ def build_federation(
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
     task, recorded = find_task(settings), read_recorded(settings)
-    answerers: Answerers
+    answerers: FunctionAnswers | ClientAnswers
     measured: FloatArray | None
     if isinstance(task, FunctionTask):
         _check_function(settings, task)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "kernels": "",
     "tasks": "files kernels",
     "decoys": "kernels tasks",
-    "runs": "files seeding decision evaluation solvers fitting kernels tasks decoys",
+    "runs": "files seeding decision solvers fitting kernels tasks decoys",
     "engines": "files seeding decision kernels tasks decoys runs",
     "flower": "engines",
     "training": "runs engines",

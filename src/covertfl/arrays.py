@@ -1,4 +1,4 @@
-"""Types of the arrays that functions take and return."""
+"""Types of arrays."""
 
 from __future__ import annotations
 

@@ -1,26 +1,26 @@
-"""The exceptions of covertfl, and the exit status each one ends a command with.
+"""The exceptions of covertfl, and the exit status of a command that ends with each.
 
 CovertflError
 ├── InvalidInput      2  a file, key or argument is wrong
-├── NoSolution        3  the question is well put and has no answer
-│   ├── Infeasible       a limit cannot be met; carries the best reachable value
+├── NoSolution        3  the problem is well posed but has no solution
+│   ├── Infeasible       a limit cannot be met; has the best value that can be
 │   ├── Unstable         the backlog grows without bound
-│   ├── SplitChain       the optimum belongs to no start state
-│   └── SolverFailed     a solver gave up; what it had is not returned
-└── Missing           4  data or an optional dependency is not there
+│   ├── SplitChain       the long-run average depends on the initial state
+│   └── SolverFailed     a numerical method stopped without a solution
+└── Missing           4  data or an optional dependency is not installed
 """
 
 from __future__ import annotations
 
 
 class CovertflError(Exception):
-    """Anything that covertfl refuses to do, in one sentence."""
+    """Base class of all exceptions that covertfl raises, each with a one-sentence message."""
 
     exit_status = 1
 
 
 class InvalidInput(CovertflError, ValueError):
-    """Input that cannot be used: names what it is, what is allowed and what came."""
+    """Input that cannot be used; the message names it, what is allowed and what came."""
 
     exit_status = 2
 
@@ -36,8 +36,8 @@ class Infeasible(NoSolution):
 
     Parameters
     ----------
-    message : what cannot be met
-    best : the best value that any policy reaches
+    message : the limit that cannot be met
+    best : best value of any policy
     """
 
     def __init__(self, message: str, *, best: float) -> None:
@@ -50,14 +50,14 @@ class Unstable(NoSolution):
 
 
 class SplitChain(NoSolution):
-    """A policy under which the long-run average depends on where the chain starts."""
+    """A policy under which the long-run average depends on the initial state."""
 
 
 class SolverFailed(NoSolution):
-    """A numerical method that stopped without an answer it can vouch for."""
+    """A numerical method that stopped without a solution of the required accuracy."""
 
 
 class Missing(CovertflError):
-    """Data or a dependency that is not there, with the way to get it."""
+    """Data or a dependency that is not installed; the message explains how to get it."""
 
     exit_status = 4

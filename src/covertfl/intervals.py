@@ -1,7 +1,7 @@
-"""Intervals for what was measured: Wilson for shares, Student's t for means over seeds.
+"""Confidence intervals: Wilson's for probabilities, Student's t for means over seeds.
 
-Both are 95% unless told otherwise.  A Wilson interval holds every chance p that the score test
-would not reject, so it never leaves [0, 1] and stays of use at 0 or all successes.
+The default confidence is 95%.  A Wilson interval contains every probability p that the score test
+does not reject, so it stays within [0, 1] and is useful even with no or only successes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ def _tail(confidence: float) -> float:
 def wilson_interval(
     successes: npt.ArrayLike, trials: npt.ArrayLike, *, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Wilson's score interval for the chance behind `successes` out of `trials`.
+    """Return Wilson's score interval for the probability of success.
 
     Its ends solve (s - n p)^2 = z^2 n p (1 - p) for p.
 
     Parameters
     ----------
     successes : any shape, in 0 .. trials (s)
-    trials : a shape that broadcasts with it, at least 0 (n); without trials nothing is known and
-        the interval is (0, 1)
-    confidence : chance, strictly between 0 and 1, that the interval aims to cover
+    trials : a shape that broadcasts with it, at least 0 (n); with 0 trials the interval is (0, 1)
+    confidence : nominal coverage, strictly between 0 and 1
 
     Returns
     -------
@@ -50,19 +49,19 @@ def wilson_interval(
     z = -NormalDist().inv_cdf(_tail(confidence))
     spread = z * np.sqrt(s * (n - s) / np.maximum(n, 1.0) + z * z / 4.0)
     middle = s + z * z / 2.0
-    # Exact at the ends, where rounding would leave a trace on the wrong side.
+    # Set the ends exactly, where rounding errors could exclude 0 or 1.
     low = np.where(s == 0.0, 0.0, (middle - spread) / (n + z * z))
     high = np.where(s == n, 1.0, (middle + spread) / (n + z * z))
     return low, high
 
 
 def t_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent runs and Student's t interval for it.
+    """Return the mean of independent runs and Student's t interval for it.
 
     Parameters
     ----------
-    values : (n,) one finite number for each seed, n at least 2
-    confidence : chance, strictly between 0 and 1, that the interval aims to cover
+    values : (n,) one finite number per seed, n at least 2
+    confidence : nominal coverage, strictly between 0 and 1
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Every draw of a run has a stream of its own, found from the seed, the purpose and the round.
+"""Random streams of a run, one for each purpose and round, derived from the seed.
 
-Nothing needs to be remembered between rounds, so a run that is resumed draws what it would have
-drawn.  What belongs to the federation (oracle, participation, acceptance, arrivals) never shares a
-stream with what belongs to the learner's choice, so that neither depends on the other.
+No generator is kept between rounds, so a resumed run draws what it would have drawn.  The
+federation's draws (oracle, participation, acceptance, arrivals) never share a stream with the
+learner's actions, so neither depends on the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """What a draw is for."""
+    """The purpose of a draw."""
 
     ORACLE = 1
     PARTICIPATION = 2
@@ -28,21 +28,21 @@ class Stream(enum.IntEnum):
     FINAL = 11
 
 
-def make_generator(seed: int, stream: Stream, *place: int) -> np.random.Generator:
-    """The generator of a stream at a place, such as a round, or a round and a client."""
-    return np.random.default_rng(_sequence(seed, stream, place))
+def make_generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+    """Return the generator of a stream at an index: a round, or a round and a client."""
+    return np.random.default_rng(_sequence(seed, stream, index))
 
 
-def draw_seed(seed: int, stream: Stream, *place: int) -> int:
-    """A seed in 0 .. 2^63 - 1 for something that takes a number instead of a generator."""
-    return _to_seed(_sequence(seed, stream, place))
+def draw_seed(seed: int, stream: Stream, *index: int) -> int:
+    """Return a seed in 0 .. 2^63 - 1, for code that takes a number instead of a generator."""
+    return _to_seed(_sequence(seed, stream, index))
 
 
 def make_generator_and_seed(
-    seed: int, stream: Stream, *place: int
+    seed: int, stream: Stream, *index: int
 ) -> tuple[np.random.Generator, int]:
-    """What `make_generator` and `draw_seed` give at one place, for half the work."""
-    sequence = _sequence(seed, stream, place)
+    """Return both `make_generator` and `draw_seed` at one index, for half the work."""
+    sequence = _sequence(seed, stream, index)
     return np.random.default_rng(sequence), _to_seed(sequence)
 
 
@@ -50,5 +50,5 @@ def _to_seed(sequence: np.random.SeedSequence) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _sequence(seed: int, stream: Stream, place: tuple[int, ...]) -> np.random.SeedSequence:
-    return np.random.SeedSequence(seed, spawn_key=(int(stream), *place))
+def _sequence(seed: int, stream: Stream, index: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(int(stream), *index))

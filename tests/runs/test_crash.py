@@ -1,4 +1,4 @@
-"""Runs that are killed, run out of disk or lose their folder: the last checkpoint always stands."""
+"""Runs that are killed or cannot write: they resume from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests import ROOT
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run, read_column, read_folder
+from tests.support.small_runs import (
+    FUNCTION_QUEUE,
+    HORIZON,
+    Stopped,
+    make_run,
+    read_column,
+    read_folder,
+    stop_after,
+)
 
 KILLS = 25
 
@@ -107,7 +114,7 @@ def test_25_kills_change_nothing(tmp_path: Path) -> None:
     assert read_column(tmp_path / "killed", "round") == list(range(1, 91))
 
 
-# --- the system says no ---
+# --- the operating system refuses ---
 
 RUN: dict[str, Any] = {
     "rounds": 5,
@@ -127,7 +134,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def fail_at(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, number: int
 ) -> list[tuple[Any, ...]]:
-    """Let the numbered call of a function fail as on a full disk; gives the calls so far."""
+    """Make one call of a function fail as on a full disk; return the list of calls."""
     calls: list[tuple[Any, ...]] = []
     real = getattr(module, name)
 
@@ -166,7 +173,7 @@ def test_a_disk_full_at_any_moment_is_named_and_resumed(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own; only some machines let a test have one."""
+    """Mount a small file system; skip the test where that is not allowed."""
     disk = tmp_path / "disk"
     disk.mkdir()
 
@@ -206,20 +213,11 @@ def test_a_disk_that_fills_up(small_disk: SmallDisk, tmp_path: Path) -> None:
     assert read_folder(disk / "run") == read_folder(tmp_path / "whole")
 
 
-class Stopped(Exception):
-    """Stands for a run that is cut short."""
-
-
-def stop_after_three(progress: RunProgress) -> None:
-    if progress.round == 3:
-        raise Stopped
-
-
 def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, bytes]) -> None:
     disk, remount = small_disk
     settings = make_run(FUNCTION_QUEUE, **RUN)
     with pytest.raises(Stopped):
-        train(settings, disk / "run", on_round=stop_after_three)
+        train(settings, disk / "run", on_round=stop_after(3))
     before = read_folder(disk / "run")
     remount("ro")
     for out, resume in ((disk / "run", True), (disk / "new", False)):
@@ -238,7 +236,7 @@ def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, by
 def test_a_folder_that_may_only_be_read(tmp_path: Path, whole: dict[str, bytes]) -> None:
     settings, out = make_run(FUNCTION_QUEUE, **RUN), tmp_path / "run"
     with pytest.raises(Stopped):
-        train(settings, out, on_round=stop_after_three)
+        train(settings, out, on_round=stop_after(3))
     modes = {path: path.stat().st_mode for path in [out, *out.rglob("*")]}
     try:
         for path in modes:

@@ -134,7 +134,7 @@ def test_a_policy_file_is_used_as_it_is(tmp_path: Path) -> None:
         ),
         (HorizonTable(np.zeros((12, 2, 5))), HORIZON_PROBLEM, "3 oracle states, got 2"),
         (QueueTable(np.zeros((4, 2, 7))), QUEUE_PROBLEM, "3 oracle states, got 4"),
-        (HorizonTable(np.zeros((12, 3, 4))), HORIZON_PROBLEM, "backlog of 4, got 3"),
+        (HorizonTable(np.zeros((12, 3, 4))), HORIZON_PROBLEM, "backlogs up to 4, got 3"),
     ],
 )
 def test_a_policy_for_another_problem_is_refused(

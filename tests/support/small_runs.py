@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covertfl.runs.progress import OnRound
+from covertfl.kernels.weights import Vector
+from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.progress import OnRound, RunProgress
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
@@ -37,7 +40,7 @@ QUEUE: dict[str, Any] = {
         "overflow_cost": 5.0,
     },
 }
-# A function needs no clients: its rounds take next to no time.
+# A function has no clients, so its rounds are fast.
 FUNCTION_QUEUE = {
     **{key: value for key, value in QUEUE.items() if key not in ("data", "federation")},
     "task": "function",
@@ -45,12 +48,12 @@ FUNCTION_QUEUE = {
 
 
 def make_run(base: dict[str, Any] = HORIZON, **changes: Any) -> RunSettings:
-    """A run with some keys changed; tables are merged, None removes a key."""
+    """Return a run with some keys changed; tables are merged, None removes a key."""
     return build_run(merge(base, changes), "run.toml", folder=Path("/"))
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Content of a run file with some keys changed."""
+    """Return the content of a run file with some keys changed."""
     merged = dict(base)
     for key, value in changes.items():
         before = merged.get(key)
@@ -70,18 +73,39 @@ def run_small(
     return train(make_run(base, **changes), out, on_round=on_round)[0]
 
 
+class Stopped(Exception):
+    """Raised by `stop_after` to interrupt a run."""
+
+
+def stop_after(rounds: int) -> OnRound:
+    """Return a callback that interrupts a run after some rounds."""
+
+    def stop(progress: RunProgress) -> None:
+        if progress.round == rounds:
+            raise Stopped
+
+    return stop
+
+
+def read_arrays(out: Path) -> Mapping[str, Vector]:
+    """Return the arrays of a run's checkpoint."""
+    checkpoint = read_checkpoint(out)
+    assert checkpoint is not None
+    return checkpoint.arrays
+
+
 def read_rounds(out: Path, name: str = "private/rounds.jsonl") -> list[dict[str, Any]]:
-    """The records of a line file of a run's folder."""
+    """Return the records of a line file of a run's folder."""
     return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
 def read_column(out: Path, key: str) -> list[Any]:
-    """One entry of every private record."""
+    """Return one entry of every private record."""
     return [record[key] for record in read_rounds(out)]
 
 
 def read_folder(out: Path) -> dict[str, bytes]:
-    """Every file of a run's folder by name; the seconds of its summary are left out."""
+    """Return every file of a run's folder by name, without the seconds of its summary."""
     files = {
         str(path.relative_to(out)): path.read_bytes()
         for path in sorted(out.rglob("*"))

@@ -1,7 +1,7 @@
-"""The policy of a run: from its settings to the chance of learning, round by round.
+"""The policy of a run, made from its settings.
 
-With acceptance by data the problem is solved with the success chances that were measured for the
-federation at hand; with acceptance by model, with the problem's own.
+With acceptance by data, the problem is solved with the success probabilities measured for the
+federation; with acceptance by model, with the problem's own.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from covertfl.runs.settings import PolicySection
 from covertfl.seeding import Stream, draw_seed, make_generator
 from covertfl.solvers.spga.experience import Experience, ReplayedLog
 
-# Iterations of the search when it is repeated beside the training: it runs between two rounds.
+# Iterations of a search that is repeated during training: it runs between two rounds.
 LIVE_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
 class ConstantPolicy:
-    """Learn always, or never, whatever is owed."""
+    """A policy that learns always or never, whatever the backlog."""
 
     learn: bool
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """1 or 0 everywhere."""
+        """Return 1 or 0 in the shape the observation broadcasts to."""
         shape = np.broadcast_shapes(
             np.shape(observation.oracle_state), np.shape(observation.backlog)
         )
@@ -49,13 +49,13 @@ class ConstantPolicy:
 
 @dataclass(frozen=True, eq=False)
 class RunPolicy:
-    """A policy and how its learning queries count.
+    """A policy, and which of its learning queries update the model.
 
     Parameters
     ----------
-    policy : gives the chance of learning
-    updates_unowed : an accepted learning query moves the model even if no update is owed
-    takes_every_reply : a learning query counts whatever the acceptance says
+    policy : returns the probability of learning
+    updates_unowed : whether a learning query updates the model even if no update is owed
+    takes_every_reply : whether a learning query updates the model even if it is not accepted
     """
 
     policy: Policy
@@ -64,17 +64,18 @@ class RunPolicy:
 
 
 def with_success(problem: Problem, success: FloatArray) -> Problem:
-    """The problem with other success chances."""
+    """Return the problem with other success probabilities."""
     return replace(problem, oracle=Oracle(problem.oracle.transition, success))
 
 
 def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:
-    """Solve for the policy of a run.
+    """Return the policy of a run, solved for if necessary.
 
     Parameters
     ----------
-    problem : with the success chances that hold for the run
-    seed : of the search, for spga
+    section : [policy] of the run file
+    problem : problem with the success probabilities of the run
+    seed : seed of the search, for spga
     """
     if section.kind == "file":
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
@@ -83,13 +84,13 @@ def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> R
     return _MAKERS[section.kind](problem)
 
 
-def _place_at_random(problem: Problem) -> RunPolicy:
+def _make_random(problem: Problem) -> RunPolicy:
     horizon = _require_horizon(problem, "random")
     placed = RandomPlacement(min(horizon.updates, horizon.rounds))
     return RunPolicy(placed, updates_unowed=True, takes_every_reply=True)
 
 
-def _keep_minority(problem: Problem) -> RunPolicy:
+def _make_minority(problem: Problem) -> RunPolicy:
     from covertfl.solvers.minority import solve_minority
 
     return RunPolicy(solve_minority(_require_horizon(problem, "minority")).policy)
@@ -97,9 +98,9 @@ def _keep_minority(problem: Problem) -> RunPolicy:
 
 _MAKERS: dict[str, Callable[[Problem], RunPolicy]] = {
     "optimal": lambda problem: RunPolicy(_solve(problem)),
-    "minority": _keep_minority,
+    "minority": _make_minority,
     "greedy": lambda _: RunPolicy(GreedyPolicy()),
-    "random": _place_at_random,
+    "random": _make_random,
     "always-learn": lambda _: RunPolicy(ConstantPolicy(True), updates_unowed=True),
     "always-obfuscate": lambda _: RunPolicy(ConstantPolicy(False)),
 }
@@ -122,7 +123,7 @@ def _solve(problem: Problem) -> Policy:
 
 
 def _search(problem: Problem, seed: int) -> Policy:
-    """The structured policy gradient on a simulator of the problem."""
+    """Search with the structured policy gradient (Algorithm 1 of the paper) on a simulator."""
     from covertfl.solvers.spga.search import solve_spga
     from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
@@ -135,7 +136,7 @@ def _search(problem: Problem, seed: int) -> Policy:
 
 
 def tabulate_run(problem: Problem, run: Any) -> Policy:
-    """The table of what the structured policy gradient found."""
+    """Return the policy that the structured policy gradient found as a table."""
     from covertfl.solvers.spga.rules import extract_rules
     from covertfl.solvers.spga.score import score_horizon_runs
 
@@ -149,13 +150,13 @@ def tabulate_run(problem: Problem, run: Any) -> Policy:
 
 
 def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, seed: int) -> Policy:
-    """The structured policy gradient on the rounds seen so far, and nothing else.
+    """Search with the structured policy gradient on the rounds seen so far, and nothing else.
 
-    It starts anew from them each time, so that a resumed run finds the same policy.
+    Every search starts afresh, so that a resumed run finds the same policy.
 
     Parameters
     ----------
-    seen : oracle state, updates that arrived and would-be success of each round
+    seen : oracle state, arriving updates and acceptance of each round, as in `RunState`
     """
     from covertfl.solvers.spga.rules import extract_rules
     from covertfl.solvers.spga.search import search_policy
@@ -171,7 +172,7 @@ def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, s
 
 
 def _read_fitting_policy(path: str, problem: Problem) -> Policy:
-    """A policy file, if it is for a problem like this one."""
+    """Return the policy of a file; raise InvalidInput if it does not fit the problem."""
     policy = read_policy(path)
     expected = HorizonTable if isinstance(problem, FiniteHorizon) else QueueTable
     if not isinstance(policy, expected):
@@ -191,5 +192,5 @@ def _read_fitting_policy(path: str, problem: Problem) -> Policy:
 def _require_size(path: str, shape: tuple[int, ...], problem: FiniteHorizon) -> None:
     if shape[2] < problem.updates + 1:
         raise InvalidInput(
-            f"{path}: the policy must reach a backlog of {problem.updates}, got {shape[2] - 1}"
+            f"{path}: the policy must cover backlogs up to {problem.updates}, got {shape[2] - 1}"
         )

@@ -1,8 +1,8 @@
-"""The optimisation queue: which updates are owed, for which task, since when.
+"""The optimisation queue: the updates that are owed, their tasks and when they arrived.
 
-Updates are done in the order they came.  Each records the round in which it came and the one in
-which it was done, so that waits can be compared with Little's law: mean wait = mean backlog /
-updates done a round.
+Updates are served in the order of arrival.  Each update records the rounds of its arrival and of
+its completion, so that waits can be compared with Little's law: mean wait = mean backlog / mean
+number of updates done in a round.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OwedTask:
-    """A task with updates still to do.
+    """A task in the queue.
 
     Parameters
     ----------
-    task : its number, 1, 2, ...
-    came : round at whose end it joined the queue; 0 for what is owed from the beginning
-    size : updates it came with
-    left : updates still to do
+    task : number of the task, from 1
+    came : round at the end of which it joined the queue; 0 if it is owed from the start
+    size : updates it arrived with
+    left : updates still owed
     """
 
     task: int
@@ -35,9 +35,9 @@ class DoneUpdate:
 
     Parameters
     ----------
-    task : the task it belongs to
-    came, done : rounds
-    finished : whether it was the task's last
+    task : number of its task
+    came, done : rounds of its arrival and completion
+    finished : whether it was the last update of its task
     """
 
     task: int
@@ -48,13 +48,13 @@ class DoneUpdate:
 
 @dataclass(frozen=True)
 class UpdateQueue:
-    """Tasks that are owed, oldest first.
+    """The tasks with updates owed, oldest first.
 
     Parameters
     ----------
-    tasks : with at least one update left each
-    arrived : tasks that have come so far
-    lost : updates that found no room
+    tasks : tasks with at least one update left
+    arrived : number of tasks that have arrived so far
+    lost : number of updates that exceeded the capacity
     """
 
     tasks: tuple[OwedTask, ...] = ()
@@ -63,11 +63,11 @@ class UpdateQueue:
 
     @property
     def backlog(self) -> int:
-        """Updates owed."""
+        """Number of updates owed."""
         return sum(task.left for task in self.tasks)
 
     def serve(self, round_number: int) -> tuple[UpdateQueue, DoneUpdate]:
-        """The queue after its oldest update is done."""
+        """Return the queue without its oldest update, and that update."""
         first, *others = self.tasks
         left = first.left - 1
         done = DoneUpdate(first.task, first.came, round_number, left == 0)
@@ -75,7 +75,7 @@ class UpdateQueue:
         return UpdateQueue((*kept, *others), self.arrived, self.lost), done
 
     def admit(self, size: int, round_number: int, capacity: int | None) -> UpdateQueue:
-        """The queue after a task came; what goes beyond the capacity is lost."""
+        """Return the queue after a task of `size` updates arrives; those over capacity are lost."""
         if size == 0:
             return self
         room = size if capacity is None else max(min(size, capacity - self.backlog), 0)
@@ -84,10 +84,10 @@ class UpdateQueue:
         return UpdateQueue((*self.tasks, *new), number, self.lost + size - room)
 
     def pack(self) -> list[list[int]]:
-        """The tasks as JSON holds them."""
+        """Return the tasks as JSON values."""
         return [[task.task, task.came, task.size, task.left] for task in self.tasks]
 
 
 def unpack_queue(tasks: Sequence[Sequence[int]], arrived: int, lost: int) -> UpdateQueue:
-    """The queue from what `pack` gave."""
+    """Return the queue from tasks written by `UpdateQueue.pack`."""
     return UpdateQueue(tuple(OwedTask(*task) for task in tasks), arrived, lost)

@@ -1,4 +1,4 @@
-"""The state of a run between two rounds, and its form in a checkpoint."""
+"""The state of a run between two rounds, and its conversion to and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from covertfl.runs.queue import UpdateQueue, unpack_queue
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """A run after some rounds.
+    """The state of a run after a round.
 
     Parameters
     ----------
-    round : rounds done
-    learner : both trajectories
+    round : number of rounds done
+    learner : the true trajectory and the decoys'
     queue : updates owed
-    oracle_state : of the last round, -1 before the first
-    learning_queries : sent so far
-    scores : of the true weights and of each decoy's
-    rejected : replies refused so far, by reason
-    totals : privacy cost, learning cost and backlog summed over rounds; updates that were owed and
-        served, their waits, and tasks that were finished
-    seen : oracle state, arrival and would-be success of each round
+    oracle_state : oracle state of the last round, -1 before the first
+    learning_queries : number of learning queries so far
+    scores : score of the true weights, then of each decoy's
+    rejected : number of rejected replies so far, by reason
+    totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
+        owed updates done and of tasks finished, and the sum of the updates' waits
+    seen : oracle state, arriving updates and acceptance of each round; a round without a learning
+        query counts as accepted if one would have been
     """
 
     round: int
@@ -44,7 +45,10 @@ class RunState:
 
     @property
     def exposure(self) -> float:
-        """Learning queries over all rounds so far (F3)."""
+        """Share of learning queries among the rounds so far.
+
+        It is the belief of the eavesdropper by proportional sampling, equation (6) of the paper.
+        """
         return self.learning_queries / self.round if self.round else 0.0
 
 
@@ -54,11 +58,12 @@ def pack_state(
     kept_arrays: Mapping[str, npt.NDArray[Any]] | None = None,
     kept_facts: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """The state as a checkpoint holds it, with the names that make a model of its weights.
+    """Return the state as a checkpoint.
 
     Parameters
     ----------
-    kept_arrays, kept_facts : what those who answer must find again
+    layout : names and shapes of the model's parameters, kept for export
+    kept_arrays, kept_facts : state of those who answer the queries
     """
     learner = state.learner
     arrays = {"true": learner.true}
@@ -88,7 +93,7 @@ def pack_state(
 
 
 def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -> RunState:
-    """The state from a checkpoint and the private records so far."""
+    """Return the state from a checkpoint and the private records of the rounds so far."""
     facts, arrays = checkpoint.facts, checkpoint.arrays
     memory = None
     if facts["memory_steps"] is not None:

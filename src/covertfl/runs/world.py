@@ -1,7 +1,7 @@
-"""What happens to a simulated federation, whatever is done: who is there, and with how much data.
+"""Oracle states and attendance of a simulated federation; neither depends on the actions.
 
-Everything is drawn from streams of the run's seed (`seeding`), round by round, so that those who
-simulate clients and those who simulate the whole federation see the same world, after a resume too.
+Everything is drawn from the run's seed by round (`seeding`), so that a simulated client and a
+simulated federation draw the same, also after a resume.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from covertfl.seeding import Stream, make_generator
 def draw_state(
     oracle: Oracle, recorded: RecordedRounds | None, before: int, round_number: int, *, seed: int
 ) -> int:
-    """The oracle state of a round; the first is drawn from the stationary law.
+    """Draw the oracle state of a round; the first is drawn from the stationary distribution.
 
     Parameters
     ----------
     recorded : participation to replay, None to draw it
-    before : state of the round before, -1 in the first
+    before : oracle state of the previous round, -1 in the first round
     """
     if recorded is not None:
         return int(recorded.states[round_number - 1])
@@ -33,8 +33,8 @@ def draw_state(
         compute_stationary_distribution(oracle) if before < 0 else oracle.transition[before]
     )
     draw = make_generator(seed, Stream.ORACLE, round_number).random()
-    place = int(np.searchsorted(np.cumsum(distribution), draw, side="right"))
-    return min(place, oracle.num_states - 1)
+    state = int(np.searchsorted(np.cumsum(distribution), draw, side="right"))
+    return min(state, oracle.num_states - 1)
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class World:
 
     Parameters
     ----------
-    settings : of the run
+    settings : settings of the run
     sizes : (n,) examples of each client
     recorded : participation to replay, None to draw it
     """
@@ -54,7 +54,7 @@ class World:
     _path: list[int] = field(default_factory=list, repr=False)
 
     def state_at(self, round_number: int) -> int:
-        """The oracle state of a round; earlier ones are drawn on the way."""
+        """Return the oracle state of a round; states of earlier rounds are drawn first."""
         oracle, seed = self.settings.problem.oracle, self.settings.seed
         while len(self._path) < round_number:
             before = self._path[-1] if self._path else -1
@@ -63,11 +63,11 @@ class World:
         return self._path[round_number - 1]
 
     def attend(self, round_number: int) -> Attendance:
-        """Who is there in a round, and with how many batches."""
+        """Return who takes part in a round, and with how many batches."""
         return self.draw_clients(self.state_at(round_number), round_number)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
-        """Who answers in a round of an oracle state, and with how many batches."""
+        """Draw who takes part in a round with this oracle state, and with how many batches."""
         section = self.settings.sections.federation
         count = section.participation[oracle_state]
         if self.recorded is not None:

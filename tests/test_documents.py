@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -140,7 +141,45 @@ def test_every_deviation_that_code_names_is_listed() -> None:
         assert named <= listed, f"{path.name} names {sorted(named - listed)}"
 
 
-def test_files_that_the_paper_map_names_exist() -> None:
+def find_places(text: str) -> list[tuple[str, list[str]]]:
+    """Return the Python files named in backticks, each with the names said to be in it."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`([\w/]+\.py)(?:: ([\w., ]+))?`", prose)
+    return [(path, names.split(", ") if names else []) for path, names in found]
+
+
+def list_defined(path: Path) -> set[str]:
+    """Return the functions, classes, methods and constants that a file defines."""
+    defined: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inside = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            defined |= {f"{node.name}.{part.name}" for part in inside}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return defined
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_files_define_the_names_given_with_them(document: Path) -> None:
+    missing = []
+    for name, identifiers in find_places(document.read_text("utf-8")):
+        candidates = [folder / name for folder in (ROOT / "src/covertfl", ROOT)]
+        path = next((path for path in candidates if path.exists()), None)
+        if path is None:
+            missing.append(name)
+        else:
+            lost = set(identifiers) - list_defined(path)
+            missing += [f"{name}: {identifier}" for identifier in sorted(lost)]
+    assert not missing, f"{document.name} names what is not there"
+
+
+def test_the_paper_map_covers_every_equation_and_formula() -> None:
     text = (ROOT / "docs/paper_map.md").read_text("utf-8")
-    for name in re.findall(r"`((?:solvers/)?[a-z_]+\.py)", text):
-        assert (ROOT / "src/covertfl" / name).exists(), name
+    parts = [f"({number})" for number in range(1, 16)]
+    parts += [f"| F{number} |" for number in range(1, 12)]
+    parts += ["Theorem 1", "Theorem 2", "Theorem 3", "Lemma 1", "Lemma 2", "Algorithm 1"]
+    parts += ["Table 1", "Table 2", "Tables 3 and 4", *(f"Figure {n}" for n in range(2, 6))]
+    assert [part for part in parts if part not in text] == []

@@ -183,3 +183,11 @@ def test_the_paper_map_covers_every_equation_and_formula() -> None:
     parts += ["Theorem 1", "Theorem 2", "Theorem 3", "Lemma 1", "Lemma 2", "Algorithm 1"]
     parts += ["Table 1", "Table 2", "Tables 3 and 4", *(f"Figure {n}" for n in range(2, 6))]
     assert [part for part in parts if part not in text] == []
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    source = ROOT / "src/covertfl"
+    packages = {path.parent.relative_to(source).as_posix() for path in source.rglob("__init__.py")}
+    named = {name.strip("/") for name in re.findall(r"`([\w/]+/)`", text)}
+    assert packages - {".", "kernels/cnn"} <= named

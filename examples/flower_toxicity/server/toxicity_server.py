@@ -1,4 +1,4 @@
-"""The server app: FedAvg, made covert by the three lines that are marked."""
+"""The server app: FedAvg, made covert by the three marked lines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ app = ServerApp()
 
 
 def make_strategy() -> FedAvg:
-    """The strategy as it would be without covertfl."""
+    """Return the strategy, as without covertfl."""
     return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run all rounds; the true model is in the run's folder afterwards."""
-    place = read_place()  # 2: run file and folder, from the server's environment
-    # The model below is freshly drawn, so that decoys may be as well: two models, not one.
+    """Run all rounds; afterwards the true model is in the run's folder."""
+    place = read_place()  # 2: run file and folder, from the server's environment variables
+    # The initial model below is random, so decoys may start from another random model.
     strategy = CovertStrategy(make_strategy, decoy_start="fresh", **place.as_keywords())  # 3
     strategy.start(
         grid=grid,

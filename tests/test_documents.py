@@ -1,4 +1,4 @@
-"""The documents say what is so: code runs, commands exist, links lead somewhere."""
+"""The documents agree with the code: examples run, commands, links and named places exist."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str, text: str = README) -> list[str]:
+    """Return the code blocks of one language."""
     fences = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [body for name, body in fences if name == language]
 
 
 def find_block(language: str, word: str, text: str = README) -> str:
-    """The only block of a language that has a word in it."""
+    """Return the only block of a language that contains a word."""
     [block] = [body for body in blocks(language, text) if word in body]
     return block
 
 
 def run_example(number: int) -> tuple[str, str]:
-    """What an example of the readme prints, and what it is said to print."""
+    """Return what an example of the README prints, and the output shown below it."""
     pattern = r"^```python\n(.*?)^```\n\n```\n(.*?)^```"
     code, said = re.findall(pattern, README, flags=re.DOTALL | re.MULTILINE)[number]
     output = io.StringIO()
@@ -50,7 +51,7 @@ def run_example(number: int) -> tuple[str, str]:
 def test_readme_training_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to what another processor's rounding does to the training."""
+    """The numbers may differ a little, because rounding differs between processors."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     printed, said = run_example(0)
@@ -80,7 +81,7 @@ def test_readme_advice_is_the_planners() -> None:
 
 
 @pytest.mark.parametrize("text", [README, FLOWER], ids=["README.md", "flower.md"])
-def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, text: str) -> None:
+def test_the_run_file_of_deploy_local_fits_its_command(tmp_path: Path, text: str) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
     from covertfl.engines.flower.deployment.run import Deployment, find_shortage
@@ -93,7 +94,7 @@ def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, te
     assert settings.sections.federation.clients == 4
 
 
-def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
+def test_the_example_with_your_own_model_runs_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("flwr")
@@ -111,7 +112,7 @@ def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
     arrays |= {f"{name}_labels": labels for name in ("public", "test")}
     given = {"FedAvg": FedAvg, "make_model": make_model, "grid": InProcessGrid(make_app(), 4)}
     monkeypatch.chdir(tmp_path)
-    # Fewer rounds, and nodes as large as those of the test.
+    # Fewer rounds, and nodes of the size that the test uses.
     code = code.replace("num_rounds=45", "num_rounds=6").replace("examples=500", "examples=40")
     exec(compile(code, "flower.md", "exec"), {**arrays, **given})
     summary = json.loads((tmp_path / "runs/own/summary.json").read_text())

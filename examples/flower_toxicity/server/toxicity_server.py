@@ -20,9 +20,9 @@ def make_strategy() -> FedAvg:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run all rounds; afterwards the true model is in the run's folder."""
-    place = read_place()  # 2: run file and folder, from the server's environment variables
-    # The initial model below is random, so decoys may start from another random model.
+    """Run all rounds; the true model is in the run's folder afterwards."""
+    place = read_place()  # 2: run file and folder, from the server's environment
+    # The model below is freshly drawn, so that decoys may be as well: two models, not one.
     strategy = CovertStrategy(make_strategy, decoy_start="fresh", **place.as_keywords())  # 3
     strategy.start(
         grid=grid,

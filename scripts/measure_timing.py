@@ -41,8 +41,9 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.run_file import RunSettings, build_run
-from covertfl.runs.transcript import read_lines
+from covertfl.runs.lines import read_lines
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "threat_model.md"

@@ -16,9 +16,10 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run
-from covertfl.runs.transcript import read_checkpoint, read_lines
 from covertfl.training import train
 
 pytest.importorskip("torch")

@@ -522,7 +522,7 @@ def test_runs_of_different_settings(folder: Path) -> None:
 
 def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
     """A run as training writes it."""
-    summary = run_small(tmp_path / "run", FUNCTION_QUEUE)
+    summary = run_small(tmp_path / "run", FUNCTION_QUEUE).to_dict()
     page = read_page(tmp_path / "run")
     assert f"Function value{summary['learner_value']:.3f}" in page.words
     assert "A function has no accuracy" in page.words

@@ -22,6 +22,7 @@ from covertfl.runs import federation as federation_module
 from covertfl.runs import function as function_answers
 from covertfl.runs import world
 from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import (
     ClientWork,
@@ -33,10 +34,10 @@ from covertfl.runs.federation import (
     start_run,
     summarise,
 )
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.function import FunctionAnswers
 from covertfl.runs.learner import Reply
 from covertfl.runs.state import RunState, pack_state, unpack_state
-from covertfl.runs.transcript import Checkpoint, RunFolder
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.solvers.constrained import solve_queue
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run

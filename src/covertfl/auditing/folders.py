@@ -14,8 +14,8 @@ from covertfl.auditing.summary import AuditReport, describe_audit, put_together
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
+from covertfl.runs.folder import SETTINGS
 from covertfl.runs.run_file import find_change, format_run, read_run
-from covertfl.runs.transcript import SETTINGS
 
 AUDIT = "audit.json"
 

@@ -18,8 +18,8 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import RunProgress
-from covertfl.runs.run_file import PolicyKind, RunSettings
+from covertfl.runs.progress import RunProgress
+from covertfl.runs.settings import PolicyKind, RunSettings
 from covertfl.training import train_all
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")

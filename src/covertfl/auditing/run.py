@@ -25,8 +25,11 @@ from covertfl.kernels.weights import Layout, Vector, name_content
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation
+from covertfl.runs.folder import SETTINGS
+from covertfl.runs.lines import read_lines
+from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import read_run
-from covertfl.runs.transcript import SETTINGS, SUMMARY, PublicTranscript, read_lines
+from covertfl.runs.summary import SUMMARY, read_summary
 
 # The client that the eavesdroppers who take part are.
 SPY = 0
@@ -336,9 +339,7 @@ def _choose_names(means: Means, names: Sequence[str] | None) -> list[str]:
 
 
 def _read_summary(path: Path) -> Mapping[str, Any] | None:
-    from covertfl.training import read_summary
-
-    return read_summary(path) if (path / SUMMARY).exists() else None
+    return read_summary(path).to_dict() if (path / SUMMARY).exists() else None
 
 
 def find_means(federation: Federation) -> Means:

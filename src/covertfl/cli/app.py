@@ -25,7 +25,7 @@ from covertfl.errors import CovertflError, InvalidInput, Missing, NoSolution
 
 if TYPE_CHECKING:
     from covertfl.decision.problem_file import LoadedProblem
-    from covertfl.runs.build import RunProgress
+    from covertfl.runs.progress import RunProgress
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
@@ -492,7 +492,7 @@ def train(
             settings, out, seeds=seeds, resume=resume, force=force, on_round=tell
         )
     if as_json:
-        _print_json({"out": str(out), "runs": summaries})
+        _print_json({"out": str(out), "runs": [summary.to_dict() for summary in summaries]})
     else:
         print_result(render_training(summaries))
 
@@ -561,7 +561,7 @@ def deploy_local(
     from covertfl.display.run_tables import render_training
     from covertfl.display.tables import print_result
     from covertfl.runs.run_file import read_run
-    from covertfl.training import read_summary
+    from covertfl.runs.summary import read_summary
 
     if resume and force:
         raise InvalidInput("--resume goes on with a run and --force replaces it: give one of them")
@@ -593,7 +593,7 @@ def deploy_local(
         )
     summary, records = read_summary(out), out / EAVESDROPPER
     if as_json:
-        _print_json({"out": str(out), "eavesdropper": str(records), "runs": [summary]})
+        _print_json({"out": str(out), "eavesdropper": str(records), "runs": [summary.to_dict()]})
     else:
         print_result(render_training([summary]))
         print(f"What the eavesdropping node was sent: {records}; next: covertfl audit {records}")
@@ -629,15 +629,15 @@ def export(
 
     Example: covertfl export runs/first -o model.safetensors
     """
-    from covertfl.training import export_model
+    from covertfl.models.export import export_model
 
     exported = export_model(run, output)
     if as_json:
-        _print_json(exported)
+        _print_json(exported.to_dict())
     else:
         print(
-            f"{output}: the true weights after {exported['rounds']} rounds and "
-            f"{exported['updates_done']} updates.  Keep it off the channel that clients can read."
+            f"{output}: the true weights after {exported.rounds} rounds and "
+            f"{exported.updates_done} updates.  Keep it off the channel that clients can read."
         )
 
 

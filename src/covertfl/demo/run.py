@@ -20,8 +20,10 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import KernelCache, RunProgress
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.build import KernelCache
+from covertfl.runs.progress import RunProgress
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 from covertfl.training import train_all
 
 NUM_SEEDS = 5

@@ -9,8 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from covertfl.runs.summary import RunSummary
 
-def render_training(summaries: Sequence[Mapping[str, Any]]) -> RenderableType:
+
+def render_training(summaries: Sequence[RunSummary]) -> RenderableType:
     """A line for each run, and what is still owed."""
     table = Table(title="Training runs", title_justify="left")
     for column in (
@@ -26,12 +28,12 @@ def render_training(summaries: Sequence[Mapping[str, Any]]) -> RenderableType:
     for number, summary in enumerate(summaries):
         table.add_row(
             str(number),
-            _optional(summary["learner_accuracy"]),
-            str(summary["updates_done"]),
-            str(summary["rounds"]),
-            f"{summary['exposure']:.1%}",
-            "yes" if summary["completed"] else "no",
-            f"{summary['seconds']:.1f}",
+            _optional(summary.learner_accuracy),
+            str(summary.updates_done),
+            str(summary.rounds),
+            f"{summary.exposure:.1%}",
+            "yes" if summary.completed else "no",
+            f"{summary.seconds:.1f}",
         )
     return Group(table, *_describe_success_probs(summaries[0]), *_describe_missing(summaries))
 
@@ -40,27 +42,27 @@ def _optional(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _describe_success_probs(summary: Mapping[str, Any]) -> list[str]:
+def _describe_success_probs(summary: RunSummary) -> list[str]:
     """Success chances by oracle state, measured beside printed."""
-    if summary["success_measured"] is None:
+    if summary.success_measured is None:
         return []
     measured, printed = (
-        ", ".join(f"{prob:.3f}" for prob in summary[key])
-        for key in ("success_measured", "success_printed")
+        ", ".join(f"{prob:.3f}" for prob in probs)
+        for probs in (summary.success_measured, summary.success_printed)
     )
     return [
         f"Chance of an accepted round by oracle state: {measured} here, {printed} in the problem."
     ]
 
 
-def _describe_missing(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _describe_missing(summaries: Sequence[RunSummary]) -> list[str]:
     lines = []
     for number, summary in enumerate(summaries):
-        missing = summary["updates_missing"]
+        missing = summary.updates_missing
         if missing:
             updates = "update is" if missing == 1 else "updates are"
             # A queue is never done: what is owed at its end came late.
-            is_queue = "tasks_arrived" in summary
+            is_queue = summary.tasks_arrived is not None
             advice = "raise `rounds` in the run file and use --resume to go on."
             lines.append(
                 f"Run {number}: {missing} {updates} still "

@@ -17,8 +17,11 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
+from covertfl.files.format import require_format
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.runs.transcript import SETTINGS, SUMMARY, read_lines
+from covertfl.runs.folder import SETTINGS
+from covertfl.runs.lines import read_lines
+from covertfl.runs.summary import SUMMARY
 
 AUDIT = "audit.json"
 
@@ -193,7 +196,9 @@ def _check_coalition(where: str, coalition: object) -> None:
 def _read_settings(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    return parse_toml(read_text(path, "a run file"), str(path))
+    content = parse_toml(read_text(path, "a run file"), str(path))
+    require_format("run", content.get("format", 1), str(path))
+    return content
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:

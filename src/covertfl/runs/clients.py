@@ -20,7 +20,7 @@ from covertfl.runs.participation import (
     accepts_data,
     count_examples,
 )
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy

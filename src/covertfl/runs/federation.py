@@ -23,13 +23,13 @@ from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import LearnerState, SiftedReplies, start_learner
 from covertfl.runs.participation import Attendance, RecordedRounds
 from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate, UpdateQueue
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.state import RunState, pack_state
-from covertfl.runs.transcript import RunFolder
 from covertfl.runs.world import draw_state
 from covertfl.seeding import Stream, draw_seed, make_generator
 

@@ -24,8 +24,8 @@ from covertfl.engines.flower.eavesdropper_app import listen
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
+from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import read_run
-from covertfl.runs.transcript import PublicTranscript
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, run_covert
 from tests.support.small_runs import make_run, read_column, read_folder, read_rounds
 

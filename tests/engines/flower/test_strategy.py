@@ -32,7 +32,7 @@ from covertfl.engines.flower.carrier import Carrier, Clock
 from covertfl.engines.flower.messages import ArrayForm
 from covertfl.engines.flower.roll import GrowingRoll
 from covertfl.errors import InvalidInput
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
     ROUNDS,

@@ -12,9 +12,11 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
-from covertfl.runs.build import OnRound, find_training_task, make_world
-from covertfl.runs.run_file import RunSettings
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.build import make_world
+from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.progress import OnRound
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
 
 
 def make_server_app(

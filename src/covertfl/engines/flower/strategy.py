@@ -48,22 +48,18 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import (
-    KernelCache,
-    OnRound,
-    PreparedRun,
-    build_federation,
-    check_place,
-    list_versions,
-    require_torch,
-    watch_run,
-)
+from covertfl.runs.build import KernelCache, build_federation, require_torch
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientAnswers
 from covertfl.runs.federation import Federation, Remembered, start_run
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.lines import read_lines
+from covertfl.runs.opening import PreparedRun, check_folder
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.run_file import LARGEST_SEED, RunSettings, build_run, format_run
+from covertfl.runs.progress import OnRound, watch_run
+from covertfl.runs.run_file import build_run, format_run, list_versions
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.state import RunState, unpack_state
-from covertfl.runs.transcript import Checkpoint, RunFolder, read_lines
 from covertfl.seeding import Stream, draw_seed
 from covertfl.tasks.task import TrainingTask
 
@@ -213,7 +209,7 @@ class CovertStrategy(Strategy):
 
     def _find_secret(self, settings: RunSettings) -> RunSettings:
         """The settings with the secret seed: the one that the run began with, given or drawn."""
-        check_place(settings, self._out, resume=self._resume, force=self._force)
+        check_folder(settings, self._out, resume=self._resume, force=self._force)
         if self._seed == "run":
             return settings
         path = self._out / SEED

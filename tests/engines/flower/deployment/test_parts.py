@@ -43,7 +43,7 @@ from covertfl.engines.flower.deployment.server import (
     reporting,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
+from covertfl.runs.progress import RunProgress
 from covertfl.runs.run_file import format_run
 from tests import ROOT
 from tests.support.small_runs import make_run
@@ -217,7 +217,7 @@ def test_other_failures_are_failures_of_the_deployment() -> None:
         ({}, 5, "nodes must be 1..4"),
         ({}, 0, "nodes must be 1..4"),
         ({"task": "own"}, 4, "task = own cannot be deployed"),
-        ({"federation": {"clients": 4, "participation": [2, 2, 4]}}, 4, "must rise"),
+        ({"federation": {"clients": 4, "participation": [2, 2, 4]}}, 4, "must increase"),
     ],
 )
 def test_runs_that_cannot_be_deployed(

@@ -31,11 +31,14 @@ from covertfl.engines.flower.deployment.server import (
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml
-from covertfl.runs.build import OnRound, RunProgress, check_place, find_training_task
 from covertfl.runs.clients import count_sizes
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.opening import check_folder
 from covertfl.runs.participation import accepts_data, count_batches, count_examples
-from covertfl.runs.run_file import RunSettings, build_run, format_run
-from covertfl.runs.transcript import RunFolder
+from covertfl.runs.progress import OnRound, RunProgress
+from covertfl.runs.run_file import build_run, format_run
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
 
 EAVESDROPPER = "eavesdropper"
 MOST_NODES = 100
@@ -123,7 +126,7 @@ class Deployment:
         self.settings, self.out = as_deployed(settings), out.resolve()
         # Before anything is brought up; the server app looks again.
         if app is None:
-            check_place(self.settings, self.out, resume=resume, force=force)
+            check_folder(self.settings, self.out, resume=resume, force=force)
         elif not (resume or force):
             RunFolder(self.out).require_absent()
         self._num_nodes, self._app, self._pause = num_nodes, app, pause

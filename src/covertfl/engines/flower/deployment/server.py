@@ -28,7 +28,7 @@ from covertfl.errors import CovertflError, InvalidInput
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
-    from covertfl.runs.build import OnRound, RunProgress
+    from covertfl.runs.progress import OnRound, RunProgress
 
 ROUND_LIMIT = 3600.0
 

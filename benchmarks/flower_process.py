@@ -111,7 +111,7 @@ def watch_all(watch: Stopwatch) -> None:
     setattr(InProcessGrid, "send_and_receive", timed)  # noqa: B010
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
-    watch.watch_generator(GridAnswers, "deceive", DECOY)
+    watch.watch_generator(GridAnswers, "move_decoy", DECOY)
     watch.watch(RunFolder, "write_weights", RECORDS)
     watch.watch(RunFolder, "append", RECORDS)
     watch.watch(RunFolder, "_sync", RECORDS)

@@ -36,7 +36,7 @@ from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache, build_federation, make_world
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import RunSettings
@@ -98,10 +98,10 @@ def make_strategy() -> FedAvg:
     return FedAvg(min_train_nodes=1, min_evaluate_nodes=1, min_available_nodes=1)
 
 
-def find_clients(settings: RunSettings) -> ClientAnswers:
+def find_clients(settings: RunSettings) -> ClientResponder:
     """Model and data of a run."""
-    answers = build_federation(settings, KernelCache()).answerers
-    assert isinstance(answers, ClientAnswers)
+    answers = build_federation(settings, KernelCache()).responder
+    assert isinstance(answers, ClientResponder)
     return answers
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from covertfl.engines.simulated import drive
+from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
 from covertfl.runs.opening import PreparedRun, check_folder, prepare_run
@@ -99,7 +99,7 @@ def _train_simulated(
     try:
         for settings, path in places:
             prepared.append(prepare_run(settings, path, kernels, resume=resume, force=force))
-        drive([(run.federation, watch_run(run, on_round, started)) for run in prepared])
+        run_together([(run.federation, watch_run(run, on_round, started)) for run in prepared])
     finally:
         for run in prepared:
             run.folder.close()

@@ -20,7 +20,6 @@ from covertfl.runs.learner import (
     apply_gradient,
     average_replies,
     find_fault,
-    move_decoy,
     move_true,
     sift_replies,
     start_learner,
@@ -245,7 +244,7 @@ def test_steps_leave_states_and_replies_alone(
     for _ in range(3):
         before = freeze(state)
         after = move_true(state, sift_replies([reply], 9, 10), optimizer)
-        after = move_decoy(after, 2, draws[0])
+        after = after.with_decoy(2, draws[0])
         assert freeze(state) == before
         assert reply.values.tobytes() == draws[3].tobytes()
         state = after
@@ -259,7 +258,7 @@ def test_a_query_names_its_trajectory() -> None:
 
 def test_only_the_decoy_that_was_queried_moves() -> None:
     state = start_learner(floats(0), [floats(1), floats(2)], "fedavg")
-    moved = move_decoy(state, 1, floats(7))
+    moved = state.with_decoy(1, floats(7))
     assert [float(decoy[0]) for decoy in moved.decoys] == [7.0, 2.0]
     assert moved.true is state.true
     assert moved.moves == (1, 0)

@@ -8,11 +8,12 @@ from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel, LocalOptimizer
 from covertfl.runs.arrivals import read_arrivals
-from covertfl.runs.clients import ClientAnswers, count_sizes
-from covertfl.runs.federation import Answerers, Federation
-from covertfl.runs.function import FunctionAnswers
+from covertfl.runs.clients import ClientResponder, count_sizes
+from covertfl.runs.federation import Federation
+from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
+from covertfl.runs.responder import Responder
 from covertfl.runs.settings import RunSections, RunSettings
 from covertfl.runs.task import find_task, make_decoys, naming_run_file
 from covertfl.runs.world import World
@@ -61,13 +62,13 @@ def build_federation(
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
     task, recorded = find_task(settings), read_recorded(settings)
-    answerers: Answerers
+    responder: Responder
     measured: FloatArray | None
     if isinstance(task, FunctionTask):
         _check_function(settings, task)
         measured = np.array(task.success)
         problem = with_success(problem, measured)
-        answerers = FunctionAnswers(settings, task)
+        responder = FunctionResponder(settings, task)
     else:
         measured = measure_federation(task, sections.federation) if measures else None
         if sections.federation.acceptance == "data" and measured is not None:
@@ -75,10 +76,10 @@ def build_federation(
         with naming_run_file(settings):
             kernel, decoys = kernels.find(task, sections), make_decoys(task, sections)
         success = problem.oracle.success
-        answerers = ClientAnswers(settings, task, kernel, decoys, success, recorded)
+        responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
     policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
-    return Federation(settings, answerers, problem, policy, measured, recorded, arrivals)
+    return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 
 
 def make_world(settings: RunSettings, task: TrainingTask) -> World:

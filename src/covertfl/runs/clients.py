@@ -1,10 +1,10 @@
-"""Clients with data as those who answer queries (FedAvg, FedSGD)."""
+"""Clients with data, who answer queries by training the model locally (FedAvg, FedSGD)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, ServerWork, Work
-from covertfl.runs.learner import LearnerState, Reply, move_decoy, move_true, sift_replies
+from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import (
     Attendance,
     RecordedRounds,
     accepts_data,
     count_examples,
 )
+from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
@@ -27,7 +27,7 @@ from covertfl.tasks.task import TrainingTask, score_accuracy
 
 
 def count_sizes(task: TrainingTask) -> IntArray:
-    """(n,) examples of each client."""
+    """Return the number of examples of each client, (n,)."""
     return np.array([len(rows) for rows in task.clients], dtype=np.int64)
 
 
@@ -39,9 +39,9 @@ def make_client_job(
     weights: Vector,
     round_number: int,
 ) -> LocalJob:
-    """A client's work: its examples in an order of its own, as many batches as it has time for.
+    """Return a client's job: its examples in an order of its own, cut to some batches.
 
-    Only the client, the round and the weights it was sent matter, never why they were sent.
+    The job depends on the client, the round and the weights, never on why the weights were sent.
     """
     section, seed = settings.sections.federation, settings.seed
     rows = task.clients[client]
@@ -57,8 +57,19 @@ def make_client_job(
     )
 
 
+def make_replies(
+    attendance: Attendance, jobs: Sequence[LocalJob], results: Sequence[Vector]
+) -> list[Reply]:
+    """Return the replies of the clients that took part, from the results of their jobs."""
+    present = attendance.clients[attendance.batches > 0]
+    return [
+        Reply(int(client), values, len(job.rows))
+        for client, job, values in zip(present, jobs, results, strict=True)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
-class ClientAnswers:
+class ClientResponder(Responder):
     """A federation of clients that train a model.
 
     Parameters
@@ -67,7 +78,7 @@ class ClientAnswers:
     task : model and data
     kernel : carries out local jobs of this model
     decoys : how each decoy trajectory moves
-    success : chance of acceptance by oracle state, for acceptance by model
+    success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
     """
 
@@ -78,19 +89,18 @@ class ClientAnswers:
     success: FloatArray
     recorded: RecordedRounds | None = None
     sizes: IntArray = field(init=False)
-    is_steady: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", count_sizes(self.task))
 
     @property
     def layout(self) -> Layout:
-        """Of the model's parameters."""
+        """Names and shapes of the model's parameters."""
         return self.kernel.layout
 
     @property
     def num_decoys(self) -> int:
-        """Decoy trajectories."""
+        """Number of decoy trajectories."""
         return len(self.decoys)
 
     @property
@@ -99,46 +109,44 @@ class ClientAnswers:
         return LocalOptimizer(**self.settings.sections.federation.optimizer.model_dump())
 
     def first_weights(self, seed: int) -> Vector:
-        """The model's own initialisation."""
+        """Draw the model's own initialisation."""
         from covertfl.kernels.choose import draw_weights
 
         return draw_weights(self.task.make_model, seed=seed)
 
     def score(self, weights: Vector) -> float:
-        """Accuracy on the validation set."""
+        """Return the accuracy on the validation set."""
         validation = self.task.validation
         outputs = self.kernel.predict(weights, validation.features)
         return score_accuracy(outputs, validation.labels, self.task.loss)
 
     # --- a query ---
 
-    def observe(self, round_number: int) -> int | None:
-        """Nothing shows: the oracle state is drawn."""
-        return None
-
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
-        """Send the query to those who take part; replies that nobody needs are not worked out."""
-        section = self.settings.sections.federation
+        """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
-        present = count_examples(
-            attendance.batches, self.sizes[attendance.clients], section.batch_size
-        )
         is_needed = query.trajectory == 0 or self.decoys[query.trajectory - 1].needs_replies
         replies: Sequence[Reply]
         replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
         replies = replies if is_needed else ()
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
-        examples = sifted.total if is_needed else int(present.sum())
+        examples = sifted.total if is_needed else self.count_examples(attendance)
         accepted = self.is_accepted(query.oracle_state, query.round, examples)
         return Outcome(attendance, examples, sifted, accepted)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
-        """Who answers in a round, and with how many batches."""
+        """Draw the clients of a round and their batches."""
         world = World(self.settings, self.sizes, self.recorded)
         return world.draw_clients(oracle_state, round_number)
 
+    def count_examples(self, attendance: Attendance) -> int:
+        """Return the number of examples that the clients of a round train on."""
+        batch_size = self.settings.sections.federation.batch_size
+        sizes = self.sizes[attendance.clients]
+        return int(count_examples(attendance.batches, sizes, batch_size).sum())
+
     def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
-        """Whether a round with some examples is, or would be, a success."""
+        """Return whether a round with some examples is, or would be, a success."""
         section = self.settings.sections.federation
         if examples == 0:
             return False
@@ -151,7 +159,7 @@ class ClientAnswers:
         return bool(draw < self.success[oracle_state])
 
     def make_jobs(self, work: ClientWork) -> list[LocalJob]:
-        """The work of all clients that are not absent."""
+        """Return the jobs of all clients that are not absent."""
         attendance = work.attendance
         return [
             self.make_client_job(int(client), int(batches), work.weights, work.round)
@@ -162,28 +170,26 @@ class ClientAnswers:
     def make_client_job(
         self, client: int, batches: int, weights: Vector, round_number: int
     ) -> LocalJob:
-        """A client's work, see `make_client_job`."""
+        """Return a client's job, see the function `make_client_job`."""
         return make_client_job(self.settings, self.task, client, batches, weights, round_number)
 
     # --- moves ---
 
-    def learn(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> LearnerState:
-        """FedAvg or FedSGD on the replies."""
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+        """Move the true trajectory by FedAvg or FedSGD on the replies."""
         return move_true(learner, outcome.replies, self.optimizer)
 
-    def deceive(
-        self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
         """Move the decoy that was queried; its training is work like any other."""
         proposed = yield from self.propose(learner, query, outcome)
-        return learner if proposed is None else move_decoy(learner, query.trajectory, proposed)
+        return learner if proposed is None else learner.with_decoy(query.trajectory, proposed)
 
     def propose(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, Vector | None]:
-        """Where the decoy that was queried would go; None where it has no replies to go by."""
+        """Return where the queried decoy would move to, None if it lacks the replies it needs."""
         decoy = self.decoys[query.trajectory - 1]
         view, jobs = self.plan_decoy(learner, query, outcome)
         if decoy.needs_replies and not len(view.examples):
@@ -197,7 +203,7 @@ class ClientAnswers:
     def plan_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
-        """What the decoy that was queried looks at, and its jobs; none without replies it needs."""
+        """Return the queried decoy's view and jobs; no jobs if it lacks the replies it needs."""
         decoy = self.decoys[query.trajectory - 1]
         view = DecoyView(
             weights=query.weights,
@@ -212,12 +218,8 @@ class ClientAnswers:
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))
 
-    def remember(self) -> Remembered:
-        """Nothing."""
-        return Remembered()
-
     def describe(self, learner: LearnerState) -> dict[str, Any]:
-        """Accuracies of the final weights."""
+        """Return the accuracies of the final weights."""
         return {
             "learner_accuracy": self.score(learner.true),
             "decoy_accuracy": [self.score(weights) for weights in learner.decoys],

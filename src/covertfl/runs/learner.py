@@ -175,9 +175,21 @@ class LearnerState:
     memory: ServerMemory | None
     estimate: Vector | None = None
 
+    @property
+    def trajectories(self) -> tuple[Vector, ...]:
+        """Weights of all trajectories: 0 is the true one, 1, 2, ... are the decoys."""
+        return (self.true, *self.decoys)
+
     def query(self, trajectory: int) -> Vector:
-        """Weights that are sent: trajectory 0 is the true one, 1, 2, ... the decoys."""
-        return self.true if trajectory == 0 else self.decoys[trajectory - 1]
+        """Return the weights that a query of a trajectory sends."""
+        return self.trajectories[trajectory]
+
+    def with_decoy(self, trajectory: int, weights: Vector) -> LearnerState:
+        """Return the state after a decoy has moved to new weights."""
+        at = trajectory - 1
+        decoys, moves = list(self.decoys), list(self.moves)
+        decoys[at], moves[at] = weights, moves[at] + 1
+        return replace(self, decoys=tuple(decoys), moves=tuple(moves))
 
 
 def start_learner(true: Vector, decoys: Sequence[Vector], algorithm: Algorithm) -> LearnerState:
@@ -203,14 +215,6 @@ def move_to_average(
         return replace(state, true=average, updates=state.updates + 1)
     true, memory = apply_gradient(state.true, average, state.memory, optimizer)
     return replace(state, true=true, updates=state.updates + 1, memory=memory)
-
-
-def move_decoy(state: LearnerState, trajectory: int, weights: Vector) -> LearnerState:
-    """The state after a decoy has moved to new weights."""
-    at = trajectory - 1
-    decoys, moves = list(state.decoys), list(state.moves)
-    decoys[at], moves[at] = weights, moves[at] + 1
-    return replace(state, decoys=tuple(decoys), moves=tuple(moves))
 
 
 def apply_gradient(

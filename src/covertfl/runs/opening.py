@@ -71,9 +71,9 @@ def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bo
     if checkpoint is None:
         return start_run(federation)
     state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
-    if state.learner.true.shape != (federation.answerers.layout.size,):
+    if state.learner.true.shape != (federation.responder.layout.size,):
         raise InvalidInput(
             f"{folder.path} holds a model of {state.learner.true.size} numbers, but the run file "
-            f"describes one of {federation.answerers.layout.size}"
+            f"describes one of {federation.responder.layout.size}"
         )
     return state

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from covertfl.runs.federation import Rounds, run_rounds, summarise
 from covertfl.runs.opening import PreparedRun
+from covertfl.runs.records import summarise
+from covertfl.runs.rounds import Rounds, run_rounds
 from covertfl.runs.state import RunState
 from covertfl.runs.summary import RunSummary
 

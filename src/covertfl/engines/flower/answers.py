@@ -2,7 +2,7 @@
 
 What is done in a round does not depend on the action: every query is sent to all who were chosen
 and their replies are read alike, the true trajectory's step and a decoy's are both worked out, and
-what is not needed is thrown away (`federation.run_rounds` with `is_steady`).
+what is not needed is thrown away (`GridAnswers.update`, `GridAnswers.rescore`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Message
@@ -22,10 +22,10 @@ from covertfl.engines.flower.messages import ArrayForm, is_finite
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, Work
-from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, move_decoy, sift_replies
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, sift_replies
 from covertfl.runs.participation import Attendance, classify_clients
+from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 PENDING = "checkpoint/pending.json"
@@ -47,7 +47,7 @@ class Correspondence(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class GridAnswers(ClientAnswers):
+class GridAnswers(ClientResponder):
     """A federation of clients behind a grid.
 
     Parameters
@@ -59,8 +59,6 @@ class GridAnswers(ClientAnswers):
     accepts : says whether a round is a success, None to follow the run's settings
     most_examples : that a client can have, None for the most of the task's clients
     """
-
-    is_steady: ClassVar[bool] = True
 
     form: ArrayForm | None = None
     post: Correspondence | None = None
@@ -143,7 +141,28 @@ class GridAnswers(ClientAnswers):
 
     # --- moves ---
 
-    def learn(
+    def update(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
+    ) -> Generator[Work, Any, LearnerState]:
+        """Work out the learner's move and a decoy's in every round, and use at most one of them.
+
+        Clients wait for the next query: the time until it comes must not depend on the action.
+        """
+        learns, obfuscates = is_moving and query.trajectory == 0, is_moving and query.trajectory > 0
+        learned = self.move_learner(learner, query, outcome, kept=learns)
+        decoy = replace(query, trajectory=query.decoy, weights=learner.query(query.decoy))
+        obfuscated = yield from self.move_decoy(learner, decoy, outcome, kept=obfuscates)
+        if learns:
+            return learned
+        return obfuscated if obfuscates else learner
+
+    def rescore(
+        self, scores: Sequence[float], before: LearnerState, after: LearnerState
+    ) -> tuple[float, ...]:
+        """Score every trajectory anew, moved or not, so that every round takes the same time."""
+        return tuple(self.score(weights) for weights in after.trajectories)
+
+    def move_learner(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> LearnerState:
         """The wrapped strategy's step, or FedAvg or FedSGD as the simulator makes it.
@@ -153,13 +172,13 @@ class GridAnswers(ClientAnswers):
         if not outcome.replies.clients:
             return learner
         if self.inner is None:
-            learned = super().learn(learner, query, outcome)
+            learned = super().move_learner(learner, query, outcome)
             return learned if self._make_ready(0, learned.true, kept=kept) else learner
         messages = self.inner.clean(self._messages(outcome))
         true = self.inner.aggregate(0, learner.true, messages, kept=kept)
         return learner if true is None else replace(learner, true=true, updates=learner.updates + 1)
 
-    def deceive(
+    def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> Generator[Work, Any, LearnerState]:
         """The decoy's step, made by a strategy of its own where strategies are wrapped."""
@@ -172,7 +191,7 @@ class GridAnswers(ClientAnswers):
             moved = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
         else:
             moved = proposed if self._make_ready(trajectory, proposed, kept=kept) else None
-        return learner if moved is None else move_decoy(learner, trajectory, moved)
+        return learner if moved is None else learner.with_decoy(trajectory, moved)
 
     def _make_ready(self, trajectory: int, weights: Vector, *, kept: bool) -> bool:
         """Have new weights ready for the next query before its round begins, on both arms alike.

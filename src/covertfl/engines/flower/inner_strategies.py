@@ -36,7 +36,7 @@ from covertfl.engines.flower.messages import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Vector
-from covertfl.runs.federation import Remembered
+from covertfl.runs.responder import Remembered
 
 logger = logging.getLogger("flwr")
 

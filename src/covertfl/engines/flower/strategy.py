@@ -50,13 +50,14 @@ from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import Federation, Remembered, start_run
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import Federation, start_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.lines import read_lines
 from covertfl.runs.opening import PreparedRun, check_folder
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import OnRound, watch_run
+from covertfl.runs.responder import Remembered
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.state import RunState, unpack_state
@@ -162,8 +163,8 @@ class CovertStrategy(Strategy):
         started, result = time.perf_counter(), Result()
         settings = self._find_secret(self._read_settings(num_rounds))
         federation = self._build(settings)  # what cannot be is refused before a folder is made
-        answers = federation.answerers
-        assert isinstance(answers, ClientAnswers)
+        answers = federation.responder
+        assert isinstance(answers, ClientResponder)
         folder = RunFolder(self._out, is_steady=True, keeps_weights=self._records)
         try:
             checkpoint = self._open(settings, folder)
@@ -173,7 +174,7 @@ class CovertStrategy(Strategy):
                 grid, settings, form, inner, timeout, train_config, evaluate_config, result
             )
             federation = replace(
-                federation, answerers=self._answer(answers, form, carrier, inner, folder)
+                federation, responder=self._answer(answers, form, carrier, inner, folder)
             )
             carrier.joins = _grid_answers(federation).joins_replies
             state = self._find_state(federation, form, initial_arrays, checkpoint, folder)
@@ -245,7 +246,7 @@ class CovertStrategy(Strategy):
         return federation
 
     def _wrap(
-        self, answers: ClientAnswers, form: ArrayForm, checkpoint: Checkpoint | None
+        self, answers: ClientResponder, form: ArrayForm, checkpoint: Checkpoint | None
     ) -> InnerStrategies | None:
         """The wrapped strategies, as they were at the checkpoint."""
         if self._make_strategy is None:
@@ -303,7 +304,7 @@ class CovertStrategy(Strategy):
 
     def _answer(
         self,
-        answers: ClientAnswers,
+        answers: ClientResponder,
         form: ArrayForm,
         carrier: Carrier,
         inner: InnerStrategies | None,
@@ -340,7 +341,7 @@ class CovertStrategy(Strategy):
             return unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
         if initial_arrays is None:
             return start_run(federation)
-        true, answers = join_first(form, initial_arrays), federation.answerers
+        true, answers = join_first(form, initial_arrays), federation.responder
         decoys: list[Vector] = [true] * answers.num_decoys
         if self._decoy_start == "fresh":
             seed = federation.settings.hidden_seed
@@ -422,7 +423,7 @@ def _build_settings(
     return build_run(content, name, folder=folder)
 
 
-def _find_form(answers: ClientAnswers, arrays: ArrayRecord | None) -> ArrayForm:
+def _find_form(answers: ClientResponder, arrays: ArrayRecord | None) -> ArrayForm:
     if arrays is None:
         return describe_layout_form(answers.layout)
     return describe_arrays(arrays, answers.layout)
@@ -435,13 +436,13 @@ def _read_seed(path: Path) -> int:
         raise InvalidInput(f"{path} does not hold the seed of a run: {error}") from error
 
 
-def _count_most(answers: ClientAnswers) -> int:
+def _count_most(answers: ClientResponder) -> int:
     is_estimate = len(answers.task.train) == 0
     return int(answers.sizes.max()) * (MOST_TIMES if is_estimate else 1)
 
 
 def _grid_answers(federation: Federation) -> GridAnswers:
-    answers = federation.answerers
+    answers = federation.responder
     assert isinstance(answers, GridAnswers)
     return answers
 

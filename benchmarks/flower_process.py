@@ -27,7 +27,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import CovertStrategy, InProcessGrid, answers, make_server_task
+from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower import answers
+from covertfl.tasks.task import make_server_task
 from covertfl.engines.flower.answers import GridAnswers
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies

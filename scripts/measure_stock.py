@@ -25,15 +25,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.summary import describe_audit
-from covertfl.engines.flower import (
-    CovertStrategy,
-    InProcessGrid,
-    make_client_app,
-    make_eavesdropper_app,
-)
+from covertfl.engines.flower.client_app import make_client_app
+from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
+from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.messages import describe_layout_form
 from covertfl.engines.flower.roll import KnownRoll
+from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache, build_federation, make_world
 from covertfl.runs.clients import ClientResponder
@@ -198,7 +195,7 @@ def measure(out: Path, seeds: int) -> dict[str, Any]:
                 for left in (folder, folder.with_name(f"{folder.name}-heard")):
                     shutil.rmtree(left, ignore_errors=True)
                 run(folder, seed)
-        audit = describe_audit(audit_folders(folders))
+        audit = audit_folders(folders).to_dict()
         ahead = [count_ahead(folder) for folder in folders]
         found[name] = {
             **audit,

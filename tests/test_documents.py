@@ -17,7 +17,7 @@ from typer.main import get_command
 from covertfl.cli.app import app
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import build_problem, read_preset
-from covertfl.planning.planner import plan_horizon
+from covertfl.planning.horizon import plan_horizon
 from covertfl.runs.run_file import build_run
 from tests import ROOT
 
@@ -101,7 +101,7 @@ def test_the_example_with_your_own_model_runs_as_written(
     pytest.importorskip("torch")
     from flwr.serverapp.strategy import FedAvg
 
-    from covertfl.engines.flower import InProcessGrid
+    from covertfl.engines.flower.grid import InProcessGrid
     from tests.support.flower_runs import make_app, make_model
 
     (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))

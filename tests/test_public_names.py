@@ -9,6 +9,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +48,7 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
         if inspect.isclass(getattr(cf, name)) and issubclass(getattr(cf, name), CovertflError)
     }
     return {
-        **{name: lambda kind=kind: kind("a sentence") for name, kind in errors.items()},
+        **{name: partial(kind, "a sentence") for name, kind in errors.items()},
         "load_problem": lambda: cf.load_problem("sound/queue"),
         "list_presets": cf.list_presets,
         "solve": lambda: cf.solve(QUEUE),
@@ -67,11 +68,11 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
         "read_policy": lambda: cf.read_policy(folder / "policy.json"),
         "evaluate_queue_policy": lambda: cf.evaluate_queue_policy(QUEUE, table),
         "simulate_queue_policy": lambda: cf.simulate_queue_policy(
-            QUEUE, table, rounds=10, generator=generator
+            QUEUE, table, rounds=10, runs=2, generator=generator
         ),
         "evaluate_horizon_policy": lambda: cf.evaluate_horizon_policy(MAIN, greedy),
         "simulate_horizon_policy": lambda: cf.simulate_horizon_policy(
-            MAIN, greedy, runs=2, generator=generator
+            MAIN, greedy, 2, generator=generator
         ),
         "bound_best_eavesdropper": lambda: cf.bound_best_eavesdropper(
             MAIN, greedy, num_samples=10, generator=generator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from covertfl.api.run import TrainingResult as TrainingResult
     from covertfl.api.solution import Solution as Solution
     from covertfl.api.solve import solve as solve
-    from covertfl.auditing.summary import Threat as Threat
+    from covertfl.auditing.threats import Threat as Threat
     from covertfl.decision.oracle import Oracle as Oracle
     from covertfl.decision.policy import GreedyPolicy as GreedyPolicy
     from covertfl.decision.policy import HorizonTable as HorizonTable
@@ -61,7 +61,7 @@ _HOMES = {
     "api.run": "Run TrainingResult",
     "api.solution": "Solution",
     "api.solve": "solve",
-    "auditing.summary": "Threat",
+    "auditing.threats": "Threat",
     "decision.oracle": "Oracle",
     "decision.policy": ("GreedyPolicy HorizonTable Observation Policy QueueTable RandomPlacement"),
     "decision.policy_file": "read_policy write_policy",

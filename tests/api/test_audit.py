@@ -41,7 +41,7 @@ def test_a_report_shows_itself(report: cf.AuditReport) -> None:
     described = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert described["runs"] == 2
     assert list(described["eavesdroppers"]) == [threat.name for threat in report.threats]
-    assert list(report.warnings) == described["warnings"]
+    assert list(report.notes) == described["warnings"]
 
 
 def test_nothing_is_written_unless_asked_for(report: cf.AuditReport, folder: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from covertfl.api.arguments import Source, read_path
 from covertfl.api.result import Result
 from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
-from covertfl.auditing.summary import Threat
+from covertfl.auditing.threats import Threat
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 
@@ -20,30 +20,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport(Result):
-    """What leaked, by eavesdropper.
+class AuditReport(summary.AuditReport, Result):
+    """What eavesdroppers get from runs that differ in their seeds only.
 
     Parameters
     ----------
-    details : the audit of each run, and all of them put together
+    num_runs : number of audited runs
+    learner : its accuracy, completion and exposure
+    threats : one entry per eavesdropper, with its `name`, `names_true`, `verdict` and more
+    bound : largest probability of naming the true trajectory by the schedule alone (formula F4 of
+        docs/paper_map.md), None if it does not apply
+    coalitions : of clients that pool their queries, one for each size
+    separation : of queries into trajectories
+    mismatch : test of the rounds against the problem's oracle, None if it cannot be made
+    notes : reasons to read the figures with care
     """
 
-    details: summary.AuditReport
-
-    @property
-    def threats(self) -> tuple[Threat, ...]:
-        """Return one entry per eavesdropper: `name`, `names_true`, `verdict` and more."""
-        return self.details.threats
-
-    @property
-    def num_runs(self) -> int:
-        """Return the number of runs that were audited."""
-        return len(self.details.runs)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return what stands against taking the audit at its word."""
-        return tuple(self.to_dict()["warnings"])
+    __repr__ = Result.__repr__
 
     def find(self, name: str) -> Threat:
         """Return the entry of one eavesdropper."""
@@ -55,17 +48,13 @@ class AuditReport(Result):
 
     def save(self, folder: Source) -> None:
         """Keep the audit in a run's folder, where `covertfl report` finds it."""
-        write_audit(read_path(folder, "folder"), self.details)
+        write_audit(read_path(folder, "folder"), self)
 
     def plot(self) -> Figure:
         """Return a figure of how often each eavesdropper names the true model."""
         from covertfl.display.curves import plot_threats
 
         return plot_threats(self.threats)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `covertfl audit --json` prints."""
-        return self.details.to_dict()
 
     def _facts(self) -> Mapping[str, str]:
         return {
@@ -80,7 +69,7 @@ class AuditReport(Result):
     def __rich__(self) -> RenderableType:
         from covertfl.display.audit_tables import render_audit
 
-        return render_audit(self.details)
+        return render_audit(self)
 
 
 def audit(
@@ -107,4 +96,5 @@ def audit(
         if name not in EAVESDROPPERS:
             raise InvalidInput(f"eavesdroppers must be of {', '.join(EAVESDROPPERS)}, got {name!r}")
     paths = [read_path(folder, "folder") for folder in folders]
-    return AuditReport(audit_folders(paths, names=eavesdroppers, on_progress=on_progress))
+    found = audit_folders(paths, names=eavesdroppers, on_progress=on_progress)
+    return AuditReport(**{field.name: getattr(found, field.name) for field in fields(found)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,19 +11,17 @@ import numpy as np
 from covertfl.api.arguments import read_count, read_number
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.result import Result
-from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.problem_file import LoadedProblem
-from covertfl.errors import InvalidInput, NoSolution
-from covertfl.planning.planner import (
+from covertfl.errors import InvalidInput
+from covertfl.planning.exposure import (
     ExposurePlan,
-    HorizonPlan,
-    QueuePlan,
     find_limit_for_exposure,
     find_scale_for_exposure,
-    plan_horizon,
-    plan_queue,
 )
-from covertfl.planning.updates import bound_constant_step, bound_decreasing_step
+from covertfl.planning.horizon import HorizonPlan, plan_horizon
+from covertfl.planning.queue import QueuePlan, plan_queue
+from covertfl.planning.updates import bound_updates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,47 +50,45 @@ class Plan(Result):
 
     Parameters
     ----------
+    details : every figure of the plan
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
     """
 
+    details: HorizonPlan | QueuePlan
     exposure: ExposurePlan | None
     updates_needed: UpdatesNeeded | None
 
     @property
-    @abstractmethod
     def problem(self) -> Problem:
         """Return the problem that was planned for."""
+        return self.details.problem
 
     @property
-    @abstractmethod
     def advice(self) -> str:
         """Return the plan in one sentence."""
+        return self.details.advice
 
-    @abstractmethod
     def figures(self) -> dict[str, Figure]:
-        """Return all figures of the plan by name."""
+        """Return all figures of the plan by name, none for a queue without a frontier."""
+        from covertfl.display.plan_plots import plot_plan
+
+        return {
+            name.removesuffix(".png"): figure for name, figure in plot_plan(self.details).items()
+        }
 
     def plot(self) -> Figure:
         """Return the main figure: completion by rounds, or the frontier of a queue."""
         figures = self.figures()
         if not figures:
-            raise InvalidInput("there is no frontier to draw")
+            raise InvalidInput("the queue cannot be kept up with: there is no frontier to draw")
         return next(iter(figures.values()))
-
-    @abstractmethod
-    def _describe(self) -> dict[str, Any]:
-        """Return the plan without what was asked for beside it."""
-
-    @abstractmethod
-    def _render(self) -> RenderableType:
-        """Return the plan's own tables."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `covertfl plan --json` prints."""
-        from covertfl.display.as_json import describe_exposure
+        from covertfl.display.as_json import describe_exposure, describe_plan
 
-        described = self._describe()
+        described = describe_plan(self.details)
         if self.exposure is not None:
             described["exposure"] = describe_exposure(self.exposure)
         if self.updates_needed is not None:
@@ -106,9 +101,13 @@ class Plan(Result):
     def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        from covertfl.display.tables import render_exposure, render_updates_needed
+        from covertfl.display.plan_tables import (
+            render_exposure,
+            render_plan,
+            render_updates_needed,
+        )
 
-        parts = [self._render()]
+        parts = [render_plan(self.details)]
         if self.exposure is not None:
             parts.append(render_exposure(self.exposure))
         if self.updates_needed is not None:
@@ -124,16 +123,6 @@ class PlannedHorizon(Plan):
     """What a finite horizon allows; `details` has every figure of it."""
 
     details: HorizonPlan
-
-    @property
-    def problem(self) -> FiniteHorizon:
-        """Return the problem that was planned for."""
-        return self.details.problem
-
-    @property
-    def advice(self) -> str:
-        """Return the plan in one sentence."""
-        return self.details.advice
 
     @property
     def completion(self) -> list[float]:
@@ -153,29 +142,10 @@ class PlannedHorizon(Plan):
         """Return the success probability of the best eavesdropper that knows the policy (F4)."""
         return self.details.best_eavesdropper.value
 
-    def figures(self) -> dict[str, Figure]:
-        """Return the figures `completion` and `thresholds`."""
-        from covertfl.display.plots import plot_completion, plot_horizon_policy
-
-        return {
-            "completion": plot_completion(self.details),
-            "thresholds": plot_horizon_policy(self.details.solution),
-        }
-
-    def _describe(self) -> dict[str, Any]:
-        from covertfl.display.as_json import describe_horizon_plan
-
-        return describe_horizon_plan(self.details)
-
-    def _render(self) -> RenderableType:
-        from covertfl.display.tables import render_horizon_plan
-
-        return render_horizon_plan(self.details)
-
     def _facts(self) -> Mapping[str, str]:
-        needed = self.rounds_needed[0.95]
+        needed, problem = self.rounds_needed[0.95], self.details.problem
         return {
-            "problem": f"{self.problem.updates} updates in {self.problem.rounds} rounds",
+            "problem": f"{problem.updates} updates in {problem.rounds} rounds",
             "covert completion": " ".join(f"{prob:.0%}" for prob in self.completion),
             "rounds for 95%": "out of reach" if needed is None else str(needed),
             "best eavesdropper": f"{self.best_eavesdropper:.0%}",
@@ -187,17 +157,6 @@ class PlannedQueue(Plan):
     """What a queue allows; `details` has every figure of it."""
 
     details: QueuePlan
-    source: QueueProblem
-
-    @property
-    def problem(self) -> QueueProblem:
-        """Return the problem that was planned for."""
-        return self.source
-
-    @property
-    def advice(self) -> str:
-        """Return the plan in one sentence."""
-        return self.details.advice
 
     @property
     def is_stable(self) -> bool:
@@ -208,22 +167,6 @@ class PlannedQueue(Plan):
     def least_exposure(self) -> float | None:
         """Return the smallest share of learning queries that keeps the queue stable (F6)."""
         return self.details.least_exposure
-
-    def figures(self) -> dict[str, Figure]:
-        """Return the figure `frontier`, nothing where the queue has none."""
-        from covertfl.display.plots import plot_frontier
-
-        return {"frontier": plot_frontier(self.details)} if self.details.frontier else {}
-
-    def _describe(self) -> dict[str, Any]:
-        from covertfl.display.as_json import describe_queue_plan
-
-        return describe_queue_plan(self.details)
-
-    def _render(self) -> RenderableType:
-        from covertfl.display.tables import render_queue_plan
-
-        return render_queue_plan(self.details)
 
     def _facts(self) -> Mapping[str, str]:
         least = self.least_exposure
@@ -263,36 +206,33 @@ def plan(
         if no setting has the exposure
     """
     loaded = resolve_problem(problem)
-    generator = np.random.default_rng(read_count(seed, "seed", least=0))
+    seed = read_count(seed, "seed", least=0)
     needed = None if epsilon is None else _count_updates(gap, noise, epsilon)
     if isinstance(loaded.problem, FiniteHorizon):
-        details = _plan_horizon(loaded, generator)
-        answer = None
-        if exposure is not None:
-            answer = find_scale_for_exposure(loaded.problem, read_number(exposure, "exposure"))
-        return PlannedHorizon(answer, needed, details)
+        details = _plan_horizon(loaded.problem, loaded, seed)
+        return PlannedHorizon(details, _find_setting(loaded.problem, exposure), needed)
     queue = plan_queue(loaded.problem)
-    answer = None
-    if exposure is not None:
-        answer = find_limit_for_exposure(loaded.problem, read_number(exposure, "exposure"))
-    return PlannedQueue(answer, needed, queue, loaded.problem)
+    return PlannedQueue(queue, _find_setting(loaded.problem, exposure), needed)
 
 
-def _plan_horizon(loaded: LoadedProblem, generator: np.random.Generator) -> HorizonPlan:
-    assert isinstance(loaded.problem, FiniteHorizon)
+def _plan_horizon(problem: FiniteHorizon, loaded: LoadedProblem, seed: int) -> HorizonPlan:
+    generator = np.random.default_rng(seed)
     try:
-        return plan_horizon(loaded.problem, generator=generator, evidence=loaded.evidence)
+        return plan_horizon(problem, generator=generator, evidence=loaded.evidence)
     except InvalidInput as error:
         raise InvalidInput(f"{loaded.name}: [oracle] {error}") from error
 
 
+def _find_setting(problem: Problem, exposure: float | None) -> ExposurePlan | None:
+    if exposure is None:
+        return None
+    target = read_number(exposure, "exposure")
+    if isinstance(problem, FiniteHorizon):
+        return find_scale_for_exposure(problem, target)
+    return find_limit_for_exposure(problem, target)
+
+
 def _count_updates(gap: float, noise: float, epsilon: float) -> UpdatesNeeded:
-    """Count updates for an accuracy with steps 1/m and constant ones; None beyond 1e308."""
-    numbers = read_number(gap, "gap"), read_number(noise, "noise"), read_number(epsilon, "epsilon")
-    constant = bound_constant_step(*numbers)
-    try:
-        decreasing = bound_decreasing_step(*numbers)
-    except NoSolution:
-        known = constant if constant < float("inf") else None
-        return UpdatesNeeded(numbers[2], None, known)
-    return UpdatesNeeded(numbers[2], decreasing, constant)
+    target = read_number(epsilon, "epsilon")
+    bounds = bound_updates(read_number(gap, "gap"), read_number(noise, "noise"), target)
+    return UpdatesNeeded(target, *bounds)

@@ -15,7 +15,8 @@ from covertfl.api.problem import describe_problem
 from covertfl.api.result import Result
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
-from covertfl.report.records import read_run_records, stack_by_round
+from covertfl.report.measures import stack_by_round
+from covertfl.report.records import read_run_records
 from covertfl.runs.progress import OnRound
 from covertfl.runs.run_file import build_run, read_run
 from covertfl.runs.settings import RunSections, RunSettings
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 
 # Sections whose `kind` may be given by the section's name: policy="minority".
 KINDS = ("policy", "decoy", "engine")
-SECTIONS = {
-    name: tuple(field.annotation.model_fields)
+SECTIONS: dict[str, tuple[str, ...]] = {
+    name: tuple(getattr(field.annotation, "model_fields", ()))
     for name, field in RunSections.model_fields.items()
-    if hasattr(field.annotation, "model_fields")
 }
 
 

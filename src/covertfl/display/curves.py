@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.auditing.summary import Threat
+from covertfl.auditing.threats import Threat
 from covertfl.display.plots import PALETTE, new_figure, tidy
 from covertfl.errors import InvalidInput
 

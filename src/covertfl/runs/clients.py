@@ -13,12 +13,7 @@ from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
-from covertfl.runs.participation import (
-    Attendance,
-    RecordedRounds,
-    accepts_data,
-    count_examples,
-)
+from covertfl.runs.participation import Attendance, RecordedRounds, accepts_data, count_examples
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.world import World

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, Krum, QFedAvg, Strategy
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
-from covertfl.engines.flower import InProcessGrid
+from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert

@@ -27,10 +27,11 @@ from flwr.serverapp.strategy import (
     strategy_utils,
 )
 
-from covertfl.engines.flower import CovertStrategy, InProcessGrid
 from covertfl.engines.flower.carrier import Carrier, Clock
+from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.messages import ArrayForm
 from covertfl.engines.flower.roll import GrowingRoll
+from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (

@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from covertfl.engines.flower import InProcessGrid
+from covertfl.engines.flower.grid import InProcessGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from tests.support.small_runs import read_rounds
 

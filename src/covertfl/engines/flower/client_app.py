@@ -16,13 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from covertfl.engines.flower.messages import (
-    ARRAYS,
-    EXAMPLES,
-    METRICS,
-    ROUND,
-    describe_layout_form,
-)
+from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND, describe_layout_form
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector

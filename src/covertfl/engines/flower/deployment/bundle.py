@@ -51,7 +51,7 @@ CLIENT = f'''\
 
 from pathlib import Path
 
-from covertfl.engines.flower import make_client_app
+from covertfl.engines.flower.client_app import make_client_app
 from covertfl.runs.run_file import read_run
 
 app = make_client_app(read_run(Path(__file__).with_name("{CLIENT_RUN}")))

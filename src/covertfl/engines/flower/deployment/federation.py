@@ -26,11 +26,7 @@ from covertfl.engines.flower.deployment.certificates import (
     make_node_key,
     make_server_certificate,
 )
-from covertfl.engines.flower.deployment.processes import (
-    DeploymentFailed,
-    KeptProcesses,
-    wait_until,
-)
+from covertfl.engines.flower.deployment.processes import DeploymentFailed, KeptProcesses, wait_until
 from covertfl.files.atomic import write_atomically
 
 if TYPE_CHECKING:

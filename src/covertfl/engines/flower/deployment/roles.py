@@ -177,7 +177,7 @@ def _change_app(runtime: ModuleType, reference: str | None, record_to: str | Non
         def load_other(bundle: str, version: str, digest: str) -> Any:
             bundled = load(bundle, version, digest)
             if record_to is not None:
-                from covertfl.engines.flower import make_eavesdropper_app
+                from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 
                 return make_eavesdropper_app(bundled, Path(record_to))
             assert reference is not None

@@ -111,7 +111,7 @@ def make_app() -> ServerApp:
 
 
 def _find_app(place: ServerPlace) -> ServerApp:
-    from covertfl.engines.flower import make_server_app
+    from covertfl.engines.flower.server_app import make_server_app
     from covertfl.runs.run_file import read_run
 
     return make_server_app(

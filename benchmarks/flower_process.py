@@ -27,16 +27,16 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower import answers
-from covertfl.tasks.task import make_server_task
 from covertfl.engines.flower.answers import GridAnswers
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import ArrayForm
+from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.kernels.job import Examples
 from covertfl.runs.folder import RunFolder
+from covertfl.tasks.task import make_server_task
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"

@@ -1,7 +1,7 @@
-"""The average-cost problem (10) at one multiplier: policy iteration against MDPSolver.
+"""The average-cost problem, equation (10), at one multiplier: covertfl against MDPSolver.
 
-Run as a file it solves one size with MDPSolver and prints what came out as JSON, so that a run that
-takes too long can be ended.
+Run as a script, this file solves one size with MDPSolver and prints the result as JSON, so that a
+run that takes too long can be killed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from covertfl.solvers.occupation_lp import build_transition_matrix
 CAPACITIES, QUICK_CAPACITIES = (40, 200, 1000, 5000), (40, 200)
 WEIGHTS = (1.0, 0.1)
 AGREEMENT = 1e-6
-# Seconds given to one run of MDPSolver.
+# Time limit of one run of MDPSolver, in seconds.
 PEER_LIMIT = 300.0
 
 
 def solve_ours(problem: QueueProblem) -> AverageCostSolution:
-    """Policy iteration from scratch, nothing remembered from a run before."""
+    """Solve by policy iteration from scratch, without anything cached."""
     return solve_average_cost(QueueOperator(problem), WEIGHTS, always_learn(problem))
 
 
@@ -42,9 +42,9 @@ def solve_ours(problem: QueueProblem) -> AverageCostSolution:
 
 
 def make_peer_model(problem: QueueProblem) -> Any:
-    """The same problem for MDPSolver: rewards and sparse transitions by state and action.
+    """Build the same problem for MDPSolver: rewards and sparse transitions by state and action.
 
-    Learning is no action of the states with nothing owed.
+    States with backlog 0 do not have the action of learning.
     """
     privacy = np.broadcast_to(problem.privacy_cost[:, None, None], problem.table_shape)
     rewards, probs, columns = [], [], []
@@ -70,7 +70,7 @@ def make_peer_model(problem: QueueProblem) -> Any:
 
 
 def solve_with_peer(capacity: int, *, parallel: bool, repeats: int) -> dict[str, Any]:
-    """Solve one size with MDPSolver and compare its policy with ours."""
+    """Solve one size with MDPSolver and compare its policy with covertfl's."""
     problem = make_queue(capacity)
     ours = solve_ours(problem)
     seconds = []
@@ -92,7 +92,7 @@ def solve_with_peer(capacity: int, *, parallel: bool, repeats: int) -> dict[str,
 
 @dataclass(frozen=True)
 class Row:
-    """Timings of one size; `peer` is None where it was ended after `limit` seconds."""
+    """Timings of one size; `peer` is None if it was killed after `limit` seconds."""
 
     num_states: int
     ours: Timing
@@ -104,12 +104,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times longer MDPSolver takes; a lower bound where it was ended."""
+        """Return MDPSolver's time divided by covertfl's; a lower bound if it was killed."""
         return (self.peer.best if self.peer else self.limit) / self.ours.best
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         return (
             f"{self.num_states:,}",
             str(self.ours),
@@ -157,12 +157,12 @@ def _describe(parallel: bool) -> str:
 
 
 def measure(*, quick: bool, limit: float = PEER_LIMIT) -> Section:
-    """The whole comparison."""
+    """Measure the whole comparison."""
     load_peer("mdpsolver", "MDPSolver")
     rows: list[Row] = []
     threads: tuple[bool, ...] = (True, False)
     for capacity in QUICK_CAPACITIES if quick else CAPACITIES:
-        if capacity > 1000:  # once, in the way that was faster at the size before
+        if capacity > 1000:  # once, on as many cores as were faster at the previous size
             threads = (rows[-1].threads == _describe(True),)
         repeats = 3 if capacity <= 200 else 1
         rows.append(measure_capacity(capacity, threads=threads, repeats=repeats, limit=limit))
@@ -187,23 +187,23 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
     differences = [row.gain_difference for row in rows if row.gain_difference is not None]
     worst = max(differences, default=float("inf"))
     text = f"where MDPSolver finished, both policies cost the same to {AGREEMENT:g}"
-    return (Check(f"{text} (worst {worst:.0e})", worst <= AGREEMENT),)
+    return (Check(f"{text} (largest difference {worst:.0e})", worst <= AGREEMENT),)
 
 
 ABOUT = (
     "The same queue without its limit: the average of privacy cost + 0.1 * learning cost is "
-    "minimised, from the policy that always learns.  The time of covertfl is that of "
-    "`solve_average_cost`, with nothing prepared.",
-    "MDPSolver (C++) has the criterion `average` and gets its transitions as sparse lists, with "
-    "two actions in every state but those with nothing owed.  It runs with its defaults, which "
-    "were the best settings found at 246 states: modified policy iteration, 100 sweeps between "
+    "minimised, starting from the policy that always learns.  The time of covertfl is that of "
+    "`solve_average_cost`, without anything cached.",
+    "MDPSolver (C++) has the criterion `average`.  It gets the transitions as sparse lists, with "
+    "two actions in every state except those with backlog 0.  It runs with its default settings, "
+    "which were the fastest found at 246 states: modified policy iteration, 100 sweeps between "
     "improvements, tolerance 1e-3.  Policy iteration, value iteration and 5, 20 or 500 sweeps "
     "took longer or as long, starting from the policy that always learns made no difference, a "
-    "tighter tolerance takes more sweeps, and Gauss-Seidel sweeps hardly converge under this "
-    "criterion.  It is run on all cores and on one, and the faster counts.  Its own clock is "
-    "used, which leaves out the copying of the problem.  The policy that it returns is evaluated "
-    "exactly and compared with ours.",
-    "Its time grows faster than the number of states because each sweep passes information on by "
+    "tighter tolerance needs more sweeps, and Gauss-Seidel sweeps hardly converge under this "
+    "criterion.  It is run on all cores and on one, and the faster is shown.  Its own timer is "
+    "used, which excludes copying the problem.  The policy it returns is evaluated exactly and "
+    "compared with covertfl's.",
+    "Its time grows faster than the number of states because each sweep propagates information by "
     "a few backlogs only, while one elimination along the band evaluates a policy exactly.",
 )
 

@@ -1,8 +1,8 @@
-"""Images a second of the paper's network on a GPU: `python benchmarks/cnn_on_gpu.py`.
+"""Throughput of the paper's network on a GPU: `python benchmarks/cnn_on_gpu.py`.
 
-Many clients' jobs from different weights, the same as chains that stay on the device, and forward
-passes of many weights, each as a share of what the card reaches in one large product of the same
-kind (TF32); and the same jobs by `torch.func.vmap`, the way of `torch_kernel`.
+Measures the jobs of many clients with different weights, the same jobs as chains that stay on the
+device, forward passes of many weights, and the same jobs by `torch.func.vmap`, as in the autograd
+kernel.  Each is compared with the peak that the card reaches in one large TF32 matrix product.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One way of doing a number of images."""
+    """Time of one kind of work on a number of images."""
 
     name: str
     images: int
@@ -39,7 +39,7 @@ class Row:
     flops: int
 
     def describe(self, peak: float) -> str:
-        """Images a second, operations a second, share of the peak."""
+        """Format images per second, operations per second, and the share of the peak."""
         rate = self.images / self.seconds
         return (
             f"{self.name:<46} {self.seconds:8.3f} s {rate / 1e6:8.3f} million images/s "
@@ -48,7 +48,7 @@ class Row:
 
 
 def measure_peak() -> float:
-    """Operations a second of one large product in TF32."""
+    """Return the operations per second of one large TF32 matrix product."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     sides = [torch.randn((PEAK_SIZE, PEAK_SIZE), device="cuda") for _ in range(2)]
@@ -58,7 +58,7 @@ def measure_peak() -> float:
 
 
 def time_best(work: Callable[[], object]) -> float:
-    """Seconds of the best of a few repeats, after one without a clock."""
+    """Return the seconds of the best of a few repeats, after one warm-up run."""
     work()
     seconds = []
     for _ in range(REPEATS):
@@ -71,7 +71,7 @@ def time_best(work: Callable[[], object]) -> float:
 
 
 def make_jobs(num_jobs: int, num_images: int) -> list[LocalJob]:
-    """Jobs of one length, each with weights of its own."""
+    """Return jobs of one length, each with its own weights."""
     generator = np.random.default_rng(0)
     features = generator.standard_normal((NUM_EXAMPLES, *IMAGE), dtype=np.float32)
     examples = Examples(features, generator.integers(0, CLASSES, NUM_EXAMPLES))
@@ -89,6 +89,7 @@ def make_jobs(num_jobs: int, num_images: int) -> list[LocalJob]:
 
 
 def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
+    """Measure all kinds of work."""
     network = describe_network(make_paper_cnn(), IMAGE)
     assert network is not None
     forward = sum(block.flops for block in network.blocks)
@@ -133,13 +134,14 @@ def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
 
 
 def main() -> int:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=512)
     parser.add_argument("--images", type=int, default=600)
     parser.add_argument("--moves", type=int, default=8)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("this benchmark needs a GPU")
+        print("this benchmark needs a CUDA GPU, and PyTorch found none")
         return 4
     peak = measure_peak()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")

@@ -1,4 +1,4 @@
-"""The constrained queue problem (9): exact solver against the linear programme through HiGHS."""
+"""The constrained queue problem, equation (9): the exact solver against HiGHS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INTERIOR_POINT_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Row:
-    """Timings of one size; `interior_point` is None where it gave no answer within the limit."""
+    """Timings of one size; `interior_point` is None if it found no optimum within the limit."""
 
     num_states: int
     exact: Timing
@@ -35,12 +35,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times longer HiGHS takes, not counting the making of the programme."""
+        """Return the time of HiGHS, without building the programme, divided by covertfl's."""
         return self.simplex.best / self.exact.best
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         other = self.interior_point
         return (
             f"{self.num_states:,}",
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass
 class _Call:
-    """One call of `linprog`."""
+    """One call of `linprog`, with its arguments, time and optimum."""
 
     programme: tuple[Any, ...]
     settings: dict[str, Any]
@@ -63,7 +63,7 @@ class _Call:
     optimum: float | None
 
     def agrees_with(self, cost: float) -> bool:
-        """Whether it ended with an optimum that is right."""
+        """Return whether the call found an optimum equal to `cost`."""
         return self.optimum is not None and abs(self.optimum - cost) <= AGREEMENT * cost
 
 
@@ -89,7 +89,7 @@ def watch_linprog() -> Iterator[list[_Call]]:
 
 
 def time_interior_point(call: _Call) -> float | None:
-    """Seconds of HiGHS's other method on the same programme."""
+    """Time the interior point method of HiGHS on the same programme."""
     options = {**call.settings["options"], "time_limit": INTERIOR_POINT_LIMIT}
     settings = {**call.settings, "method": "highs-ipm", "options": options}
     started = time.perf_counter()
@@ -98,10 +98,10 @@ def time_interior_point(call: _Call) -> float | None:
 
 
 def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
-    """Solve one size both ways.
+    """Solve one size with both methods.
 
-    `solve_occupation_lp` may put the programme to HiGHS in several forms before it is content with
-    the rounding; the form that HiGHS answers fastest, and rightly, is the one that is timed.
+    `solve_occupation_lp` may pass several forms of the programme to HiGHS until the rounding error
+    is small; the form that HiGHS solves correctly in the shortest time is the one that is timed.
     """
     problem = make_queue(capacity)
     exact, exact_timing = time_repeats(lambda: solve_queue(problem), repeats=2 * repeats)
@@ -132,8 +132,8 @@ def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
 
 
 def measure(*, quick: bool) -> Section:
-    """The whole comparison."""
-    measure_capacity(10, repeats=1)  # loads everything
+    """Measure the whole comparison."""
+    measure_capacity(10, repeats=1)  # imports everything
     rows = [
         measure_capacity(capacity, repeats=5 if capacity <= 200 else 2)
         for capacity in (QUICK_CAPACITIES if quick else CAPACITIES)
@@ -157,7 +157,12 @@ def measure(*, quick: bool) -> Section:
 
 def _check(rows: list[Row]) -> tuple[Check, ...]:
     worst = max(row.difference for row in rows)
-    checks = [Check(f"both optima agree to {AGREEMENT:g} (worst {worst:.1e})", worst <= AGREEMENT)]
+    checks = [
+        Check(
+            f"both optima agree to {AGREEMENT:g} (largest difference {worst:.1e})",
+            worst <= AGREEMENT,
+        )
+    ]
     for row in rows:
         if row.num_states > 6000:
             text = f"at {row.num_states:,} states at least {LEAST_RATIO:.0f} times faster"
@@ -166,15 +171,15 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
 
 
 ABOUT = (
-    "The reference queue (the text's oracle, privacy costs 1.8, 0.8, 0.3, learning cost 0.6 y "
-    "charged when obfuscating, arrivals of 4 with chance 0.1, limit 1.0) with room for 40, 200 "
-    "and 1,000 updates.  `solve_queue` is timed as a whole: search for the multiplier, mixture, "
-    "independent evaluation and certificate.",
-    "HiGHS gets the occupation-measure programme that `--method lp` builds, as sparse matrices, "
-    "with feasibility tolerances of 1e-10.  The ratio compares with one call of "
-    "`scipy.optimize.linprog` alone, for the form of the programme that HiGHS answers fastest.  "
-    "The column after it is covertfl's whole LP method: it makes the matrices, tries further "
-    "forms until the rounding is small, and evaluates the policy.  It is not part of the ratio.  "
-    "The interior point method of HiGHS gets the same programme, one run of at most "
+    "The reference queue (oracle of the paper's text, privacy costs 1.8, 0.8, 0.3, learning cost "
+    "0.6 y charged when obfuscating, arrivals of 4 with probability 0.1, limit 1.0) with "
+    "capacities of 40, 200 and 1,000 updates.  The time of `solve_queue` includes the search for "
+    "the multiplier, the mixture, the independent evaluation and the certificate.",
+    "HiGHS solves the occupation-measure programme that `--method lp` builds, given as sparse "
+    "matrices, with feasibility tolerances of 1e-10.  The ratio is to one call of "
+    "`scipy.optimize.linprog`, for the form of the programme that HiGHS solves fastest.  The next "
+    "column is covertfl's whole LP method, which builds the matrices, tries further forms until "
+    "the rounding error is small, and evaluates the policy; it is not part of the ratio.  The "
+    "interior point method of HiGHS solves the same programme, in one run of at most "
     f"{INTERIOR_POINT_LIMIT:.0f} s.",
 )

@@ -1,6 +1,6 @@
 """The exact solver alone, up to a million states: time, memory, growth.
 
-Run as a file it solves one size and prints time and peak memory as JSON.
+Run as a script, this file solves one size and prints time and peak memory as JSON.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ RUN_LIMIT = 1200.0
 
 def solve_alone(capacity: int, *, repeats: int) -> dict[str, Any]:
     """Solve one size in this process."""
-    solve_queue(make_queue(10))  # loads everything
+    solve_queue(make_queue(10))  # imports everything
     problem = make_queue(capacity)
-    solve_queue(problem)  # not counted
+    solve_queue(problem)  # warm-up
     seconds, processor_seconds = [], []
     for _ in range(repeats):
         processor_started = time.process_time()
@@ -65,7 +65,7 @@ class Row:
     gap: float
 
     def cells(self, smallest: Row) -> tuple[str, ...]:
-        """The row as text, its time for each state in units of that of the smallest size."""
+        """Return the row as text, with the time per state relative to the smallest size."""
         ours, base = self.timing.best / self.num_states, smallest.timing.best / smallest.num_states
         return (
             f"{self.num_states:,}",
@@ -79,7 +79,7 @@ class Row:
 
 
 def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
-    """Solve one size in a process of its own, so that its peak memory is its own."""
+    """Solve one size in a separate process, whose peak memory is then that of the solve."""
     run = run_apart(__file__, (capacity, repeats), limit=RUN_LIMIT)
     if run is None:
         raise RuntimeError(f"capacity {capacity:,} was not solved in {RUN_LIMIT:g} seconds")
@@ -94,13 +94,13 @@ def measure_capacity(capacity: int, *, repeats: int = 5) -> Row:
 
 
 def fit_growth(num_states: list[int], timings: list[Timing]) -> float:
-    """Exponent of the number of states in the best times, least squares in logarithms."""
+    """Fit the exponent with which the best times grow, by least squares in logarithms."""
     best = [timing.best for timing in timings]
     return float(np.polyfit(np.log(num_states), np.log(best), 1)[0])
 
 
 def measure(*, quick: bool) -> Section:
-    """All sizes."""
+    """Measure all sizes."""
     rows = [measure_capacity(capacity) for capacity in (QUICK_CAPACITIES if quick else CAPACITIES)]
     return Section(
         "Constrained problem: exact alone, up to a million states",
@@ -112,7 +112,7 @@ def measure(*, quick: bool) -> Section:
             "peak memory",
             "policies evaluated",
             "gap to bound",
-            "time for a state",
+            "relative time per state",
         ),
         tuple(row.cells(rows[0]) for row in rows),
         () if quick else _check(rows),
@@ -141,14 +141,14 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
 
 
 ABOUT = (
-    "The same queue with room for 4,999, 49,999 and 166,667 updates, limit and certificate "
-    "included.  Each size has a process of its own; its peak memory counts the interpreter and "
-    "all libraries.  The gap is that between the cost found and the proven lower bound, as a "
-    "share of it.",
-    "The target for the growth is on elapsed time.  The solver works on one core; its processor "
-    "time is shown beside it because on a busy machine a run of seconds loses more to other "
-    "programs than one of milliseconds, which makes the elapsed growth look steeper.  The last "
-    "column is elapsed time for each state, in units of that at the smallest size.",
+    "The same queue with capacities of 4,999, 49,999 and 166,667 updates, including limit and "
+    "certificate.  Each size runs in a separate process, whose peak memory includes the "
+    "interpreter and all libraries.  The gap is the difference between the cost found and the "
+    "proven lower bound, relative to the bound.",
+    "The target for the growth is on elapsed time.  The solver uses one core.  Its processor time "
+    "is shown as well, because on a busy machine a run of seconds loses more to other programs "
+    "than one of milliseconds, so that elapsed time seems to grow faster.  The last column is "
+    "elapsed time per state, relative to the smallest size.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The work that simulators of federations are compared on: models, data, and a client's pass."""
+"""The work on which simulators are compared: models, data, and a client's training pass."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from covertfl.tasks.models import make_head, make_logistic, make_mlp
 
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)
-# With this seed no input of a ReLU lies so near 0 that rounding decides on which side it is.
+# With this seed no input of a ReLU is so close to 0 that rounding decides its sign.
 SEED = 2
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model and the loss that it is trained with."""
+    """A model and its training loss."""
 
     make: Callable[[int, int], nn.Module]
     inputs: int
@@ -35,24 +35,24 @@ class Model:
     loss: Loss
 
     def make_module(self) -> nn.Module:
-        """The module, freshly initialised."""
+        """Return a freshly initialised module."""
         return self.make(self.inputs, self.outputs)
 
     def first_module(self) -> nn.Module:
-        """The module with the weights that everybody begins with."""
+        """Return the module with the initial weights that all simulators share."""
         module = self.make_module()
         load_vector(module, draw_weights(self.make_module, seed=SEED))
         return module
 
     def compute_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean loss of a batch."""
+        """Return the mean loss of a batch."""
         if self.loss == "binary":
             return functional.binary_cross_entropy_with_logits(outputs[:, 0], labels)
         return functional.cross_entropy(outputs, labels)
 
 
 def make_still_head(inputs: int, outputs: int) -> nn.Module:
-    """The head without its dropout, for comparing weights."""
+    """Return the head without its dropout, for comparing weights."""
     module = make_head(inputs, outputs)
     assert isinstance(module, nn.Sequential)
     return nn.Sequential(*(layer for layer in module if not isinstance(layer, nn.Dropout)))
@@ -68,7 +68,7 @@ MODELS = {
 
 @cache
 def make_examples(name: str) -> Examples:
-    """Standard normal features with labels that a linear model can learn."""
+    """Return standard normal features with labels that a linear model can learn."""
     model, generator = MODELS[name], np.random.default_rng(SEED)
     shape = (CLIENTS * CLIENT_EXAMPLES, model.inputs)
     features = generator.standard_normal(shape, dtype=np.float32)
@@ -79,25 +79,25 @@ def make_examples(name: str) -> Examples:
 
 
 def list_rows(client: int) -> IntArray:
-    """Rows that a client holds."""
+    """Return the rows that a client holds."""
     return np.arange(client * CLIENT_EXAMPLES, (client + 1) * CLIENT_EXAMPLES)
 
 
 @cache
 def make_client_tensors(name: str, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and labels of a client."""
+    """Return features and labels of a client."""
     examples, rows = make_examples(name), list_rows(client)
     return torch.from_numpy(examples.features[rows]), torch.from_numpy(examples.labels[rows])
 
 
 def make_adam(parameters: object, **options: object) -> torch.optim.Optimizer:
-    """Adam in its fused form, the fastest that PyTorch has on a processor."""
+    """Return fused Adam, the fastest that PyTorch has on a CPU."""
     settings = {"lr": OPTIMIZER.lr, **options}
     return torch.optim.Adam(parameters, fused=True, **settings)  # type: ignore[arg-type]
 
 
 def train_client(module: nn.Module, name: str, client: int) -> None:
-    """One pass of a client over its batches, with an optimiser of its own."""
+    """Train one pass over a client's batches, with a new optimizer."""
     features, labels = make_client_tensors(name, client)
     optimizer = make_adam(module.parameters())
     module.train()
@@ -110,7 +110,7 @@ def train_client(module: nn.Module, name: str, client: int) -> None:
 
 
 def load_vector(module: nn.Module, vector: Vector) -> None:
-    """Give a module the weights of a vector."""
+    """Copy the weights of a vector into a module."""
     parts = describe_layout(module).split(vector)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -118,6 +118,6 @@ def load_vector(module: nn.Module, vector: Vector) -> None:
 
 
 def read_vector(module: nn.Module) -> Vector:
-    """The weights of a module as a vector."""
+    """Return the weights of a module as a vector."""
     parts = {name: value.detach().numpy() for name, value in module.named_parameters()}
     return describe_layout(module).join(parts)

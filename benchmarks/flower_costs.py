@@ -1,8 +1,8 @@
-"""What CovertStrategy costs over the strategy it wraps, for docs/scale.md.
+"""Measure what CovertStrategy costs compared with the strategy it wraps, for docs/scale.md.
 
     python benchmarks/flower_costs.py [--only overhead|scale] [--quick] [--write]
 
-Every federation is a process of its own (`flower_process.py`), stock and covert in turn.
+Every federation runs in a separate process (`flower_process.py`), stock and covert in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "scale.md"
 PROCESS = str(Path(__file__).with_name("flower_process.py"))
 LIMIT = 900.0
 TARGET = 0.05
-# Parameters, clients, rounds and repeats: few clients where replies fill the memory.
+# Parameters, clients, rounds and repeats: few clients if replies fill the memory.
 OVERHEAD = ((100_000, 10, 12, 3), (10_000_000, 4, 6, 1), (100_000_000, 2, 3, 1))
 SCALE = (
     (10_000, 10, 8),
@@ -43,12 +43,12 @@ SCALE = (
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """What rounds of one kind of federation took.
+    """Time, memory and disk use of one kind of federation.
 
     Parameters
     ----------
-    rounds : seconds by part
-    memory : peak, bytes
+    rounds : for each round, seconds by part
+    memory : peak, in bytes
     disk : bytes after all rounds
     """
 
@@ -57,19 +57,19 @@ class Cost:
     disk: int
 
     def find(self, *parts: str) -> float:
-        """Median seconds of some parts of a round together."""
+        """Return the median over rounds of the total seconds of some parts."""
         return statistics.median(
             sum(seconds.get(part, 0.0) for part in parts) for seconds in self.rounds
         )
 
     @property
     def total(self) -> float:
-        """Median seconds of a round."""
+        """Return the median seconds of a round."""
         return statistics.median(sum(seconds.values()) for seconds in self.rounds)
 
     @property
     def own_share(self) -> float:
-        """Own code over the wrapped round of the same rounds: clients and wrapped strategy."""
+        """Return the median share of own code in the time of clients and wrapped strategy."""
         return statistics.median(
             sum(seconds.get(part, 0.0) for part in OWN)
             / (seconds.get(CLIENTS, 0.0) + seconds.get(WRAPPED, 0.0))
@@ -78,7 +78,7 @@ class Cost:
 
 
 def run_one(kind: str, work: str, parameters: int, clients: int, rounds: int) -> Cost:
-    """One federation, in a process of its own."""
+    """Run one federation in a separate process."""
     with tempfile.TemporaryDirectory(prefix="covertfl-costs-") as folder:
         arguments = (kind, work, parameters, clients, rounds, folder)
         answer: Any = run_apart(PROCESS, arguments, limit=LIMIT)
@@ -88,13 +88,13 @@ def run_one(kind: str, work: str, parameters: int, clients: int, rounds: int) ->
 
 
 def join(costs: Sequence[Cost]) -> Cost:
-    """Repeats together; memory and disk of the largest."""
+    """Combine repeats; memory and disk are the largest."""
     rounds = tuple(seconds for cost in costs for seconds in cost.rounds)
     return Cost(rounds, max(c.memory for c in costs), max(c.disk for c in costs))
 
 
 def measure_overhead(*, quick: bool) -> tuple[list[str], bool]:
-    """The table of what each part of a round takes, and whether the target is met."""
+    """Measure the time of each part of a round; return the table and whether the target is met."""
     parts = {"records": (RECORDS,), "checkpoint": (CHECKPOINT,), "decoy": (DECOY,)}
     lines = [
         "| parameters | clients | their work | stock round | wrapped round | own code | "
@@ -110,7 +110,7 @@ def measure_overhead(*, quick: bool) -> tuple[list[str], bool]:
                 for kind, costs in found.items():
                     if kind != "unrecorded" or work == "echo":
                         costs.append(run_one(kind, work, parameters, clients, rounds))
-                        tell(f"{parameters} {work} {kind}: {costs[-1].total:.3g} s")
+                        print_progress(f"{parameters} {work} {kind}: {costs[-1].total:.3g} s")
             stock, covert = join(found["stock"]), join(found["covert"])
             wrapped = covert.find(CLIENTS, WRAPPED)
             memory = [stock.memory, covert.memory]
@@ -130,13 +130,13 @@ def measure_overhead(*, quick: bool) -> tuple[list[str], bool]:
                 ", ".join(f"{value / 1e6:,.0f} MB" for value in memory),
             ]
             lines.append(f"| {' | '.join(cells)} |")
-            tell(lines[-1])
-            tell(", ".join(f"{part} {format_seconds(covert.find(part))}" for part in OWN))
+            print_progress(lines[-1])
+            print_progress(", ".join(f"{part} {format_seconds(covert.find(part))}" for part in OWN))
     return lines, is_met
 
 
 def measure_scale(*, quick: bool) -> tuple[list[str], bool]:
-    """The table of time, memory and disk by clients and parameters."""
+    """Measure time, memory and disk by clients and parameters; return the table and True."""
     lines = [
         "| parameters | clients | wrapped strategy | own code | decoy | records | checkpoint "
         "| memory: stock | covert | disk a round, at most |",
@@ -158,12 +158,12 @@ def measure_scale(*, quick: bool) -> tuple[list[str], bool]:
             f"{4 * parameters / 1e6:,.3g} MB",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-        tell(lines[-1])
+        print_progress(lines[-1])
     return lines, True
 
 
-def tell(text: str) -> None:
-    """Progress."""
+def print_progress(text: str) -> None:
+    """Print progress on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -174,9 +174,9 @@ TABLES: Mapping[str, Callable[..., tuple[list[str], bool]]] = {
 
 
 def write_table(name: str, lines: Sequence[str], *, was_busy: bool) -> None:
-    """Put a table between its marks."""
+    """Write a table between its markers in docs/scale.md."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    busy = " Other programs were busy on it." if was_busy else ""
+    busy = " Other programs used the machine at the same time." if was_busy else ""
     made = (
         f"Measured on {datetime.date.today().isoformat()} by `python benchmarks/flower_costs.py "
         f"--only {name} --write`, {describe_machine()}.{busy}"
@@ -188,7 +188,7 @@ def write_table(name: str, lines: Sequence[str], *, was_busy: bool) -> None:
 
 
 def main() -> int:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser(description="measure what CovertStrategy costs")
     parser.add_argument("--only", choices=TABLES)
     parser.add_argument("--quick", action="store_true", help="small sizes only")

@@ -1,8 +1,8 @@
-"""One federation over Flower's messages, in a process of its own, and where its time went.
+"""Run one federation over Flower's messages and measure where its time goes.
 
-Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: FedAvg as Flower has it
-(`stock`), the same inside `CovertStrategy` (`covert`), or that without records (`unrecorded`).
-Prints seconds by part and round, peak memory, and bytes on the disk.
+Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: stock FedAvg (`stock`),
+FedAvg in `CovertStrategy` (`covert`), or the latter without records (`unrecorded`).  Prints seconds
+by part and round, peak memory, and bytes on disk.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from covertfl.tasks.task import make_server_task
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"
 RECORDS, CHECKPOINT = "records", "checkpoint"
-# The rest is CovertStrategy's own: reading replies, writing queries, handing replies on, others.
+# CovertStrategy's own code: reading replies, writing queries, passing replies on, the rest.
 READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
 OWN = (READING, WRITING, HANDING, OTHER)
 
 
 class Stopwatch:
-    """Splits the time between rounds into parts, each without the parts inside it."""
+    """A clock that divides each round into parts; nested parts are not counted twice."""
 
     def __init__(self) -> None:
         self.rounds: list[dict[str, float]] = []
@@ -61,14 +61,14 @@ class Stopwatch:
         self._since = now
 
     def end_round(self) -> None:
-        """What came before the first round is left out."""
+        """Close the current round and start the next."""
         self._charge()
         self.rounds.append(dict(self._now))
         self._now.clear()
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Inside is a part; all that a decoy's step does is the decoy's."""
+        """Charge the time inside to a part; within a decoy's step all of it is the decoy's."""
         self._charge()
         self._inside.append(self._inside[-1] if DECOY in self._inside else name)
         try:
@@ -78,7 +78,7 @@ class Stopwatch:
             self._inside.pop()
 
     def watch(self, owner: type | ModuleType, method: str, name: str) -> None:
-        """Let a method of a class be a part."""
+        """Charge a method of a class, or a function of a module, to a part."""
         before: Callable[..., Any] = getattr(owner, method)
 
         @functools.wraps(before)
@@ -89,7 +89,7 @@ class Stopwatch:
         setattr(owner, method, timed)
 
     def watch_generator(self, owner: type, method: str, name: str) -> None:
-        """The same for a method that yields."""
+        """Charge a generator method to a part."""
         before: Callable[..., Any] = getattr(owner, method)
 
         @functools.wraps(before)
@@ -101,12 +101,12 @@ class Stopwatch:
 
 
 def watch_all(watch: Stopwatch) -> None:
-    """The parts of a round."""
+    """Charge each method of interest to its part of a round."""
     send: Callable[..., Any] = InProcessGrid.send_and_receive
 
     def timed(self: Any, messages: Any, **kwargs: Any) -> Any:
         messages = list(messages)
-        if messages:  # a stock strategy sends an evaluation to nobody
+        if messages:  # a stock strategy sends an empty list of evaluations
             watch.end_round()
         with watch.part(CLIENTS):
             return send(self, messages, **kwargs)
@@ -120,7 +120,7 @@ def watch_all(watch: Stopwatch) -> None:
     watch.watch(RunFolder, "_sync", RECORDS)
     watch.watch(RunFolder, "seal", CHECKPOINT)
     watch.watch(GridAnswers, "remember", CHECKPOINT)
-    # What a round has observed is written down before its query, for a restart.
+    # The observation of a round is written to disk before its query is sent.
     watch.watch(answers, "write_atomically", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
@@ -132,12 +132,12 @@ def watch_all(watch: Stopwatch) -> None:
 
 
 def find_width(parameters: int) -> int:
-    """Width of two hidden layers that make a network of about so many parameters."""
+    """Return the width of two hidden layers that gives about so many parameters."""
     return round((-(INPUTS + 3) + math.sqrt((INPUTS + 3) ** 2 + 4 * parameters)) / 2)
 
 
 def make_model(width: int) -> torch.nn.Module:
-    """A perceptron."""
+    """Return a perceptron with two hidden layers."""
     return torch.nn.Sequential(
         torch.nn.Linear(INPUTS, width),
         torch.nn.ReLU(),
@@ -148,13 +148,13 @@ def make_model(width: int) -> torch.nn.Module:
 
 
 def make_examples() -> Examples:
-    """Some to train on."""
+    """Return random examples with labels that can be learned."""
     features = np.random.default_rng(0).normal(size=(EXAMPLES, INPUTS)).astype(np.float32)
     return Examples(features, (features[:, 0] > 0).astype(np.float32))
 
 
 def train_model(model: torch.nn.Module, data: Examples, parts: dict[str, Any]) -> dict[str, Any]:
-    """One pass over a client's examples with plain gradient steps."""
+    """Train one pass over a client's examples with SGD."""
     model.load_state_dict({name: torch.from_numpy(part) for name, part in parts.items()})
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     for start in range(0, len(data), BATCH):
@@ -168,7 +168,7 @@ def train_model(model: torch.nn.Module, data: Examples, parts: dict[str, Any]) -
 
 
 def make_app(width: int, *, trains: bool) -> ClientApp:
-    """A client that trains, or one that only unpacks what it is sent and packs it again."""
+    """Return a client app that trains, or one that only echoes the weights it receives."""
     app, data = ClientApp(), make_examples()
     model = make_model(width) if trains else None
 
@@ -186,7 +186,7 @@ def make_app(width: int, *, trains: bool) -> ClientApp:
 
 
 def describe_run(clients: int, rounds: int) -> dict[str, Any]:
-    """A run that learns in half of its rounds."""
+    """Return the settings of a run that learns in half of its rounds."""
     return {
         "federation": {
             "participation": [1, 2, max(clients, 3)],
@@ -205,7 +205,7 @@ def describe_run(clients: int, rounds: int) -> dict[str, Any]:
 
 
 def run_federation(asked: argparse.Namespace) -> Stopwatch:
-    """Run all rounds; the first only warms up."""
+    """Run all rounds; the first is a warm-up."""
     width = find_width(asked.parameters)
     grid = InProcessGrid(make_app(width, trains=asked.work == "training"), asked.clients)
     with torch.random.fork_rng(devices=[]):
@@ -237,13 +237,13 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
 
 
 def measure_disk(folder: Path) -> int:
-    """Bytes of all files."""
+    """Return the total size of all files in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> None:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description="time a federation over Flower's messages")
+    """Run the federation and print the measurements."""
+    parser = argparse.ArgumentParser(description="measure a federation over Flower's messages")
     parser.add_argument("kind", choices=("stock", "covert", "unrecorded"))
     parser.add_argument("work", choices=("training", "echo"))
     parser.add_argument("parameters", type=int)
@@ -254,7 +254,7 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     watch = run_federation(asked)
-    # Before the first query, and the first round, is preparation; a run's end follows its last.
+    # The first part is preparation, the second the warm-up round, the last the end of the run.
     answer = {
         "rounds": watch.rounds[2:-1] or watch.rounds[1:-1],
         "memory": measure_peak_memory(),

@@ -1,4 +1,4 @@
-"""The machine and the versions behind a measurement, in general words."""
+"""Descriptions of the machine and the versions used for a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGES = ("covertfl", "numpy", "scipy", "mdpsolver", "pymdptoolbox")
 
 
 def describe_processor() -> str:
-    """Model name of the processor."""
+    """Return the model name of the processor."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text().splitlines():
@@ -21,7 +21,7 @@ def describe_processor() -> str:
 
 
 def describe_machine() -> str:
-    """Processor, cores, memory and operating system."""
+    """Return processor, cores, memory and operating system."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{describe_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, "
@@ -30,7 +30,7 @@ def describe_machine() -> str:
 
 
 def describe_versions() -> str:
-    """Python and the libraries that were measured."""
+    """Return the versions of Python and of the compared libraries."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
@@ -41,5 +41,5 @@ def describe_versions() -> str:
 
 
 def is_busy() -> bool:
-    """Whether other programs keep a good part of the processor busy."""
+    """Return whether the load average exceeds half of the cores."""
     return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)

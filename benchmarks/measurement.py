@@ -1,4 +1,4 @@
-"""Repeated timings, peak memory, and measurements in a process of their own."""
+"""Repeated timings, peak memory, and measurements in separate processes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of several repeats of the same work."""
+    """Durations of several repeats of the same work, in seconds."""
 
     seconds: tuple[float, ...]
 
     @property
     def best(self) -> float:
-        """The repeat least disturbed by whatever else ran."""
+        """Return the shortest duration, the one least disturbed by other programs."""
         return min(self.seconds)
 
     @property
     def mean(self) -> float:
-        """Seconds of all over their number, which is what throughput goes by."""
+        """Return the mean duration, the inverse of the throughput."""
         return statistics.fmean(self.seconds)
 
     @property
     def median(self) -> float:
-        """The repeat in the middle."""
+        """Return the median duration."""
         return statistics.median(self.seconds)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Timing:
 
 
 def format_seconds(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Format a duration with three digits and a unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 1.0:
@@ -55,7 +55,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Two digits where that says enough."""
+    """Format a ratio with two significant digits."""
     if ratio < 10.0:
         return f"{ratio:.2g}"
     digits = 1 if ratio < 100.0 else 10 ** (len(str(int(ratio))) - 2)
@@ -65,7 +65,7 @@ def format_ratio(ratio: float) -> str:
 def time_repeats(
     work: Callable[[], Result], *, repeats: int, warm_up: bool = True
 ) -> tuple[Result, Timing]:
-    """Do the work several times, after once without a clock; give the last result."""
+    """Return the last result and the durations of several repeats, after one warm-up run."""
     if warm_up:
         work()
     seconds = []
@@ -77,10 +77,10 @@ def time_repeats(
 
 
 def measure_peak_memory() -> int:
-    """Most bytes of memory that this process has held so far.
+    """Return the peak memory of this process in bytes.
 
-    Linux carries the peak of the parent over into `getrusage` of a new process, so the figure of
-    this process alone is read from its status file where there is one.
+    On Linux a new process inherits the peak of its parent in `getrusage`, so the value is read from
+    the status file of the process if there is one.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -92,17 +92,17 @@ def measure_peak_memory() -> int:
 
 
 def run_apart(script: str, arguments: Sequence[object], *, limit: float) -> Any | None:
-    """Run a benchmark file as a process of its own and read the JSON in its last line.
+    """Run a benchmark file in a separate process and parse the JSON in its last line of output.
 
     Parameters
     ----------
     script : path of the file
     arguments : its arguments
-    limit : seconds after which the process is ended
+    limit : seconds after which the process is killed
 
     Returns
     -------
-    what it printed, or None where it took longer than the limit
+    the parsed JSON, or None if the process took longer than the limit
     """
     command = [sys.executable, script, *map(str, arguments)]
     try:
@@ -115,7 +115,7 @@ def run_apart(script: str, arguments: Sequence[object], *, limit: float) -> Any 
 
 
 def load_peer(module: str, package: str) -> Any:
-    """Import a solver that covertfl is compared with.
+    """Import a program that covertfl is compared with.
 
     Raises
     ------

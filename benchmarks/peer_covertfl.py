@@ -1,4 +1,4 @@
-"""The same rounds by covertfl, as its simulated engine does them: one run, or several at once."""
+"""The rounds by covertfl, as its simulated engine does them: one run, or several at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from covertfl.tasks.task import TrainingTask
 
 
 def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponder]:
-    """The clients of some runs that differ in their seeds."""
+    """Return the clients of several runs that differ in their seeds."""
     model, examples = MODELS[name], make_examples(name)
     task = TrainingTask(
         name=name,
@@ -40,7 +40,7 @@ def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponde
 
 
 def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJob]:
-    """The work of a round; in the first, as in all of the peers', examples keep their order."""
+    """Return the jobs of a round; in the first, examples keep their order, as with the peers."""
     jobs = [run.make_client_job(client, BATCHES, weights, number) for client in range(CLIENTS)]
     if number > 0:
         return jobs
@@ -48,14 +48,14 @@ def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJ
 
 
 def move(weights: Vector, results: Sequence[Vector]) -> Vector:
-    """FedAvg on what the clients sent back."""
+    """Return the FedAvg step on the clients' results."""
     replies = [Reply(client, values, CLIENT_EXAMPLES) for client, values in enumerate(results)]
     sifted = sift_replies(replies, len(weights), CLIENT_EXAMPLES)
     return move_true(start_learner(weights, (weights,), "fedavg"), sifted, OPTIMIZER).true
 
 
 def main() -> None:
-    """Time the rounds."""
+    """Run and time the rounds."""
     asked = read_arguments()
     model, clock = MODELS[asked.model], RoundClock(asked.folder)
     kernel = choose_kernel(model.make_module, model.loss, OPTIMIZER)

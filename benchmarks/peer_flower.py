@@ -1,4 +1,4 @@
-"""The same rounds by Flower's simulation: its Message API and FedAvg, a Ray actor for each core."""
+"""The rounds by Flower's simulation: Message API, FedAvg, one Ray actor per core."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SWITCHES = {
 
 
 def make_client(name: str) -> Any:
-    """A ClientApp that trains on its partition."""
+    """Return a ClientApp that trains on its partition."""
     app = load_peer("flwr.clientapp", "flwr").ClientApp()
     flwr = load_peer("flwr.app", "flwr")
 
     def train(message: Any, context: Any) -> Any:
-        # A core belongs to each actor.
+        # Each actor has one core.
         torch.set_num_threads(1)
         module = MODELS[name].make_module()
         module.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -45,7 +45,7 @@ def make_client(name: str) -> Any:
 
 
 def make_server(asked: Asked, clock: RoundClock) -> Any:
-    """A ServerApp that averages for some rounds and reports."""
+    """Return a ServerApp that runs FedAvg and reports the times."""
     app = load_peer("flwr.serverapp", "flwr").ServerApp()
     flwr = load_peer("flwr.app", "flwr")
     strategies = load_peer("flwr.serverapp.strategy", "flwr")
@@ -53,13 +53,13 @@ def make_server(asked: Asked, clock: RoundClock) -> Any:
     def main(grid: Any, _: Any) -> None:
         module = MODELS[asked.model].first_module()
 
-        def tell(number: int, arrays: Any) -> None:
+        def end_round(number: int, arrays: Any) -> None:
             if number > 0:
                 clock.end_round(lambda: read_arrays(module, arrays))
 
         strategy = strategies.FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS)
         arrays = flwr.ArrayRecord(module.state_dict())
-        strategy.start(grid, arrays, num_rounds=asked.rounds + 1, evaluate_fn=tell)
+        strategy.start(grid, arrays, num_rounds=asked.rounds + 1, evaluate_fn=end_round)
         clock.report(measure_tree_memory(os.getpid()))
 
     app.main()(main)
@@ -67,13 +67,13 @@ def make_server(asked: Asked, clock: RoundClock) -> Any:
 
 
 def read_arrays(module: nn.Module, arrays: Any) -> Vector:
-    """The weights of a round."""
+    """Return the weights of a round as a vector."""
     module.load_state_dict(arrays.to_torch_state_dict())
     return read_vector(module)
 
 
 def main() -> None:
-    """Time the rounds."""
+    """Run and time the rounds."""
     asked = read_arguments()
     os.environ.update(SWITCHES, FLWR_HOME=str(asked.folder / "flwr"))
     load_peer("flwr.simulation", "flwr").run_simulation(

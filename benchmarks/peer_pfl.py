@@ -1,4 +1,4 @@
-"""The same rounds by pfl: federated averaging on its simulated backend, in one process."""
+"""The rounds by pfl: federated averaging on its simulated backend, in one process."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class PflModule(nn.Module):
         self.model, self.module = MODELS[name], MODELS[name].first_module()
 
     def loss(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean loss of a batch."""
+        """Return the mean loss of a batch."""
         self.train()
         return self.model.compute_loss(self.module(features), labels)
 
     def metrics(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
-        """Nothing is evaluated."""
+        """Return no metrics."""
         return {}
 
 
 def make_dataset(name: str) -> Any:
-    """All clients, each with its tensors; a cohort is all of them in turn."""
+    """Return the data of all clients; each cohort consists of all of them."""
     users = load_peer("pfl.data.pytorch", "pfl")
     datasets = [
         users.PyTorchTensorDataset(make_client_tensors(name, client)) for client in range(CLIENTS)
@@ -41,12 +41,12 @@ def make_dataset(name: str) -> Any:
 
 
 def run_rounds(asked: Asked, clock: RoundClock) -> None:
-    """All rounds of one run."""
+    """Run all rounds."""
     module = PflModule(asked.model)
     averaging = load_peer("pfl.algorithm.federated_averaging", "pfl")
     parameters = load_peer("pfl.algorithm.base", "pfl").NNAlgorithmParams(
         central_num_iterations=asked.rounds + 1,
-        # Only the first round, which has no clock, is one of evaluation.
+        # Only the first round, which is not timed, evaluates.
         evaluation_frequency=asked.rounds + 2,
         train_cohort_size=CLIENTS,
         val_cohort_size=None,
@@ -69,20 +69,20 @@ def run_rounds(asked: Asked, clock: RoundClock) -> None:
 
 
 def make_callback(module: PflModule, clock: RoundClock) -> Any:
-    """What tells the clock that a round has ended."""
+    """Return a callback that ends a round on the clock."""
     base = load_peer("pfl.callback.base", "pfl").TrainingProcessCallback
     metrics = load_peer("pfl.metrics", "pfl").Metrics
 
-    class Told(base):  # type: ignore[misc,valid-type]
+    class RoundCallback(base):  # type: ignore[misc,valid-type]
         def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
             clock.end_round(lambda: read_vector(module.module))
             return False, metrics()
 
-    return Told()
+    return RoundCallback()
 
 
 def main() -> None:
-    """Time the rounds."""
+    """Run and time the rounds."""
     asked = read_arguments()
     clock = RoundClock(asked.folder)
     run_rounds(asked, clock)

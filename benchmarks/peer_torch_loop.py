@@ -1,4 +1,4 @@
-"""A plain PyTorch loop over clients: what one writes without a framework."""
+"""The rounds by a plain PyTorch loop over clients, without a framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def run_round(module: nn.Module, name: str) -> None:
-    """FedAvg over all clients; they hold as many examples each."""
+    """Make one round of FedAvg over all clients, which hold equally many examples."""
     start = [parameter.detach().clone() for parameter in module.parameters()]
     total = [torch.zeros_like(parameter) for parameter in start]
     for client in range(CLIENTS):
@@ -29,7 +29,7 @@ def _load(module: nn.Module, parts: list[torch.Tensor]) -> None:
 
 
 def main() -> None:
-    """Time the rounds."""
+    """Run and time the rounds."""
     asked = read_arguments()
     module, clock = MODELS[asked.model].first_module(), RoundClock(asked.folder)
     for _ in range(asked.rounds + 1):

@@ -1,4 +1,4 @@
-"""A script and all processes that it starts: their memory, and their end."""
+"""Memory and termination of a script and all processes that it starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 
 def list_tree(root: int) -> list[int]:
-    """Ids of a process and of its descendants, parents first."""
+    """Return the ids of a process and its descendants, parents first."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # The name, in brackets, may hold anything.
+            # The process name in brackets may contain any character.
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             parents.setdefault(parent, []).append(int(folder.name))
     tree = [root]
@@ -26,7 +26,7 @@ def list_tree(root: int) -> list[int]:
 
 
 def measure_tree_memory(root: int) -> int:
-    """Bytes that a process and its descendants hold now; shared pages count once."""
+    """Return the bytes held by a process and its descendants, shared pages counted once."""
     total = 0
     for process in list_tree(root):
         with contextlib.suppress(OSError):
@@ -37,24 +37,24 @@ def measure_tree_memory(root: int) -> int:
 
 
 def end_tree(root: int) -> None:
-    """End a process and its descendants."""
+    """Kill a process and its descendants."""
     for process in list_tree(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
 
 def run_script(script: Path, arguments: Sequence[object], *, limit: float) -> bool:
-    """Run a script in a process of its own, with whatever that starts.
+    """Run a script in a separate process, and kill whatever it leaves running.
 
     Parameters
     ----------
     script : path of the file
     arguments : its arguments
-    limit : seconds after which all of it is ended
+    limit : seconds after which the script and its descendants are killed
 
     Returns
     -------
-    whether it ended by itself
+    whether the script ended within the limit
     """
     command = [sys.executable, str(script), *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:

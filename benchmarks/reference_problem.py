@@ -1,4 +1,4 @@
-"""The two problems that are timed: the text's oracle with a queue, and with a finite horizon."""
+"""The two problems of the benchmarks: the oracle of the paper's text with a queue and a horizon."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PRIVACY_COST = (1.8, 0.8, 0.3)
 
 
 def make_oracle() -> Oracle:
-    """The oracle of the paper's text."""
+    """Return the oracle of the paper's text."""
     return Oracle(np.array(TRANSITION), np.array(SUCCESS))
 
 
 def make_queue(capacity: int) -> QueueProblem:
-    """The reference queue (deviation D17), 6 * (capacity + 1) states."""
+    """Return the reference queue (deviation D17), which has 6 * (capacity + 1) states."""
     return QueueProblem(
         make_oracle(),
         np.array(PRIVACY_COST),
@@ -32,6 +32,6 @@ def make_queue(capacity: int) -> QueueProblem:
 
 
 def make_horizon(rounds: int, updates: int) -> FiniteHorizon:
-    """The main experiment's problem with a terminal cost of 0.6 y^2."""
+    """Return the problem of the main experiment, with terminal cost 0.6 y^2."""
     cost = LearningCost("quadratic", 0.6)
     return FiniteHorizon(make_oracle(), np.array(PRIVACY_COST), cost, rounds, updates)

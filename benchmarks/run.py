@@ -1,7 +1,7 @@
-"""Time covertfl beside others: `python benchmarks/run.py [--quick] [--only NAME] [--write FILE]`.
+"""Compare covertfl with others: `python benchmarks/run.py [--quick] [--only NAME] [--write FILE]`.
 
-`make bench` installs the other solvers and runs this.  The exit status is 1 where two solvers
-disagree or a target is missed, 4 where a solver is not installed.
+`make bench` installs the other solvers and runs this.  The exit status is 1 if two solvers disagree
+or a target is missed, and 4 if a solver is not installed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from covertfl.files.atomic import write_atomically
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="time covertfl beside other solvers")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description="compare the speed of covertfl with other solvers")
     parser.add_argument("--quick", action="store_true", help="small sizes only, about a minute")
     parser.add_argument("--only", choices=BENCHMARKS, help="measure one section")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the sections measured into the report"
+        "--write", type=Path, metavar="FILE", help="write the measured sections into this report"
     )
     parser.add_argument(
         "--peer-limit",
         type=float,
         default=average_cost_against_mdpsolver.PEER_LIMIT,
         metavar="SECONDS",
-        help="end a run of MDPSolver after this long (default %(default)g)",
+        help="time limit of one run of MDPSolver (default %(default)g)",
     )
     return parser.parse_args()
 
@@ -57,18 +57,21 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
 
 HEADER = """# Benchmarks
 
-`make bench` measures everything; `python benchmarks/run.py --only NAME --write docs/benchmarks.md`
-measures one section anew, in the environment that `make bench` sets up.  Do not edit by hand.
+`make bench` measures everything and writes this page.  To measure one section again, use
+`python benchmarks/run.py --only NAME --write docs/benchmarks.md` in the environment that
+`make bench` sets up.  Do not edit by hand.
 
-A time is the best of several repeats, with the median in brackets where the two differ.  Runs that
-only load code and warm caches are not counted.  A ratio is the other's best time divided by
-covertfl's, both from the same run; above 1 covertfl is faster.
+A time is the best of several repeats, with the median in brackets if the two differ.  Warm-up runs
+are not counted.  A ratio is the other program's best time divided by covertfl's, both from the same
+run; above 1 covertfl is faster.
 """
 
 
 def describe_run(*, was_busy: bool) -> str:
-    """When and where a section was measured."""
-    busy = "  Other programs were busy on it, so expect noise." if was_busy else ""
+    """Describe when and where a section was measured."""
+    busy = (
+        "  Other programs used the machine at the same time, so expect noise." if was_busy else ""
+    )
     return (
         f"Measured on {datetime.date.today().isoformat()}, {describe_machine()}.{busy}  "
         f"Versions: {describe_versions()}."
@@ -76,13 +79,13 @@ def describe_run(*, was_busy: bool) -> str:
 
 
 def merge_report(before: str, sections: dict[str, str]) -> str:
-    """The report with some sections, by their heading, replaced or added."""
+    """Return the report with the given sections, by heading, replaced or added."""
     kept = {part.splitlines()[0]: part.strip() for part in before.split("\n## ")[1:]}
     return "\n\n## ".join([HEADER.strip(), *(kept | sections).values()]) + "\n"
 
 
 def write_report(path: Path, sections: list[Section], *, was_busy: bool) -> None:
-    """Write docs/benchmarks.md; sections that were not measured stay as they are."""
+    """Write the measured sections into the report; other sections stay as they are."""
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     texts = {}
     for section in sections:
@@ -92,7 +95,7 @@ def write_report(path: Path, sections: list[Section], *, was_busy: bool) -> None
 
 
 def main() -> int:
-    """Run everything, print it, write it where asked."""
+    """Run the benchmarks, print the results, and write them if asked."""
     asked = parse_arguments()
     console, was_busy = Console(), is_busy()
     console.print(f"{describe_machine()}\n{describe_versions()}\n", highlight=False)

@@ -1,4 +1,4 @@
-"""A section of the benchmark report: a table, the words around it, and what it shows."""
+"""A section of the benchmark report: text, a table, and checks of what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Check:
-    """Something the figures must show, and whether they do."""
+    """A condition on the measurements, and whether it is met."""
 
     text: str
     is_met: bool
@@ -22,14 +22,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Section:
-    """One comparison.
+    """One comparison of the report.
 
     Parameters
     ----------
     title : what is compared
     about : paragraphs on what was measured and how
     columns, rows : the table, as text
-    checks : agreement of the answers, targets
+    checks : agreement of the results, and targets
     """
 
     title: str
@@ -40,7 +40,7 @@ class Section:
 
 
 def render_terminal(section: Section) -> RenderableType:
-    """The section for a terminal, without the long words."""
+    """Render the table and the checks for a terminal."""
     table = Table(title=section.title, title_justify="left")
     for index, column in enumerate(section.columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -52,7 +52,7 @@ def render_terminal(section: Section) -> RenderableType:
 
 
 def render_markdown(section: Section) -> str:
-    """The section of docs/benchmarks.md."""
+    """Render the whole section for docs/benchmarks.md."""
     table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
     parts = [
         f"## {section.title}",

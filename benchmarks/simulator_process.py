@@ -1,7 +1,7 @@
-"""One simulator in a process of its own: what it is asked, the clock, and what it leaves behind.
+"""What the `peer_*.py` scripts share: their arguments, the clock, and the files they write.
 
-Called as `peer_*.py MODEL ROUNDS THREADS SEEDS FOLDER`; figures and the weights after the first
-round go into the folder.
+Called as `peer_*.py MODEL ROUNDS THREADS SEEDS FOLDER`; measurements and the weights after the
+first round are written into the folder.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ANSWER, WEIGHTS = "answer.json", "weights.npy"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a simulator is asked to do.
+    """Arguments of a simulator script.
 
     Parameters
     ----------
     model : name of the model
-    rounds : with a clock, after one without
-    threads : of PyTorch
-    seeds : runs at once, where it can
-    folder : for what it leaves behind
+    rounds : number of timed rounds, after one that is not timed
+    threads : number of PyTorch threads
+    seeds : number of runs at once, if the simulator supports it
+    folder : for the files it writes
     """
 
     model: str
@@ -48,7 +48,7 @@ class Asked:
 
 
 def read_arguments() -> Asked:
-    """The command line of a simulator; PyTorch gets its number of threads."""
+    """Parse the command line and set PyTorch's number of threads."""
     parser = argparse.ArgumentParser(description="train a federation with one simulator")
     parser.add_argument("model", choices=TITLES)
     parser.add_argument("rounds", type=int)
@@ -63,18 +63,18 @@ def read_arguments() -> Asked:
 
 
 class RoundClock:
-    """Times the rounds after the first and keeps the weights that the first ends with."""
+    """A clock that times the rounds after the first and saves the weights after the first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._ends = folder, list[float]()
 
     def end_round(self, read: Callable[[], Vector]) -> None:
-        """A round has ended; `read` gives its weights."""
+        """End a round; `read` returns its weights."""
         if not self._ends:
             np.save(self._folder / WEIGHTS, read())
         self._ends.append(time.perf_counter())
 
     def report(self, memory: int) -> None:
-        """Write seconds by round, and memory."""
+        """Write the seconds of each round, and the memory."""
         answer = {"seconds": np.diff(self._ends).tolist(), "memory": memory}
         (self._folder / ANSWER).write_text(json.dumps(answer))

@@ -1,7 +1,9 @@
-"""What each change to Algorithm 1 is worth: `python benchmarks/spga_ablation.py [--write FILE]`.
+"""Measure what each change to Algorithm 1 is worth.
 
-Every change is taken back alone, the others stay.  With `--write` the table goes into the file,
-between the two marker comments; with `--pictures` the two pictures of docs/spga.md are drawn.
+    python benchmarks/spga_ablation.py [--write FILE] [--pictures]
+
+Each change is undone alone, with the others kept.  With `--write` the table is written into the
+file between two marker comments; with `--pictures` the figures of docs/spga.md are drawn instead.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from covertfl.solvers.spga.settings import (
 BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 RUNS, SOUND_RUNS = 20, 10
 SEED = 1
-# A policy this many times above the optimum or the limit has found nothing.
+# A policy this many times above the optimum or the limit counts as given up.
 HOPELESS = 10.0
 PICTURE_RUNS = 12
 TRACKING_ITERATIONS, CHANGE_AT, TRACKING_ROLLOUT = 4000, 2000, 1000
@@ -50,7 +52,7 @@ TRACKING_ITERATIONS, CHANGE_AT, TRACKING_ROLLOUT = 4000, 2000, 1000
 
 @dataclass(frozen=True)
 class Case:
-    """A problem to search on, and the same with a capacity in numbers to judge on."""
+    """A problem to search on, and the same problem with a numeric capacity for evaluation."""
 
     problem: QueueProblem
     bounded: QueueProblem
@@ -63,9 +65,9 @@ class Outcome:
 
     Parameters
     ----------
-    gaps : of the runs whose policy has one
-    learning : their learning cost over the limit
-    runs : all of them; those without a gap gave up
+    gaps : relative gaps of the runs that did not give up
+    learning : their learning costs divided by the limit
+    runs : number of all runs
     """
 
     gaps: tuple[float, ...]
@@ -73,7 +75,7 @@ class Outcome:
     runs: int
 
     def cells(self) -> tuple[str, str, str]:
-        """Mean gap, mean learning cost over the limit, share of runs that keep it."""
+        """Return mean gap, mean learning cost over the limit, and how many runs meet it."""
         if not self.gaps:
             return "gives up", "", f"0 of {self.runs}"
         lost = self.runs - len(self.gaps)
@@ -85,17 +87,17 @@ class Outcome:
 
 
 def list_variants(case: Case) -> Iterator[tuple[str, QueueProblem, Settings]]:
-    """Name, problem to search on and settings of each row of the table."""
+    """Yield name, problem to search on and settings of each row of the table."""
     default = default_settings(case.problem)
     yield "default", case.problem, default
     for change in ABLATIONS:
         yield f"without {change}", case.problem, undo_change(default, change)
-    # The printed algorithm begins with a full queue, so it needs a capacity.
+    # The printed algorithm starts with a full queue, so it needs a numeric capacity.
     yield "as printed", case.bounded, printed_settings(case.bounded)
 
 
 def measure_variant(case: Case, problem: QueueProblem, settings: Settings) -> Outcome:
-    """Search and judge by exact evaluation."""
+    """Search, and score the policies by exact evaluation."""
     threads = os.cpu_count() or 1
     runs = solve_spga(problem, settings, seed=SEED, runs=case.runs, threads=threads)
     judged = [judge for judge in (_judge(case.bounded, run) for run in runs) if judge is not None]
@@ -105,7 +107,7 @@ def measure_variant(case: Case, problem: QueueProblem, settings: Settings) -> Ou
 
 
 def _judge(problem: QueueProblem, run: SpgaRun) -> tuple[float, float] | None:
-    """Gap and learning cost over the limit, None for a policy that gave up."""
+    """Return the gap and the learning cost over the limit, or None if the run gave up."""
     policy = run.policy(problem)
     try:
         gap = measure_gap(problem, policy)
@@ -117,14 +119,14 @@ def _judge(problem: QueueProblem, run: SpgaRun) -> tuple[float, float] | None:
 
 
 def make_cases(runs: int) -> tuple[Case, Case]:
-    """The reference queue (D17) and the preset sound/queue."""
+    """Return the cases: the reference queue (deviation D17) and the preset sound/queue."""
     reference, sound = make_queue(40), load_queue("sound/queue")
     sound_runs = max(1, runs * SOUND_RUNS // RUNS)
     return Case(reference, reference, runs), Case(sound, solve_queue(sound).problem, sound_runs)
 
 
 def load_queue(preset: str) -> QueueProblem:
-    """A preset that is known to be a queue."""
+    """Return the queue of a preset."""
     problem = read_preset(preset).problem
     if not isinstance(problem, QueueProblem):
         raise TypeError(f"{preset} is not a queue")
@@ -132,7 +134,7 @@ def load_queue(preset: str) -> QueueProblem:
 
 
 def measure_table(cases: tuple[Case, ...]) -> list[tuple[str, ...]]:
-    """All variants on all problems, one row for each variant."""
+    """Measure all variants on all problems; return one row per variant."""
     rows: dict[str, tuple[str, ...]] = {}
     for case in cases:
         for name, problem, settings in list_variants(case):
@@ -144,7 +146,7 @@ def measure_table(cases: tuple[Case, ...]) -> list[tuple[str, ...]]:
 
 
 def render_table(rows: list[tuple[str, ...]], cases: tuple[Case, ...]) -> str:
-    """The table with the words that belong to its numbers."""
+    """Render the table, headed by command, date and machine."""
     command = shlex.join(["python", "benchmarks/spga_ablation.py", *sys.argv[1:]])
     columns = ["variant"]
     for name in ("reference", "sound/queue"):
@@ -162,7 +164,7 @@ def render_table(rows: list[tuple[str, ...]], cases: tuple[Case, ...]) -> str:
 
 
 def write_table(path: Path, table: str) -> None:
-    """Put the table between the markers."""
+    """Write the table between the markers of a file."""
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -171,7 +173,7 @@ def write_table(path: Path, table: str) -> None:
 
 
 def draw_pictures(folder: Path) -> None:
-    """Convergence on the reference queue, and tracking of a change (D21)."""
+    """Draw convergence on the reference queue, and tracking of a change (deviation D21)."""
     reference = make_queue(40)
     threads = os.cpu_count() or 1
     runs = solve_spga(
@@ -190,7 +192,7 @@ def draw_pictures(folder: Path) -> None:
 
 
 def track_change(before: QueueProblem, after: QueueProblem, number: int) -> SpgaRun:
-    """One search with a constant step, under which the system changes."""
+    """Search with a constant step while the system changes."""
     seeds = np.random.SeedSequence([SEED, number]).spawn(3)
     ours, first, second = map(np.random.default_rng, seeds)
     settings = default_settings(
@@ -205,17 +207,22 @@ def track_change(before: QueueProblem, after: QueueProblem, number: int) -> Spga
 
 
 def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="what each change to Algorithm 1 is worth")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
-    parser.add_argument("--runs", type=int, default=RUNS, help="on the reference, half elsewhere")
+    """Measure and print the table, and write it if asked; or draw the figures."""
+    parser = argparse.ArgumentParser(description="measure what each change to Algorithm 1 is worth")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table into this file")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=RUNS,
+        help="number of runs on the reference queue; half as many on sound/queue",
+    )
     parser.add_argument(
         "--pictures",
         type=Path,
         nargs="?",
         const=Path("docs/images"),
         metavar="FOLDER",
-        help="draw the pictures instead (into %(const)s)",
+        help="draw the figures instead, into this folder (default %(const)s)",
     )
     asked = parser.parse_args()
     if asked.pictures is not None:

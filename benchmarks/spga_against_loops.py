@@ -1,7 +1,7 @@
 """The structured policy gradient, compiled, against the same algorithm as plain loops.
 
-The loops below are a second, literal version of Algorithm 1 with the default changes.  They draw
-in the same order from the same generators, so that both give the same numbers.
+The loops below are an independent, literal version of Algorithm 1 with the default changes.  They
+draw from the same generators in the same order, so that both produce the same numbers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SEED = 1
 
 
 def choose_settings(problem: QueueProblem) -> Settings:
-    """The default with short rollouts."""
+    """Return the default settings with short rollouts."""
     return replace(default_settings(problem), iterations=ITERATIONS, rollout=ROLLOUT)
 
 
 def spawn_generators(run: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """Generators of the search and of the simulator, as `solve_spga` makes them."""
+    """Return the generators of the search and of the simulator, as `solve_spga` makes them."""
     ours, theirs = np.random.SeedSequence([SEED, run]).spawn(2)
     return np.random.default_rng(ours), np.random.default_rng(theirs)
 
@@ -50,7 +50,7 @@ def spawn_generators(run: int) -> tuple[np.random.Generator, np.random.Generator
 def simulate_rounds(
     problem: QueueProblem, count: int, *, generator: np.random.Generator
 ) -> Experience:
-    """Oracle path, arrivals and would-be successes, one draw at a time."""
+    """Simulate oracle path, arrivals and would-be successes, one draw at a time."""
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     distribution = np.cumsum(compute_stationary_distribution(problem.oracle))
     states = np.zeros(count, dtype=np.int64)
@@ -75,7 +75,7 @@ def average_costs(
     draws: FloatArray,
     y: int,
 ) -> tuple[float, float, int]:
-    """Average privacy and learning cost under the policy (14), and the backlog after."""
+    """Return average privacy and learning cost under policy (14), and the final backlog."""
     privacy, learning = 0.0, 0.0
     for t in range(len(rounds)):
         o, arrived = rounds.oracle_state[t], rounds.arrival[t]
@@ -96,7 +96,7 @@ def average_costs(
 
 
 def keep_in_box(parameters: FloatArray, largest: float) -> FloatArray:
-    """Thresholds within their box, shares between 0 and 1."""
+    """Clip thresholds to their box and shares to 0..1."""
     boxed = np.clip(parameters, -0.1 * largest, largest)
     boxed[2] = np.clip(parameters[2], 0.0, 1.0)
     return boxed
@@ -104,7 +104,7 @@ def keep_in_box(parameters: FloatArray, largest: float) -> FloatArray:
 
 @dataclass
 class LoopSearch:
-    """Algorithm 1 with the default changes, for a limit on learning and an endless queue."""
+    """Algorithm 1 with the default changes, for a queue with a limit on the learning cost."""
 
     rules: Rules
     settings: Settings
@@ -123,7 +123,7 @@ class LoopSearch:
         self.averaged, self.backlog = 0, self.settings.start_backlog
 
     def iterate(self, n: int, rounds: Experience) -> None:
-        """Iteration n, on its own stretch of rounds."""
+        """Make iteration n on its own rounds."""
         settings, rules = self.settings, self.rules
         done = n / settings.iterations
         draws = np.array([self.generator.random() for _ in range(len(rounds))])
@@ -151,7 +151,7 @@ class LoopSearch:
             self.average += (self.parameters - self.average) / self.averaged
 
     def _move(self, n: int, gradient: FloatArray, step: float) -> None:
-        """A step divided by a running root mean square, with momentum."""
+        """Make a step with momentum, divided by a running root mean square."""
         memory, spread_memory = self.settings.momentum, self.settings.spread_memory
         self.momentum = memory * self.momentum + (1.0 - memory) * gradient
         self.spread = spread_memory * self.spread + (1.0 - spread_memory) * gradient**2
@@ -162,7 +162,7 @@ class LoopSearch:
 
 
 def run_loops(problem: QueueProblem, settings: Settings, iterations: int) -> FloatArray:
-    """Some iterations of one run: parameters at their end."""
+    """Return the parameters after some iterations of one run."""
     ours, theirs = spawn_generators(0)
     search = LoopSearch(extract_rules(problem), settings, ours)
     recorded = simulate_rounds(problem, iterations * settings.rollout, generator=theirs)
@@ -179,7 +179,7 @@ def run_loops(problem: QueueProblem, settings: Settings, iterations: int) -> Flo
 
 
 def run_compiled(problem: QueueProblem, settings: Settings, iterations: int) -> FloatArray:
-    """The same iterations of the same run by covertfl."""
+    """Return the parameters after the same iterations by covertfl."""
     ours, theirs = spawn_generators(0)
     search = SpgaSearch(extract_rules(problem), settings, generator=ours)
     search.iterate(simulate_source(problem, settings, generator=theirs), iterations)
@@ -189,7 +189,7 @@ def run_compiled(problem: QueueProblem, settings: Settings, iterations: int) -> 
 def time_search(
     problem: QueueProblem, settings: Settings, *, runs: int, repeats: int
 ) -> tuple[Timing, Timing]:
-    """Elapsed and processor time of one call of `solve_spga` on all cores, compiled before."""
+    """Time one call of `solve_spga` on all cores, elapsed and processor time, after compiling."""
     threads = os.cpu_count() or 1
     solve_spga(problem, replace(settings, iterations=2), seed=SEED)
     elapsed, processor = [], []
@@ -202,13 +202,13 @@ def time_search(
 
 
 def time_loops(problem: QueueProblem, settings: Settings) -> tuple[FloatArray, Timing]:
-    """Time a slice of one run by the loops."""
+    """Time a few iterations of one run by the loops."""
     return time_repeats(lambda: run_loops(problem, settings, SLICE_ITERATIONS), repeats=10)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One size."""
+    """Timings of one size."""
 
     num_states: int
     runs: int
@@ -218,16 +218,16 @@ class Row:
 
     @property
     def scale(self) -> float:
-        """How much more work the whole is than the slice."""
+        """Return the work of all runs relative to the timed iterations."""
         return self.runs * ITERATIONS / SLICE_ITERATIONS
 
     @property
     def ratio(self) -> float:
-        """Time of the loops, scaled, over ours."""
+        """Return the extrapolated time of the loops divided by covertfl's."""
         return self.loops.best * self.scale / self.ours.best if self.loops else float("nan")
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         loops = ("", "", "")
         if self.loops is not None:
             whole = f"{self.loops.best * self.scale:,.0f} s"
@@ -242,7 +242,7 @@ class Row:
 
 
 def measure(*, quick: bool) -> Section:
-    """The comparison at the reference size, then larger queues."""
+    """Measure the comparison at the reference size, then larger queues."""
     problem, runs = make_queue(CAPACITIES[0]), QUICK_RUNS if quick else RUNS
     settings = choose_settings(problem)
     literal, loops = time_loops(problem, settings)
@@ -262,8 +262,8 @@ def measure(*, quick: bool) -> Section:
             "runs",
             "covertfl",
             "processor time",
-            "loops, the slice",
-            "loops, scaled",
+            "loops, timed part",
+            "loops, extrapolated",
             "ratio",
         ),
         tuple(row.cells() for row in rows),
@@ -273,8 +273,8 @@ def measure(*, quick: bool) -> Section:
 
 def _check(rows: list[Row], difference: float, *, quick: bool) -> tuple[Check, ...]:
     agreement = Check(
-        f"on the slice both end with the same parameters to {MOST_DIFFERENCE:g} "
-        f"(worst {difference:.1e})",
+        f"in the timed part both end with the same parameters to {MOST_DIFFERENCE:g} "
+        f"(largest difference {difference:.1e})",
         difference <= MOST_DIFFERENCE,
     )
     if quick:
@@ -300,16 +300,16 @@ def _check(rows: list[Row], difference: float, *, quick: bool) -> tuple[Check, .
 
 ABOUT = (
     f"The reference queue; one call of `solve_spga` on all cores with {ITERATIONS:,} iterations of "
-    f"{ROLLOUT} rounds in each run, simulation of the oracle included.  Compiling is not counted; "
-    "the compiled code is kept on disk.",
-    "The loops are the same algorithm as plain Python and NumPy on one core (in "
+    f"{ROLLOUT} rounds in each run, including the simulation of the oracle.  Compilation is not "
+    "counted; the compiled code is cached on disk.",
+    "The loops are the same algorithm in plain Python and NumPy on one core (in "
     "`benchmarks/spga_against_loops.py`): scalars in loops over rounds, small arrays for the "
-    f"parameters.  They were timed on a slice, 1 run of {SLICE_ITERATIONS} iterations, and that "
-    "time was multiplied up to all runs and iterations; every iteration does the same amount of "
-    "work.  Both draw the same numbers in the same order, so their parameters can be compared.",
-    "The ratio is between elapsed times.  Processor time, summed over cores, stands beside ours "
+    f"parameters.  A part was timed, 1 run of {SLICE_ITERATIONS} iterations, and extrapolated to "
+    "all runs and iterations; every iteration does the same amount of work.  Both draw the same "
+    "numbers in the same order, so their parameters can be compared.",
+    "The ratio is between elapsed times.  Processor time, summed over cores, is shown for covertfl "
     "because on a busy machine a call of seconds on all cores loses more to other programs than a "
-    "slice of milliseconds on one.",
-    "The rows without loops keep the settings and enlarge the queue.  The search never goes over "
-    "the states: a rollout visits as many as it has rounds.",
+    "call of milliseconds on one.",
+    "The rows without loops keep the settings and enlarge the queue.  The search never iterates "
+    "over the states: a rollout visits as many as it has rounds.",
 )

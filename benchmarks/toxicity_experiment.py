@@ -1,4 +1,4 @@
-"""The main experiment on toxicity, all seeds, policies and scenarios in one call."""
+"""The main experiment on toxicity: all seeds, policies and scenarios in one call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POSITIVE_SHARES = (0.0, 0.1)
 
 
 def list_runs(seeds: int, folder: Path) -> list[tuple[RunSettings, Path]]:
-    """Settings and folder of every run."""
+    """Return settings and folder of every run."""
     runs = []
     for share in POSITIVE_SHARES:
         for policy in POLICIES:
@@ -35,7 +35,7 @@ def list_runs(seeds: int, folder: Path) -> list[tuple[RunSettings, Path]]:
 
 
 def main() -> None:
-    """Time it once."""
+    """Train all runs once and write the time."""
     parser = argparse.ArgumentParser(description="train all runs of the main experiment")
     parser.add_argument("seeds", type=int)
     parser.add_argument("folder", type=Path)

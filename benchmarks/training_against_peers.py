@@ -1,6 +1,6 @@
 """Simulated federations: covertfl's engine against a PyTorch loop, pfl and Flower's simulation.
 
-Every simulator runs in a process of its own, so that its memory can be told and it can be ended.
+Every simulator runs in a separate process, so that its memory can be measured and it can be killed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ HERE = Path(__file__).parent
 SEEDS_AT_ONCE = 10
 AGREEMENT = 1e-5
 TRIAL_ROUNDS, QUICK_ROUNDS = 3, 5
-# Seconds given to one process.
+# Time limit of one process, in seconds.
 LIMIT = 240.0
 EXPERIMENT_SEEDS, QUICK_EXPERIMENT_SEEDS = 10, 2
 MOST_SECONDS = 180.0
 TIMED, QUICK_TIMED = ("head", "logistic", "mlp"), ("logistic",)
-# The same model without dropout, where weights are compared.
+# The same model without dropout, for comparing weights.
 COMPARED = {"head": "still-head", "logistic": "logistic", "mlp": "mlp"}
 LEAST_RATIO = {
     "head": {"Flower": 30.0, "pfl": 8.0},
@@ -42,16 +42,16 @@ LEAST_RATIO = {
 
 @dataclass(frozen=True)
 class Simulator:
-    """What is measured, and how.
+    """One simulator and how it is measured.
 
     Parameters
     ----------
-    name : for people
-    script : that does it
-    threads : of PyTorch to choose from
-    seeds : runs at once
-    rounds : with a clock
-    repeats : processes one after another, apart in time because other programs come and go
+    name : shown in the table
+    script : file that runs it
+    threads : numbers of PyTorch threads to choose from
+    seeds : number of runs at once
+    rounds : number of timed rounds
+    repeats : number of processes, one after another, because the load of the machine varies
     """
 
     name: str
@@ -79,7 +79,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one process left behind."""
+    """Timings, memory and weights of one process."""
 
     timing: Timing
     memory: int
@@ -87,7 +87,7 @@ class Run:
 
 
 def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run | None:
-    """One process; None where it took too long."""
+    """Run one process; return None if it took too long."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         arguments = (model, rounds, threads, simulator.seeds, name)
         if not run_script(HERE / simulator.script, arguments, limit=LIMIT):
@@ -99,7 +99,7 @@ def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run
 
 
 def choose_threads(simulator: Simulator, model: str) -> int:
-    """The number of threads that is fastest in a few rounds."""
+    """Return the number of threads that is fastest in a few rounds."""
     if len(simulator.threads) == 1:
         return simulator.threads[0]
     trials = {
@@ -110,7 +110,7 @@ def choose_threads(simulator: Simulator, model: str) -> int:
 
 
 def run_repeats(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
-    """The rounds of all repeats; None where none ended in time."""
+    """Return the rounds of all repeats, or None if none ended in time."""
     threads = choose_threads(simulator, model)
     rounds, repeats = (QUICK_ROUNDS, 1) if quick else (simulator.rounds, simulator.repeats)
     runs = [run_once(simulator, model, rounds, threads) for _ in range(repeats)]
@@ -126,7 +126,7 @@ def run_repeats(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
 
 @dataclass(frozen=True)
 class Row:
-    """One simulator on one model; `run` is None where it was ended."""
+    """One simulator on one model; `run` is None if it was killed."""
 
     model: str
     simulator: Simulator
@@ -135,20 +135,20 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Rounds a second of covertfl with one seed over this simulator's."""
+        """Return covertfl's rounds per second, with one seed, divided by this simulator's."""
         return (self.run.timing.mean if self.run else LIMIT) / self.ours.timing.mean
 
     @property
     def best_ratio(self) -> float:
-        """The same for the best round of each."""
+        """Return the same ratio for the best round of each."""
         return (self.run.timing.best if self.run else LIMIT) / self.ours.timing.best
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         title, name = TITLES[self.model], self.simulator.name
         if self.run is None:
-            return title, name, f"more than {LIMIT:.0f} s in all", "", "", "", ""
+            return title, name, f"more than {LIMIT:.0f} s in total", "", "", "", ""
         return (
             title,
             name,
@@ -161,7 +161,7 @@ class Row:
 
 
 def measure_model(model: str, *, quick: bool) -> list[Row]:
-    """All simulators on one model."""
+    """Measure all simulators on one model."""
     ours = run_repeats(OURS, model, quick=quick)
     if ours is None:
         raise Missing(f"covertfl took more than {LIMIT:.0f} s for {OURS.rounds} rounds")
@@ -172,7 +172,7 @@ def measure_model(model: str, *, quick: bool) -> list[Row]:
 
 
 def compare_weights(rows: list[Row]) -> dict[str, float]:
-    """Largest difference between covertfl's weights and a peer's after one round, by model."""
+    """Return by model the largest difference from covertfl's weights after one round."""
     worst = {}
     for model in dict.fromkeys(row.model for row in rows):
         timed = [row for row in rows if row.model == model and row.simulator is not OURS_AT_ONCE]
@@ -188,7 +188,7 @@ def compare_weights(rows: list[Row]) -> dict[str, float]:
 
 
 def time_experiment(seeds: int) -> float:
-    """Seconds of the toxicity experiment; infinite where it took too long."""
+    """Return the seconds of the toxicity experiment, infinite if it took too long."""
     with tempfile.TemporaryDirectory() as name:
         if not run_script(HERE / "toxicity_experiment.py", (seeds, name), limit=3 * MOST_SECONDS):
             return float("inf")
@@ -196,7 +196,7 @@ def time_experiment(seeds: int) -> float:
 
 
 def measure(*, quick: bool) -> Section:
-    """The whole comparison."""
+    """Measure the whole comparison."""
     for package in PEER_PACKAGES:
         load_peer(package, package)
     rows = [
@@ -211,11 +211,11 @@ def measure(*, quick: bool) -> Section:
         (
             "model",
             "simulator",
-            "a round",
-            "rounds a second",
+            "time per round",
+            "rounds per second",
             "memory",
             "ratio",
-            "of best rounds",
+            "ratio of best rounds",
         ),
         tuple(row.cells for row in rows),
         _check(rows, compare_weights(rows), time_experiment(seeds), seeds, quick=quick),
@@ -232,7 +232,7 @@ def _check(
     checks = [
         Check(
             f"{TITLES[model]}: without dropout all have the same weights after one round to "
-            f"{AGREEMENT:g} (worst {difference:.1e})",
+            f"{AGREEMENT:g} (largest difference {difference:.1e})",
             difference <= AGREEMENT,
         )
         for model, difference in differences.items()
@@ -241,7 +241,9 @@ def _check(
     for row in targets:
         least = LEAST_RATIO[row.model].get(row.simulator.name)
         if least is not None:
-            text = f"{TITLES[row.model]}: at least {least:.0f} times {row.simulator.name}"
+            text = (
+                f"{TITLES[row.model]}: at least {least:.0f} times as fast as {row.simulator.name}"
+            )
             checks.append(Check(f"{text} ({format_ratio(row.ratio)})", row.ratio >= least))
     checks.append(
         Check(
@@ -255,26 +257,26 @@ def _check(
 
 ABOUT = (
     f"One round of FedAvg: {CLIENTS} clients, {BATCHES} batches of {BATCH_SIZE} each, Adam with "
-    "learning rate 1e-3 begun anew in every round, the same synthetic data and first weights.  "
-    "The toxicity head has dropout 0.1.  The first round of each process, which loads and starts "
-    "things (Ray takes 10 to 20 s), is not counted; best and median of a round, and rounds a "
-    "second, are over all other rounds of all its processes.  With ten seeds at once a round is "
-    "the time for one round of one seed.",
-    "covertfl does a round as its engine does: each client's examples are put in an order of "
-    "their own, all jobs go to the kernel together, the replies are checked and averaged.  The "
-    "others keep the examples in one order, which is less work.",
-    "All peers train with PyTorch's fused Adam, the fastest that it has here.  The loop and pfl "
-    "(federated averaging, simulated backend, one process) run with one or two threads of "
-    f"PyTorch, whichever does {TRIAL_ROUNDS} rounds faster.  Flower's simulation runs its "
-    "Message API and FedAvg without evaluation, with one Ray actor of one thread for each core.  "
-    "It looks for replies every 0.1 s, so its rounds are multiples of that.",
-    "Memory is the peak of the process; with Flower it is what its server, Ray and the actors "
-    "hold together after the last round, shared pages counted once.  Ratios are "
-    "of rounds a second, to covertfl with one seed; beside them, of the best round of each.",
-    "Weights are compared with seed 2.  Where an input of a ReLU of the MLP lies within rounding "
-    "of 0, as with seeds 1, 4 and 7 of the first eight (2e-7 from 0 with seed 1), two programs "
-    "can put it on different sides, and weights of that unit then differ by up to 8e-5 after a "
-    "round; with the other five the difference is at most 7e-6.",
+    "learning rate 1e-3 and a fresh state in every round, the same synthetic data and initial "
+    "weights.  The toxicity head has dropout 0.1.  The first round of each process, which includes "
+    "start-up (Ray takes 10 to 20 s), is not counted.  Best and median time per round, and rounds "
+    "per second, are over all other rounds of all processes.  With ten seeds at once, the time is "
+    "per round of one seed.",
+    "covertfl does a round as its engine does: each client's examples are shuffled, all jobs go to "
+    "the kernel together, and the replies are checked and averaged.  The others keep the examples "
+    "in one order, which is less work.",
+    "All peers use PyTorch's fused Adam, the fastest it has here.  The loop and pfl (federated "
+    "averaging, simulated backend, one process) use one or two PyTorch threads, whichever is "
+    f"faster in {TRIAL_ROUNDS} rounds.  Flower's simulation uses its Message API and FedAvg "
+    "without evaluation, with one single-threaded Ray actor per core.  It polls for replies every "
+    "0.1 s, so its rounds are multiples of that.",
+    "Memory is the peak of the process.  For Flower it is what its server, Ray and the actors hold "
+    "together after the last round, with shared pages counted once.  Ratios are of rounds per "
+    "second, relative to covertfl with one seed, and of the best round of each.",
+    "Weights are compared with seed 2.  If an input of a ReLU of the MLP is within rounding error "
+    "of 0, as with seeds 1, 4 and 7 of the first eight (2e-7 from 0 with seed 1), two programs can "
+    "disagree on its sign, and weights of that unit then differ by up to 8e-5 after a round; with "
+    "the other five seeds the difference is at most 7e-6.",
     "The toxicity experiment is `train_all` from settings to finished folders, 45 rounds in each "
     "run, policies greedy and optimal, public sets with no and with 10% positives.",
 )

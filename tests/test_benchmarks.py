@@ -1,4 +1,4 @@
-"""Every benchmark runs on its smallest case, and what it compares agrees."""
+"""Every benchmark runs on a small case, and the compared results agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import a file of benchmarks/ as `python benchmarks/run.py` does."""
+    """Import files of benchmarks/ as `python benchmarks/run.py` does."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     before = set(sys.modules)
     yield importlib.import_module
@@ -39,7 +39,7 @@ def test_exact_agrees_with_highs(load: Any) -> None:
     row = load("exact_against_highs").measure_capacity(5, repeats=1)
     assert row.num_states == 36
     assert row.difference < 1e-8
-    assert row.simplex.best <= row.whole_lp.best  # the call is a part of the whole
+    assert row.simplex.best <= row.whole_lp.best  # the call is part of the method
 
 
 def test_watching_linprog_leaves_it_as_it_was(load: Any) -> None:
@@ -84,7 +84,7 @@ def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
     problem = load("reference_problem").make_horizon(4, 3)
     obfuscate, learn = load("horizon_against_pymdptoolbox").build_transitions(problem)
     assert np.allclose(learn.sum(axis=1), 1.0)
-    # From oracle state 1 with 2 updates owed: a success (0.43) and a step to state 2 (0.2).
+    # From oracle state 1 and backlog 2: a success (0.43) and a transition to state 2 (0.2).
     assert learn[1 * 4 + 2, 2 * 4 + 1] == pytest.approx(0.43 * 0.2)
     assert obfuscate[1 * 4 + 2, 2 * 4 + 2] == pytest.approx(0.2)
 

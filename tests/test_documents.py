@@ -1,7 +1,8 @@
-"""The documents say what is so: code runs, commands exist, links lead somewhere."""
+"""The documents agree with the code: examples run, commands, links and named places exist."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -26,18 +27,19 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str, text: str = README) -> list[str]:
+    """Return the code blocks of one language."""
     fences = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [body for name, body in fences if name == language]
 
 
 def find_block(language: str, word: str, text: str = README) -> str:
-    """The only block of a language that has a word in it."""
+    """Return the only block of a language that contains a word."""
     [block] = [body for body in blocks(language, text) if word in body]
     return block
 
 
 def run_example(number: int) -> tuple[str, str]:
-    """What an example of the readme prints, and what it is said to print."""
+    """Return what an example of the README prints, and the output shown below it."""
     pattern = r"^```python\n(.*?)^```\n\n```\n(.*?)^```"
     code, said = re.findall(pattern, README, flags=re.DOTALL | re.MULTILINE)[number]
     output = io.StringIO()
@@ -49,7 +51,7 @@ def run_example(number: int) -> tuple[str, str]:
 def test_readme_training_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to what another processor's rounding does to the training."""
+    """The numbers may differ a little, because rounding differs between processors."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     printed, said = run_example(0)
@@ -79,7 +81,7 @@ def test_readme_advice_is_the_planners() -> None:
 
 
 @pytest.mark.parametrize("text", [README, FLOWER], ids=["README.md", "flower.md"])
-def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, text: str) -> None:
+def test_the_run_file_of_deploy_local_fits_its_command(tmp_path: Path, text: str) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
     from covertfl.engines.flower.deployment.run import Deployment, find_shortage
@@ -92,7 +94,7 @@ def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, te
     assert settings.sections.federation.clients == 4
 
 
-def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
+def test_the_example_with_your_own_model_runs_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("flwr")
@@ -110,7 +112,7 @@ def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
     arrays |= {f"{name}_labels": labels for name in ("public", "test")}
     given = {"FedAvg": FedAvg, "make_model": make_model, "grid": InProcessGrid(make_app(), 4)}
     monkeypatch.chdir(tmp_path)
-    # Fewer rounds, and nodes as large as those of the test.
+    # Fewer rounds, and nodes of the size that the test uses.
     code = code.replace("num_rounds=45", "num_rounds=6").replace("examples=500", "examples=40")
     exec(compile(code, "flower.md", "exec"), {**arrays, **given})
     summary = json.loads((tmp_path / "runs/own/summary.json").read_text())
@@ -140,7 +142,54 @@ def test_every_deviation_that_code_names_is_listed() -> None:
         assert named <= listed, f"{path.name} names {sorted(named - listed)}"
 
 
-def test_files_that_the_paper_map_names_exist() -> None:
+def find_places(text: str) -> list[tuple[str, list[str]]]:
+    """Return the Python files named in backticks, each with the names said to be in it."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`([\w/]+\.py)(?:: ([\w., ]+))?`", prose)
+    return [(path, names.split(", ") if names else []) for path, names in found]
+
+
+def list_defined(path: Path) -> set[str]:
+    """Return the functions, classes, methods and constants that a file defines."""
+    defined: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inside = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            defined |= {f"{node.name}.{part.name}" for part in inside}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return defined
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_files_define_the_names_given_with_them(document: Path) -> None:
+    missing = []
+    for name, identifiers in find_places(document.read_text("utf-8")):
+        candidates = [folder / name for folder in (ROOT / "src/covertfl", ROOT)]
+        path = next((path for path in candidates if path.exists()), None)
+        if path is None:
+            missing.append(name)
+        else:
+            lost = set(identifiers) - list_defined(path)
+            missing += [f"{name}: {identifier}" for identifier in sorted(lost)]
+    assert not missing, f"{document.name} names what is not there"
+
+
+def test_the_paper_map_covers_every_equation_and_formula() -> None:
     text = (ROOT / "docs/paper_map.md").read_text("utf-8")
-    for name in re.findall(r"`((?:solvers/)?[a-z_]+\.py)", text):
-        assert (ROOT / "src/covertfl" / name).exists(), name
+    parts = [f"({number})" for number in range(1, 16)]
+    parts += [f"| F{number} |" for number in range(1, 12)]
+    parts += ["Theorem 1", "Theorem 2", "Theorem 3", "Lemma 1", "Lemma 2", "Algorithm 1"]
+    parts += ["Table 1", "Table 2", "Tables 3 and 4", *(f"Figure {n}" for n in range(2, 6))]
+    assert [part for part in parts if part not in text] == []
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    source = ROOT / "src/covertfl"
+    packages = {path.parent.relative_to(source).as_posix() for path in source.rglob("__init__.py")}
+    named = {name.strip("/") for name in re.findall(r"`([\w/]+/)`", text)}
+    inner = {name for name in packages if name.startswith("kernels/")}
+    assert packages - inner - {"."} <= named

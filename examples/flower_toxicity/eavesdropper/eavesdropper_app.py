@@ -1,6 +1,6 @@
-"""An eavesdropping client app: trains like any other, and keeps what it was sent.
+"""An eavesdropping client app: it trains like any other and records what it is sent.
 
-It is on one node's machine only.  Whoever owns the machine decides what runs there.
+It is on one node's machine only; the owner of that machine decides what runs there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server app: FedAvg, made covert by the three lines that are marked."""
+"""The server app: FedAvg, made covert by the three marked lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = ServerApp()
 
 
 def make_strategy() -> FedAvg:
-    """The strategy as it would be without covertfl."""
+    """Return the strategy, as without covertfl."""
     return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
 
 

@@ -1,1 +1,1 @@
-"""The part of the project that goes to the nodes."""
+"""The part of the project that is sent to the nodes."""

@@ -1,4 +1,4 @@
-"""An ordinary client app: it knows nothing of covertfl's rounds."""
+"""An ordinary client app; it does not know about covert rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the model that was sent on this node's share, once through."""
+    """Train the received model for one pass over this node's data."""
     model = make_model()
     arrays = message.content.array_records["arrays"]
     model.load_state_dict(arrays.to_torch_state_dict())

@@ -1,4 +1,4 @@
-"""The model, and a node's share of the data."""
+"""The model, and a node's part of the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from covertfl.tasks.toxicity import make_toxicity_task
 
 
 def make_model() -> nn.Module:
-    """A head of 128 hidden units on vectors of 128 numbers."""
+    """Return a head with 128 hidden units on 128 features."""
     return nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 1))
 
 
 def load_share(number: int, shares: int, batch_size: int) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """One of several equal shares of the comments that ship with covertfl."""
+    """Load one of several equal parts of the comments that come with covertfl."""
     settings = DataSettings(task="toxicity", seed=0, clients=shares, same_clients=True)
     task = make_toxicity_task(settings)
     rows = task.clients[number]

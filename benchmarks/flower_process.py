@@ -27,12 +27,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import CovertStrategy, InProcessGrid, answers, make_server_task
+from covertfl.engines.flower import answers
 from covertfl.engines.flower.answers import GridAnswers
+from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.messages import ArrayForm
-from covertfl.kernels.job import Examples
+from covertfl.engines.flower.strategy_settings import RoundSettings
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from covertfl.runs.transcript import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
@@ -227,7 +228,7 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
             task=task,
             out=asked.folder / "run",
             seed=1,
-            records=asked.kind == "covert",
+            rounds=RoundSettings(records=asked.kind == "covert"),
         ).start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
     watch.end_round()
     return watch

@@ -26,15 +26,16 @@ from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
 from covertfl.auditing.summary import describe_audit
-from covertfl.engines.flower import (
+from covertfl.engines.flower.array_form import make_float_form
+from covertfl.engines.flower.node_numbers import KnownNodeNumbers
+from covertfl.engines.flower.strategy_settings import RoundSettings
+from covertfl.files.atomic import write_atomically
+from covertfl.flower import (
     CovertStrategy,
     InProcessGrid,
     make_client_app,
     make_eavesdropper_app,
 )
-from covertfl.engines.flower.messages import describe_layout_form
-from covertfl.engines.flower.roll import KnownRoll
-from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import (
     KernelCache,
     build_federation,
@@ -112,7 +113,7 @@ def run_stock(out: Path, seed: int) -> None:
     """FedAvg as Flower has it; its folder is made to look like that of a run for the audit."""
     settings = make_settings(seed, ROWS["FedAvg, stock"])
     answers = find_clients(settings)
-    form = describe_layout_form(answers.layout)
+    form = make_float_form(answers.layout)
     first = form.write(answers.first_weights(draw_seed(settings.seed, Stream.INITIAL, 0)))
     scores: list[float] = []
 
@@ -164,8 +165,9 @@ def run_covert(out: Path, seed: int) -> None:
     settings = make_settings(seed, ROWS["FedAvg in CovertStrategy"])
     records = out.with_name(f"{out.name}-heard")
     grid = make_grid(settings, records)
+    numbers = KnownNodeNumbers(grid.clients)
     CovertStrategy(
-        make_strategy, run=settings, out=out, seed=seed, roll=KnownRoll(grid.clients)
+        make_strategy, run=settings, out=out, seed=seed, rounds=RoundSettings(numbers=numbers)
     ).start(grid)
     sent = (out / "public" / "rounds.jsonl").read_bytes()
     assert sent == (records / "rounds.jsonl").read_bytes(), "the client was sent something else"

@@ -36,11 +36,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from covertfl.engines.flower import CovertStrategy, InProcessGrid
-from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
-from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.files.atomic import write_atomically
+from covertfl.flower import (
+    CovertStrategy,
+    InProcessGrid,
+    make_client_app,
+    make_eavesdropper_app,
+)
 from covertfl.runs.run_file import RunSettings, build_run
 from covertfl.runs.transcript import read_lines
 

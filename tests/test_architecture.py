@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "decoys": "kernels tasks",
     "runs": "files seeding decision evaluation solvers fitting kernels tasks decoys",
     "engines": "files seeding decision kernels tasks decoys runs",
-    "flower": "engines",
+    "flower": "kernels tasks engines",
     "training": "files runs engines",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",

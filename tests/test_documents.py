@@ -82,7 +82,8 @@ def test_readme_advice_is_the_planners() -> None:
 def test_the_run_file_that_is_to_be_deployed_fits_its_command(tmp_path: Path, text: str) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
-    from covertfl.engines.flower.deployment.run import Deployment, find_shortage
+    from covertfl.engines.flower.deployment.checks import find_shortage
+    from covertfl.engines.flower.deployment.run import Deployment
 
     assert "\ncovertfl deploy-local run.toml --nodes 4 " in text
     content = tomllib.loads(find_block("toml", "toxicity", text))
@@ -99,7 +100,7 @@ def test_the_wrapper_of_an_own_model_runs_as_it_is_written(
     pytest.importorskip("torch")
     from flwr.serverapp.strategy import FedAvg
 
-    from covertfl.engines.flower import InProcessGrid
+    from covertfl.flower import InProcessGrid
     from tests.support.flower_runs import make_app, make_model
 
     (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))

@@ -15,9 +15,8 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
-from covertfl.engines.flower import CovertStrategy, InProcessGrid, make_server_task
 from covertfl.engines.flower.eavesdropper_app import describe_message
-from covertfl.kernels.job import Examples
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from tests.support.small_runs import ORACLE
 
 NODES, ROUNDS = 4, 8

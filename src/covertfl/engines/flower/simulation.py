@@ -1,8 +1,8 @@
 """Runs of a run file on Flower's simulation runtime: client apps in Ray's processes.
 
-Nodes are registered here and not by the runtime, so that it is known which node is which client;
-who is connected in a round is drawn as in the simulator.  The runtime's own functions are used as
-they are in the pinned version, below its command line, which would want an app's folder.
+Nodes are registered here and not by the runtime, so that the client of each node is known.  The
+clients that are connected in a round are drawn as in the simulator.  The functions of the pinned
+version's runtime are called directly, because its command line requires the folder of an app.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from covertfl.runs.build import OnRound, find_training_task, make_world
 from covertfl.runs.run_file import RunSettings
 
 SERVER, TASK = 1, 1
-# Cores of one client app: two of them work at a time on a machine with two.
+# Cores of one client app: two of them run at a time on a machine with two cores.
 CORES = 1
 
 
@@ -45,7 +45,7 @@ def run_simulation(
     Raises
     ------
     Missing
-        where Ray is not installed
+        if Ray is not installed
     """
     if importlib.util.find_spec("ray") is None:
         raise Missing(
@@ -69,18 +69,19 @@ def run_simulation(
 
 
 def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, int]], None]) -> None:
-    """Run a server's work beside nodes that Ray's processes stand for.
+    """Run a server's work together with nodes in Ray's processes.
 
     Parameters
     ----------
     app : of all nodes; each node's config has its `partition-id`
-    serve : the server's work, given the grid and client numbers by node; its exception is raised
+    serve : the server's work, called with the grid and client numbers by node; its exception is
+        raised again
     """
     from flwr.server.superlink.fleet import vce
     from flwr.server.superlink.fleet.vce.metrics import VceMetrics
     from flwr.supercore.run import Run
 
-    # Otherwise Ray warns of what it will do in future versions.
+    # Otherwise Ray warns about future versions.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     run = Run.create_empty(run_id=secrets.randbits(62))
     run.primary_task_id = TASK
@@ -128,7 +129,7 @@ def _describe_backend() -> dict[str, Any]:
 
 
 def _make_grid(run: Any) -> tuple[Any, Grid]:
-    """A grid on a state in memory that knows the run."""
+    """Return a link state in memory that knows the run, and a grid on it."""
     from flwr.proto.task_pb2 import Task
     from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
     from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
@@ -150,7 +151,7 @@ def _make_grid(run: Any) -> tuple[Any, Grid]:
 
 
 def _register(state: Any, num_nodes: int) -> dict[int, int]:
-    """Client numbers by node."""
+    """Register nodes and return client numbers by node."""
     from flwr.common.constant import HEARTBEAT_INTERVAL_INF, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 
     clients = {}

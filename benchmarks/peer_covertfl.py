@@ -15,13 +15,13 @@ from covertfl.engines.simulated import run_jobs
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.job import LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import Reply, move_true, sift_replies, start_learner
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
 
 
-def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientAnswers]:
+def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponder]:
     """The clients of some runs that differ in their seeds."""
     model, examples = MODELS[name], make_examples(name)
     task = TrainingTask(
@@ -36,10 +36,10 @@ def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientAnswers]
     content = {"task": "toxicity", "federation": {"clients": CLIENTS, "batch_size": BATCH_SIZE}}
     settings = build_run(content, "benchmark", folder=Path())
     runs = [settings.with_seed(SEED + number) for number in range(seeds)]
-    return [ClientAnswers(run, task, kernel, (), np.ones(3)) for run in runs]
+    return [ClientResponder(run, task, kernel, (), np.ones(3)) for run in runs]
 
 
-def make_jobs(run: ClientAnswers, weights: Vector, number: int) -> list[LocalJob]:
+def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJob]:
     """The work of a round; in the first, as in all of the peers', examples keep their order."""
     jobs = [run.make_client_job(client, BATCHES, weights, number) for client in range(CLIENTS)]
     if number > 0:

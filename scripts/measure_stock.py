@@ -43,7 +43,7 @@ from covertfl.runs.build import (
     list_versions,
     make_world,
 )
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.run_file import RunSettings, build_run, format_run
 from covertfl.runs.transcript import read_lines
 from covertfl.seeding import Stream, draw_seed
@@ -102,10 +102,10 @@ def make_strategy() -> FedAvg:
     return FedAvg(min_train_nodes=1, min_evaluate_nodes=1, min_available_nodes=1)
 
 
-def find_clients(settings: RunSettings) -> ClientAnswers:
+def find_clients(settings: RunSettings) -> ClientResponder:
     """Model and data of a run."""
-    answers = build_federation(settings, KernelCache()).answerers
-    assert isinstance(answers, ClientAnswers)
+    answers = build_federation(settings, KernelCache()).responder
+    assert isinstance(answers, ClientResponder)
     return answers
 
 

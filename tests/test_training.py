@@ -18,7 +18,7 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, OnRound, RunProgress, build_federation
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.run_file import format_run, read_run
 from covertfl.runs.transcript import PublicTranscript, read_checkpoint
 from covertfl.tasks.task import TrainingTask
@@ -108,9 +108,9 @@ def test_fedavg_is_the_plain_loop_over_clients(
     summary = run_small(tmp_path / "run", **changes)
     assert summary["updates_done"] == 1
     federation = build_federation(make_run(**changes), KernelCache())
-    answerers = federation.answerers
-    assert isinstance(answerers, ClientAnswers)
-    task, layout = answerers.task, answerers.layout
+    responder = federation.responder
+    assert isinstance(responder, ClientResponder)
+    task, layout = responder.task, responder.layout
     [record] = read_rounds(tmp_path / "run")
     public = PublicTranscript(tmp_path / "run" / "public")
     sent = layout.join(public.read_weights(public.records[0].weights))
@@ -120,9 +120,9 @@ def test_fedavg_is_the_plain_loop_over_clients(
         if batches == 0:
             continue
         # Only the order of a client's examples is taken from the run.
-        rows = answerers.make_client_job(client, batches, sent, 1).rows
+        rows = responder.make_client_job(client, batches, sent, 1).rows
         module = load_model(task, layout, sent)
-        local = make_torch_optimizer(module.parameters(), answerers.optimizer)
+        local = make_torch_optimizer(module.parameters(), responder.optimizer)
         for start in range(0, len(rows), 20):
             local.zero_grad()
             torch.autograd.backward(measure_loss(module, task, rows[start : start + 20]))
@@ -157,18 +157,18 @@ def test_fedsgd_with_one_client_is_the_optimiser(tmp_path: Path, optimizer: dict
     }
     summary = run_small(tmp_path / "run", **changes)
     federation = build_federation(make_run(**changes), KernelCache())
-    answerers = federation.answerers
-    assert isinstance(answerers, ClientAnswers)
-    task, layout = answerers.task, answerers.layout
+    responder = federation.responder
+    assert isinstance(responder, ClientResponder)
+    task, layout = responder.task, responder.layout
     public = PublicTranscript(tmp_path / "run" / "public")
     first = layout.join(public.read_weights(public.records[0].weights))
     module = load_model(task, layout, first)
-    server = make_torch_optimizer(module.parameters(), answerers.optimizer)
+    server = make_torch_optimizer(module.parameters(), responder.optimizer)
     steps = 0
     for record in read_rounds(tmp_path / "run"):
         if not record["updated"]:
             continue
-        rows = answerers.make_client_job(0, record["batches"][0], first, record["round"]).rows
+        rows = responder.make_client_job(0, record["batches"][0], first, record["round"]).rows
         server.zero_grad()
         torch.autograd.backward(measure_loss(module, task, rows))
         server.step()

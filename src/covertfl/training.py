@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from covertfl.engines.simulated import drive
+from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
@@ -118,7 +118,7 @@ def _train_on_flower(
 
 def _drive(runs: Sequence[PreparedRun], on_round: OnRound | None, started: float) -> None:
     rounds = [(run.federation, watch_run(run, on_round, started)) for run in runs]
-    drive(rounds)
+    run_together(rounds)
 
 
 # --- finished runs ----------------------------------------------------------------------------

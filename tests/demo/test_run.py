@@ -16,7 +16,7 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.run_file import build_run
 from covertfl.runs.transcript import read_checkpoint, read_lines
 from covertfl.training import train
@@ -96,8 +96,8 @@ def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) ->
     for policy in ("optimal", "minority"):
         condition = Condition(2, policy, "adversarial")
         for seed in range(NUM_SEEDS):
-            clients = build_federation(condition.settings(seed), KernelCache()).answerers
-            assert isinstance(clients, ClientAnswers)
+            clients = build_federation(condition.settings(seed), KernelCache()).responder
+            assert isinstance(clients, ClientResponder)
             folder = demo[0] / "runs" / condition.folder / f"seed-{seed}"
             checkpoint = read_checkpoint(folder)
             assert checkpoint is not None
@@ -108,7 +108,7 @@ def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) ->
             assert losses[0] < losses[1]
 
 
-def cross_entropy(clients: ClientAnswers, weights: Vector, examples: Examples) -> float:
+def cross_entropy(clients: ClientResponder, weights: Vector, examples: Examples) -> float:
     logits = clients.kernel.predict(weights, examples.features)[:, 0].astype(np.float64)
     return float(np.mean(np.logaddexp(0.0, logits) - examples.labels * logits))
 

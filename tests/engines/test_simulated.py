@@ -15,9 +15,9 @@ from covertfl.engines.simulated import run_jobs
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import ClientWork
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.participation import Attendance
+from covertfl.runs.responder import ClientWork
 from covertfl.training import train_all
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, read_folder
 
@@ -98,19 +98,19 @@ def test_nothing_asked_is_nothing_done() -> None:
 
 
 def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter() -> None:
-    answers = build_federation(make_run(), KernelCache()).answerers
-    assert isinstance(answers, ClientAnswers)
-    weights = answers.first_weights(1)
+    clients = build_federation(make_run(), KernelCache()).responder
+    assert isinstance(clients, ClientResponder)
+    weights = clients.first_weights(1)
     attendance = Attendance(np.array([0, 2, 5]), np.array([3, 0, 1]))
-    jobs = answers.make_jobs(ClientWork(7, weights, attendance))
+    jobs = clients.make_jobs(ClientWork(7, weights, attendance))
     assert [len(job.rows) for job in jobs] == [60, 20]
     for client, job in zip((0, 5), jobs, strict=True):
-        assert set(job.rows) <= set(answers.task.clients[client].tolist())
+        assert set(job.rows) <= set(clients.task.clients[client].tolist())
         assert len(set(job.rows.tolist())) == len(job.rows)
-    decoy = answers.make_jobs(ClientWork(7, answers.first_weights(2), attendance))
+    decoy = clients.make_jobs(ClientWork(7, clients.first_weights(2), attendance))
     assert [job.rows.tolist() for job in decoy] == [job.rows.tolist() for job in jobs]
     assert [job.seed for job in decoy] == [job.seed for job in jobs]
-    later = answers.make_jobs(ClientWork(8, weights, attendance))
+    later = clients.make_jobs(ClientWork(8, weights, attendance))
     assert [job.seed for job in later] != [job.seed for job in jobs]
 
 

@@ -102,10 +102,10 @@ def recompute(
 ) -> Any:
     from covertfl.experiments.trials.cells import CellStore
     from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping
-    from covertfl.experiments.trials.setups import prepare_run
+    from covertfl.experiments.trials.setups import prepare_trial
     from covertfl.runs.build import KernelCache
 
-    run = prepare_run(setup, policy, 0, KernelCache(), device=device)
+    run = prepare_trial(setup, policy, 0, KernelCache(), device=device)
     worker = CovertRuns(CellStore(folder), stride=stride)
     return worker.work_out([run], [Eavesdropping(public)])[0, 0]
 
@@ -151,14 +151,16 @@ def list_setups() -> dict[str, Any]:
 def test_schedules_again(name: str) -> None:
     """Exposure and completion of every seed; they need no training."""
     pytest.importorskip("torch")
-    from covertfl.experiments.trials.setups import prepare_run
+    from covertfl.experiments.trials.setups import prepare_trial
     from covertfl.runs.build import KernelCache
 
     setup, kernels = list_setups()[name], KernelCache()
     assert load(name)["settings"]["rounds"] == setup.rounds
     for row in load(name)["rows"][:2]:
         exposures = row["by_seed"]["exposure"]
-        runs = [prepare_run(setup, row["policy"], seed, kernels) for seed in range(len(exposures))]
+        runs = [
+            prepare_trial(setup, row["policy"], seed, kernels) for seed in range(len(exposures))
+        ]
         assert [run.schedule.exposure for run in runs] == pytest.approx(exposures, abs=1e-5)
         completed = sum(run.schedule.is_completed for run in runs)
         assert completed / len(runs) == pytest.approx(row["completion"]["mean"], abs=1e-5)
@@ -179,19 +181,20 @@ def list_publics() -> dict[str, Any]:
 
 def train_decoy(setup: Any, policy: str, public: Any) -> float:
     """What the eavesdropper ends with in the run of seed 0, where that is the decoy."""
+    from covertfl.experiments.trials.batches import run_walks
     from covertfl.experiments.trials.schedule import follow_estimate
     from covertfl.experiments.trials.scorer import Scorer
-    from covertfl.experiments.trials.setups import prepare_run
-    from covertfl.experiments.trials.walks import drive, walk_decoy
+    from covertfl.experiments.trials.setups import prepare_trial
+    from covertfl.experiments.trials.walks import walk_decoy
     from covertfl.runs.build import KernelCache
 
-    run = prepare_run(setup, policy, 0, KernelCache())
+    run = prepare_trial(setup, policy, 0, KernelCache())
     (*_, last) = follow_estimate(run.schedule)
     assert last.true is None and last.decoy is not None
     answers = run.with_public(public, "public")
     scorer = Scorer(answers.task, answers.kernel)
     walk = walk_decoy(answers, run.schedule, [last.decoy], scorer)
-    (decoy,) = drive([(answers.kernel, walk)])
+    (decoy,) = run_walks([(answers.kernel, walk)])
     return float(decoy.full[last.decoy])
 
 

@@ -23,7 +23,7 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector, name_content
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import read_run
 from covertfl.runs.transcript import SETTINGS, SUMMARY, PublicTranscript, read_lines
@@ -212,7 +212,7 @@ def listen(
 class ScoreBook:
     """Accuracies of weights, each worked out once."""
 
-    def __init__(self, clients: ClientAnswers) -> None:
+    def __init__(self, clients: ClientResponder) -> None:
         self._clients = clients
         self._known: dict[str, float] = {}
 
@@ -245,10 +245,10 @@ class OpenedRun:
     federation: Federation | None
 
     @property
-    def clients(self) -> ClientAnswers | None:
+    def clients(self) -> ClientResponder | None:
         """The clients, where the run had some and they can be made again."""
-        answerers = None if self.federation is None else self.federation.answerers
-        return answerers if isinstance(answerers, ClientAnswers) else None
+        responder = None if self.federation is None else self.federation.responder
+        return responder if isinstance(responder, ClientResponder) else None
 
     @cached_property
     def scores(self) -> ScoreBook | None:
@@ -275,7 +275,7 @@ def open_run(path: Path, kernels: KernelCache) -> OpenedRun:
     # A task made in Python is not in its folder: weights cannot be scored, beliefs can.
     federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
     overheard = overhear(
-        path / "public", None if federation is None else federation.answerers.layout
+        path / "public", None if federation is None else federation.responder.layout
     )
     private_file = path / "private" / "rounds.jsonl"
     private: tuple[Mapping[str, Any], ...] = ()
@@ -347,10 +347,10 @@ def find_means(federation: Federation) -> Means:
         federation.problem,
         federation.policy.policy,
         federation.policy.takes_every_reply,
-        federation.answerers.num_decoys,
+        federation.responder.num_decoys,
     )
-    clients, settings = federation.answerers, federation.settings
-    if not isinstance(clients, ClientAnswers):
+    clients, settings = federation.responder, federation.settings
+    if not isinstance(clients, ClientResponder):
         return Means(scheme=scheme)
     own = clients
 

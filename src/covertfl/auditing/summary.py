@@ -145,7 +145,7 @@ def _find_federation(runs: Sequence[RunAudit]) -> Federation | None:
 
 def _find_guess(runs: Sequence[RunAudit]) -> float:
     federation = _find_federation(runs)
-    return 0.5 if federation is None else 1.0 / (1 + federation.answerers.num_decoys)
+    return 0.5 if federation is None else 1.0 / (1 + federation.responder.num_decoys)
 
 
 def _find_bound(runs: Sequence[RunAudit], seed: int) -> tuple[float, float, float] | None:
@@ -154,7 +154,7 @@ def _find_bound(runs: Sequence[RunAudit], seed: int) -> tuple[float, float, floa
     if federation is None or not isinstance(federation.problem, FiniteHorizon):
         return None
     refreshed = federation.settings.sections.policy.refresh is not None
-    if federation.answerers.num_decoys != 1 or federation.recorded is not None or refreshed:
+    if federation.responder.num_decoys != 1 or federation.recorded is not None or refreshed:
         return None
     found = bound_best_eavesdropper(
         federation.problem,

@@ -1,108 +1,69 @@
 """The simulated engine: the work of all runs that wait is carried out as one batch.
 
-Runs stay plain sequential code; they are generators that ask for work.  The engine collects what
-all of them ask for, hands all jobs of one kernel over together, and sends the results back.  Jobs
-that are the same in every bit, as when two runs differ only in their decoys, are done once.
+The engine collects what all runs request, hands the jobs of each kernel over together, and sends
+the results back.  Jobs that are equal in every bit, as when two runs differ only in their decoys,
+are carried out once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covertfl.kernels.job import LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import ClientWork, Federation, Rounds, Work
-from covertfl.runs.learner import Reply
+from covertfl.runs.clients import ClientResponder, make_replies
+from covertfl.runs.driver import drive
+from covertfl.runs.federation import Federation
+from covertfl.runs.responder import ClientWork, Work
+from covertfl.runs.rounds import Rounds
 from covertfl.runs.state import RunState
 
 
-@dataclass(eq=False)
-class Waiting:
-    """A run, the work it waits for, and its final state once it has ended."""
-
-    federation: Federation
-    rounds: Rounds
-    work: Work | None = None
-    final: RunState | None = None
-
-    def go_on(self, results: Any) -> None:
-        """Hand over results; the run goes on until it needs more work or ends."""
-        try:
-            self.work = self.rounds.send(results)
-        except StopIteration as stop:
-            self.work, self.final = None, stop.value
-
-
-def drive(
-    runs: Sequence[tuple[Federation, Rounds]], *, on_batch: Callable[[], None] | None = None
-) -> list[RunState]:
-    """Carry all runs to their ends.
+def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
+    """Carry all runs to their ends and return their final states.
 
     Parameters
     ----------
-    runs : of any kind and at any round; they need not be in step
-    tell : called after every batch of work
+    runs : of any kind and at any round; they need not proceed in step
     """
-    waiting = [Waiting(federation, rounds) for federation, rounds in runs]
-    for run in waiting:
-        run.go_on(None)
-    while active := [run for run in waiting if run.work is not None]:
-        for run, results in zip(active, _carry_out(active), strict=True):
-            run.go_on(results)
-        if on_batch is not None:
-            on_batch()
-    return [run.final for run in waiting if run.final is not None]
+
+    def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
+        work = [(_find_clients(runs[number][0]), asked) for number, asked in waiting.items()]
+        return dict(zip(waiting, _carry_out(work), strict=True))
+
+    return drive([rounds for _, rounds in runs], answer)
 
 
-def _carry_out(active: Sequence[Waiting]) -> list[Any]:
-    """Results for each run's work, all jobs done together."""
-    asked = [_list_jobs(run) for run in active]
-    results = run_jobs(
-        [
-            (_answers(run).kernel, job)
-            for run, jobs in zip(active, asked, strict=True)
-            for job in jobs
-        ]
-    )
-    answers, start = [], 0
-    for run, jobs in zip(active, asked, strict=True):
-        part = results[start : start + len(jobs)]
-        start += len(jobs)
-        answers.append(_as_answer(run.work, jobs, part))
-    return answers
+def _find_clients(federation: Federation) -> ClientResponder:
+    """Return the clients of a run that has work for the engine."""
+    assert isinstance(federation.responder, ClientResponder)
+    return federation.responder
 
 
-def _answers(run: Waiting) -> ClientAnswers:
-    """The clients of a run that has work for the engine."""
-    answers = run.federation.answerers
-    assert isinstance(answers, ClientAnswers)
-    return answers
-
-
-def _list_jobs(run: Waiting) -> list[LocalJob]:
-    if isinstance(run.work, ClientWork):
-        return _answers(run).make_jobs(run.work) if run.work.needed else []
-    return [] if run.work is None else list(run.work.jobs)
-
-
-def _as_answer(work: Work | None, jobs: Sequence[LocalJob], results: Sequence[Vector]) -> Any:
-    if not isinstance(work, ClientWork):
-        return list(results)
-    if not work.needed:
-        return []
-    present = work.attendance.clients[work.attendance.batches > 0]
+def _carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:
+    """Return the results of each run's work, all jobs carried out together."""
+    listed = [_list_jobs(clients, asked) for clients, asked in work]
+    pairs = zip(work, listed, strict=True)
+    done = iter(run_jobs([(clients.kernel, job) for (clients, _), jobs in pairs for job in jobs]))
+    results = [[next(done) for _ in jobs] for jobs in listed]
     return [
-        Reply(int(client), values, len(job.rows))
-        for client, job, values in zip(present, jobs, results, strict=True)
+        make_replies(asked.attendance, jobs, values)
+        if isinstance(asked, ClientWork) and asked.needed
+        else values
+        for (_, asked), jobs, values in zip(work, listed, results, strict=True)
     ]
 
 
+def _list_jobs(clients: ClientResponder, work: Work) -> list[LocalJob]:
+    if isinstance(work, ClientWork):
+        return clients.make_jobs(work) if work.needed else []
+    return list(work.jobs)
+
+
 def run_jobs(asked: Sequence[tuple[LocalKernel, LocalJob]]) -> list[Vector]:
-    """Results of jobs, each kernel's in one batch and equal jobs once."""
+    """Return the results of jobs, each kernel's carried out in one batch and equal jobs once."""
     results: dict[tuple[int, bytes], Vector] = {}
     todo: dict[int, dict[bytes, LocalJob]] = {}
     kernels = {id(kernel): kernel for kernel, _ in asked}
@@ -119,10 +80,10 @@ def run_jobs(asked: Sequence[tuple[LocalKernel, LocalJob]]) -> list[Vector]:
 
 
 def _fingerprint(job: LocalJob, weights: bytes) -> bytes:
-    """Equal for jobs that are the same in every bit, given the digest of the weights."""
+    """Return bytes that are equal for jobs equal in every bit, given the digest of the weights."""
     digest = hashlib.sha256(weights)
     digest.update(job.rows.tobytes())
-    # Examples are shared between runs, so the arrays themselves tell them apart.
+    # Examples are shared between runs, so their arrays are told apart by identity.
     place = (id(job.examples.features), id(job.examples.labels), job.batch_size, job.seed, job.work)
     digest.update(repr(place).encode())
     return digest.digest()

@@ -20,7 +20,7 @@ from covertfl.experiments.trials.setups import (
     Setup,
     choose_acceptance,
     choose_learning_rate,
-    prepare_run,
+    prepare_trial,
 )
 from covertfl.runs.build import KernelCache
 
@@ -73,7 +73,7 @@ def work_out(
     """Outcomes of every condition, and each policy's exact chances on its problem."""
     kernels = KernelCache()
     runs = [
-        prepare_run(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
+        prepare_trial(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
     ]
     against = [
         Eavesdropping(PublicData(positive_share=share), decoy)

@@ -20,7 +20,7 @@ from covertfl.experiments.trials.setups import (
     Transition,
     choose_acceptance,
     choose_learning_rate,
-    prepare_run,
+    prepare_trial,
 )
 from covertfl.kernels.mlp import count_cores
 from covertfl.runs.build import KernelCache, require_torch
@@ -183,7 +183,7 @@ def work_out(
     """Outcomes by policy and number of eavesdropper, and the examples trained on for them."""
     kernels = KernelCache()
     runs = [
-        prepare_run(setup, policy, seed, kernels, device=device)
+        prepare_trial(setup, policy, seed, kernels, device=device)
         for seed in range(seeds)
         for policy in policies
     ]

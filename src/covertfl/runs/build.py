@@ -24,9 +24,9 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.files.toml import read_text, shorten
 from covertfl.fitting.log import read_log
 from covertfl.kernels.job import LocalKernel, LocalOptimizer
-from covertfl.runs.clients import ClientAnswers, count_sizes
-from covertfl.runs.federation import Answerers, Federation, run_rounds, start_run, summarise
-from covertfl.runs.function import FunctionAnswers
+from covertfl.runs.clients import ClientResponder, count_sizes
+from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import (
     MEASURED_ROUNDS,
     RecordedRounds,
@@ -34,6 +34,9 @@ from covertfl.runs.participation import (
     replay_log,
 )
 from covertfl.runs.policy import make_run_policy, with_success
+from covertfl.runs.records import summarise
+from covertfl.runs.responder import Responder
+from covertfl.runs.rounds import run_rounds
 from covertfl.runs.run_file import (
     DirichletSplit,
     RunSections,
@@ -196,10 +199,10 @@ def open_run(federation: Federation, folder: RunFolder, resume: bool, force: boo
     if checkpoint is None:
         return start_run(federation)
     state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
-    if state.learner.true.shape != (federation.answerers.layout.size,):
+    if state.learner.true.shape != (federation.responder.layout.size,):
         raise InvalidInput(
             f"{folder.path} holds a model of {state.learner.true.size} numbers, but the run file "
-            f"describes one of {federation.answerers.layout.size}"
+            f"describes one of {federation.responder.layout.size}"
         )
     return state
 
@@ -230,14 +233,14 @@ def build_federation(
         _check_function(settings, task)
         probs = np.array(task.success)
         problem = with_success(settings.problem, probs)
-        return _assemble(settings, FunctionAnswers(settings, task), problem, probs, recorded)
+        return _assemble(settings, FunctionResponder(settings, task), problem, probs, recorded)
     measured = measure_federation(task, sections) if measures else None
     problem = settings.problem
     if sections.federation.acceptance == "data" and measured is not None:
         problem = with_success(problem, measured)
     with _naming(settings):
         kernel, decoys = kernels.find(task, sections), _make_decoys(task, sections)
-    clients = ClientAnswers(settings, task, kernel, decoys, problem.oracle.success, recorded)
+    clients = ClientResponder(settings, task, kernel, decoys, problem.oracle.success, recorded)
     return _assemble(settings, clients, problem, measured, recorded)
 
 
@@ -279,14 +282,14 @@ def _make_decoys(task: TrainingTask, sections: RunSections) -> tuple[Decoy, ...]
 
 def _assemble(
     settings: RunSettings,
-    answerers: Answerers,
+    responder: Responder,
     problem: Problem,
     measured: FloatArray | None,
     recorded: RecordedRounds | None,
 ) -> Federation:
     policy = make_run_policy(settings.sections.policy, problem, seed=settings.hidden_seed)
     return Federation(
-        settings, answerers, problem, policy, measured, recorded, _read_arrivals(settings)
+        settings, responder, problem, policy, measured, recorded, _read_arrivals(settings)
     )
 
 

@@ -1,4 +1,4 @@
-"""Clients with data as those who answer queries (FedAvg, FedSGD)."""
+"""Clients with data, who answer queries by training the model locally (FedAvg, FedSGD)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.federation import Answerers, ClientWork, Outcome, Query, ServerWork, Work
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
-from covertfl.runs.participation import (
-    Attendance,
-    RecordedRounds,
-    accepts_data,
-    count_examples,
-)
+from covertfl.runs.participation import Attendance, RecordedRounds, accepts_data, count_examples
+from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.run_file import RunSettings
 from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
@@ -27,7 +22,7 @@ from covertfl.tasks.task import TrainingTask, score_accuracy
 
 
 def count_sizes(task: TrainingTask) -> IntArray:
-    """(n,) examples of each client."""
+    """Return the number of examples of each client, (n,)."""
     return np.array([len(rows) for rows in task.clients], dtype=np.int64)
 
 
@@ -39,9 +34,9 @@ def make_client_job(
     weights: Vector,
     round_number: int,
 ) -> LocalJob:
-    """A client's work: its examples in an order of its own, as many batches as it has time for.
+    """Return a client's job: its examples in an order of its own, cut to some batches.
 
-    Only the client, the round and the weights it was sent matter, never why they were sent.
+    The job depends on the client, the round and the weights, never on why the weights were sent.
     """
     section, seed = settings.sections.federation, settings.seed
     rows = task.clients[client]
@@ -57,8 +52,19 @@ def make_client_job(
     )
 
 
+def make_replies(
+    attendance: Attendance, jobs: Sequence[LocalJob], results: Sequence[Vector]
+) -> list[Reply]:
+    """Return the replies of the clients that took part, from the results of their jobs."""
+    present = attendance.clients[attendance.batches > 0]
+    return [
+        Reply(int(client), values, len(job.rows))
+        for client, job, values in zip(present, jobs, results, strict=True)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
-class ClientAnswers(Answerers):
+class ClientResponder(Responder):
     """A federation of clients that train a model.
 
     Parameters
@@ -67,7 +73,7 @@ class ClientAnswers(Answerers):
     task : model and data
     kernel : carries out local jobs of this model
     decoys : how each decoy trajectory moves
-    success : chance of acceptance by oracle state, for acceptance by model
+    success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
     """
 
@@ -84,12 +90,12 @@ class ClientAnswers(Answerers):
 
     @property
     def layout(self) -> Layout:
-        """Of the model's parameters."""
+        """Names and shapes of the model's parameters."""
         return self.kernel.layout
 
     @property
     def num_decoys(self) -> int:
-        """Decoy trajectories."""
+        """Number of decoy trajectories."""
         return len(self.decoys)
 
     @property
@@ -98,13 +104,13 @@ class ClientAnswers(Answerers):
         return LocalOptimizer(**self.settings.sections.federation.optimizer.model_dump())
 
     def first_weights(self, seed: int) -> Vector:
-        """The model's own initialisation."""
+        """Draw the model's own initialisation."""
         from covertfl.kernels.choose import draw_weights
 
         return draw_weights(self.task.make_model, seed=seed)
 
     def score(self, weights: Vector) -> float:
-        """Accuracy on the validation set."""
+        """Return the accuracy on the validation set."""
         validation = self.task.validation
         outputs = self.kernel.predict(weights, validation.features)
         return score_accuracy(outputs, validation.labels, self.task.loss)
@@ -112,28 +118,30 @@ class ClientAnswers(Answerers):
     # --- a query ---
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
-        """Send the query to those who take part; replies that nobody needs are not worked out."""
-        section = self.settings.sections.federation
+        """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
-        present = count_examples(
-            attendance.batches, self.sizes[attendance.clients], section.batch_size
-        )
         is_needed = query.trajectory == 0 or self.decoys[query.trajectory - 1].needs_replies
         replies: Sequence[Reply]
         replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
         replies = replies if is_needed else ()
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
-        examples = sifted.total if is_needed else int(present.sum())
+        examples = sifted.total if is_needed else self.count_examples(attendance)
         accepted = self.is_accepted(query.oracle_state, query.round, examples)
         return Outcome(attendance, examples, sifted, accepted)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
-        """Who answers in a round, and with how many batches."""
+        """Draw the clients of a round and their batches."""
         world = World(self.settings, self.sizes, self.recorded)
         return world.draw_clients(oracle_state, round_number)
 
+    def count_examples(self, attendance: Attendance) -> int:
+        """Return the number of examples that the clients of a round train on."""
+        batch_size = self.settings.sections.federation.batch_size
+        sizes = self.sizes[attendance.clients]
+        return int(count_examples(attendance.batches, sizes, batch_size).sum())
+
     def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
-        """Whether a round with some examples is, or would be, a success."""
+        """Return whether a round with some examples is, or would be, a success."""
         section = self.settings.sections.federation
         if examples == 0:
             return False
@@ -146,7 +154,7 @@ class ClientAnswers(Answerers):
         return bool(draw < self.success[oracle_state])
 
     def make_jobs(self, work: ClientWork) -> list[LocalJob]:
-        """The work of all clients that are not absent."""
+        """Return the jobs of all clients that are not absent."""
         attendance = work.attendance
         return [
             self.make_client_job(int(client), int(batches), work.weights, work.round)
@@ -157,13 +165,13 @@ class ClientAnswers(Answerers):
     def make_client_job(
         self, client: int, batches: int, weights: Vector, round_number: int
     ) -> LocalJob:
-        """A client's work, see `make_client_job`."""
+        """Return a client's job, see the function `make_client_job`."""
         return make_client_job(self.settings, self.task, client, batches, weights, round_number)
 
     # --- moves ---
 
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """FedAvg or FedSGD on the replies."""
+        """Move the true trajectory by FedAvg or FedSGD on the replies."""
         return move_true(learner, outcome.replies, self.optimizer)
 
     def move_decoy(
@@ -176,11 +184,11 @@ class ClientAnswers(Answerers):
     def propose(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, Vector | None]:
-        """Where the decoy that was queried would go; None where it has no replies to go by."""
+        """Return where the queried decoy would move to, None if it lacks the replies it needs."""
         decoy = self.decoys[query.trajectory - 1]
-        view, jobs = self.plan_decoy(learner, query, outcome)
-        if decoy.needs_replies and not len(view.examples):
+        if decoy.needs_replies and not len(outcome.replies.examples):
             return None
+        view, jobs = self.plan_decoy(learner, query, outcome)
         results: Sequence[Vector] = ()
         if jobs:
             results = yield ServerWork(jobs)
@@ -190,7 +198,7 @@ class ClientAnswers(Answerers):
     def plan_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
-        """What the decoy that was queried looks at, and its jobs; none without replies it needs."""
+        """Return the view of the decoy that was queried, and its jobs."""
         decoy = self.decoys[query.trajectory - 1]
         view = DecoyView(
             weights=query.weights,
@@ -200,13 +208,11 @@ class ClientAnswers(Answerers):
             moves=learner.moves[query.trajectory - 1],
             predict=self.kernel.predict,
         )
-        if decoy.needs_replies and not len(view.examples):
-            return view, ()
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
-        """Accuracies of the final weights."""
+        """Return the accuracies of the final weights."""
         return {
             "learner_accuracy": self.score(learner.true),
             "decoy_accuracy": [self.score(weights) for weights in learner.decoys],

@@ -1,4 +1,4 @@
-"""A noisy oracle of a function as the one who answers queries (section 2, (2), (4), (5))."""
+"""A noisy oracle of a function, which answers queries with gradients (section 2 of the paper)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.federation import Answerers, Outcome, Query, Work
 from covertfl.runs.learner import LearnerState, SiftedReplies
 from covertfl.runs.participation import Attendance
+from covertfl.runs.responder import Outcome, Query, Responder, Work
 from covertfl.runs.run_file import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.function import FunctionTask
@@ -20,8 +20,8 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionAnswers(Answerers):
-    """An oracle that answers with noisy gradients; there is one decoy, which moves by (5).
+class FunctionResponder(Responder):
+    """An oracle that answers with noisy gradients, and one decoy.
 
     Parameters
     ----------
@@ -35,27 +35,27 @@ class FunctionAnswers(Answerers):
 
     @property
     def layout(self) -> Layout:
-        """One parameter, the point."""
+        """The single parameter, the point."""
         return self.task.layout
 
     def first_weights(self, seed: int) -> Vector:
-        """A point far from the minimum."""
+        """Draw a point far from the minimum."""
         return self.task.first_weights(seed)
 
     def score(self, weights: Vector) -> float:
-        """The function's value, 0 at its least."""
+        """Return the function's value, zero at its minimum."""
         return self.task.value(weights)
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
-        """A noisy gradient, accepted where its bound sigma_k is small enough."""
+        """Return a noisy gradient, equation (2), accepted if its noise bound is small enough."""
         generator = make_generator(self.settings.seed, Stream.RESPONSE, query.round)
         response, sigma = self.task.respond(query.weights, query.oracle_state, generator=generator)
         replies = SiftedReplies((0,), response[np.newaxis], np.ones(1, dtype=np.int64), ())
         return Outcome(NOBODY, 1, replies, self.task.accepts(sigma))
-        yield  # nobody else has work to do
+        yield  # a generator without work
 
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """(4) with step 1/m, and Theorem 1's randomised estimate."""
+        """Take the step 1/m of equation (4), and keep the randomised estimate of Theorem 1."""
         m = learner.updates + 1
         generator = make_generator(self.settings.seed, Stream.FINAL, query.round)
         estimate = learner.estimate
@@ -67,7 +67,7 @@ class FunctionAnswers(Answerers):
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
-        """(5): the decoy follows a function with another minimum."""
+        """Take the decoy's step of equation (5), on a function with another minimum."""
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
         response, _ = self.task.respond_decoy(
             query.weights, query.oracle_state, generator=generator
@@ -75,10 +75,10 @@ class FunctionAnswers(Answerers):
         moves = learner.moves[query.trajectory - 1] + 1
         moved = self.task.step(query.weights, response, moves)
         return learner.with_decoy(query.trajectory, moved)
-        yield  # nobody else has work to do
+        yield  # a generator without work
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
-        """Value and squared gradient norm of the last point and of the randomised estimate."""
+        """Return the last point's value, and value and gradient norm of the estimate."""
         estimate = learner.true if learner.estimate is None else learner.estimate
         return {
             "learner_accuracy": None,

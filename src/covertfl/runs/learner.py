@@ -1,11 +1,9 @@
-"""Controlled stochastic gradient descent: one pure step on both trajectories (equation (1)).
+"""The true trajectory and the decoys, the replies of clients, and the server's step on them.
 
-The learner holds one true trajectory and one or more decoys.  A query names the trajectory that is
-sent.  When the round is accepted that trajectory moves: the true one by FedAvg or FedSGD on the
-replies, a decoy as its own rule says.  Nothing is changed in place; a step gives a new state.
+Nothing is changed in place: a step returns a new state.  `update` decides which trajectory moves.
 
 Replies come from clients and may be anything.  What is not a finite vector of the model's size and
-kind, or stands behind an impossible number of examples, is rejected, named and counted; a round in
+type, or claims an impossible number of examples, is rejected and counted by reason; a round in
 which nothing valid arrives has failed.
 """
 
@@ -39,14 +37,14 @@ REASONS = (
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a client sent back, as it came.
+    """The reply of a client, not yet checked.
 
     Parameters
     ----------
-    client : who sent it
+    client : number of the sender
     values : weights (FedAvg) or a gradient (FedSGD); should be a vector of 32-bit floats
-    examples : how many examples it says stand behind them
-    fault : why those who carried it refuse it, None if they do not
+    examples : number of examples that the client claims to have used
+    fault : reason for which the engine rejects it, None if it does not
     """
 
     client: int
@@ -57,14 +55,14 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class SiftedReplies:
-    """Replies that can be used, and why the others cannot.
+    """Valid replies, and the reasons why the others were rejected.
 
     Parameters
     ----------
-    clients : who sent them
+    clients : senders of the k valid replies
     values : (k, P)
     examples : (k,)
-    rejected : client and reason of each reply that was refused
+    rejected : client and reason of each rejected reply
     """
 
     clients: tuple[int, ...]
@@ -74,16 +72,16 @@ class SiftedReplies:
 
     @property
     def total(self) -> int:
-        """Examples behind all valid replies."""
+        """Number of examples behind all valid replies."""
         return int(self.examples.sum())
 
 
 def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
-    """Why a reply must be refused, None if it can be used.
+    """Return the reason to reject a reply, None if it is valid.
 
     Parameters
     ----------
-    size : numbers in the model
+    size : number of the model's parameters
     most_examples : largest number of examples that a client can have
     """
     if reply.fault is not None or not isinstance(reply.values, np.ndarray):
@@ -100,7 +98,7 @@ def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
 
 
 def _has_finite_norm(values: Vector) -> bool:
-    """Whether all numbers are finite, and so are their squares, which the server's Adam sums."""
+    """Return whether all numbers and their squares, which the server's Adam sums, are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values @ values))
 
@@ -112,7 +110,7 @@ def _is_count(value: Any, most: int) -> bool:
 
 
 def sift_replies(replies: Sequence[Reply], size: int, most_examples: int) -> SiftedReplies:
-    """Keep the replies that can be used, in the order of their clients."""
+    """Keep the valid replies, in the order of their clients."""
     valid, rejected = [], []
     for reply in sorted(replies, key=lambda reply: reply.client):
         fault = find_fault(reply, size, most_examples)
@@ -130,9 +128,10 @@ def sift_replies(replies: Sequence[Reply], size: int, most_examples: int) -> Sif
 
 
 def average_replies(replies: SiftedReplies) -> Vector:
-    """The mean of the replies, weighted by examples (FedAvg).
+    """Return the mean of the replies, weighted by examples (FedAvg).
 
-    Summed in double precision in the order of the clients, so that it depends on nothing else.
+    Summed in double precision in the order of the clients, so that the order of arrival does not
+    matter.
     """
     weights = replies.examples.astype(np.float64)
     total: FloatArray = np.einsum("i,ij->j", weights, replies.values)
@@ -141,11 +140,11 @@ def average_replies(replies: SiftedReplies) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ServerMemory:
-    """What the server's optimiser remembers with FedSGD.
+    """State of the server's optimiser with FedSGD.
 
     Parameters
     ----------
-    steps : gradients taken so far
+    steps : number of gradients used so far
     mean, square : (P,) running mean of gradients and of their squares; the mean is sgd's momentum
     """
 
@@ -156,16 +155,16 @@ class ServerMemory:
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """Both trajectories.
+    """The true trajectory and the decoys.
 
     Parameters
     ----------
     true : (P,) the true weights
     decoys : (P,) each, at least one
-    updates : how often the true trajectory has moved
-    moves : how often each decoy has moved
+    updates : number of moves of the true trajectory
+    moves : number of moves of each decoy
     memory : of the server's optimiser, None with FedAvg
-    estimate : the randomised estimate of Theorem 1 so far, where a task keeps one
+    estimate : the randomised estimate of Theorem 1 so far, if the task keeps one
     """
 
     true: Vector
@@ -193,7 +192,7 @@ class LearnerState:
 
 
 def start_learner(true: Vector, decoys: Sequence[Vector], algorithm: Algorithm) -> LearnerState:
-    """Both trajectories at their beginning."""
+    """Return the trajectories before the first round."""
     memory = None
     if algorithm == "fedsgd":
         memory = ServerMemory(0, np.zeros_like(true), np.zeros_like(true))
@@ -203,14 +202,14 @@ def start_learner(true: Vector, decoys: Sequence[Vector], algorithm: Algorithm) 
 def move_true(
     state: LearnerState, replies: SiftedReplies, optimizer: LocalOptimizer
 ) -> LearnerState:
-    """The state after an accepted learning query: FedAvg, or FedSGD where there is a memory."""
+    """Move the true trajectory on replies: FedAvg, or FedSGD if the state has a memory."""
     return move_to_average(state, average_replies(replies), optimizer)
 
 
 def move_to_average(
     state: LearnerState, average: Vector, optimizer: LocalOptimizer
 ) -> LearnerState:
-    """As `move_true`, for (P,) the mean of all replies."""
+    """Move the true trajectory as `move_true` does, given the (P,) mean of all replies."""
     if state.memory is None:
         return replace(state, true=average, updates=state.updates + 1)
     true, memory = apply_gradient(state.true, average, state.memory, optimizer)
@@ -220,7 +219,7 @@ def move_to_average(
 def apply_gradient(
     weights: Vector, gradient: Vector, memory: ServerMemory, optimizer: LocalOptimizer
 ) -> tuple[Vector, ServerMemory]:
-    """One step of the server's optimiser, as PyTorch's of the same name makes it."""
+    """Take one step of the server's optimiser, the same as PyTorch's of that name."""
     step = memory.steps + 1
     x, g = weights.astype(np.float64), gradient.astype(np.float64)
     if optimizer.name == "adamw":

@@ -13,33 +13,22 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from covertfl.auditing.run import RunAudit, audit_run
-from covertfl.experiments.trials.averages import average, share
+from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore
-from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, judge
-from covertfl.experiments.trials.schedule import (
-    Held,
-    Schedule,
-    follow_estimate,
-    list_needed_moves,
-    name_truth,
-)
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome
 from covertfl.experiments.trials.scorer import Scorer
 from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
     describe_run,
     load_task,
-    prepare_run,
+    prepare_trial,
 )
-from covertfl.experiments.trials.walks import Trajectory, drive, walk_truth
+from covertfl.experiments.trials.walks import Trajectory, walk_truth
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache
-from covertfl.runs.participation import Attendance
 from covertfl.runs.run_file import build_run
 from covertfl.runs.transcript import read_lines
 from covertfl.tasks.task import score_accuracy
@@ -55,7 +44,6 @@ SETUP = Setup(
     model="logistic",
     acceptance="model",
 )
-NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def train_the_same(
@@ -72,7 +60,7 @@ def train_the_same(
 
 
 def work_out_one(setup: Setup, policy: str, decoy: str, folder: Path) -> RunOutcome:
-    run = prepare_run(setup, policy, 5, KernelCache())
+    run = prepare_trial(setup, policy, 5, KernelCache())
     worker = CovertRuns(CellStore(folder))
     return worker.work_out([run], [Eavesdropping(PublicData(), decoy)])[0, 0]
 
@@ -108,11 +96,11 @@ def test_weights_are_those_of_training(tmp_path: Path) -> None:
 
     train_the_same(SETUP, "optimal", "public", tmp_path / "run")
     export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    run = prepare_run(SETUP, "optimal", 5, KernelCache())
-    scorer = Scorer(run.answers.task, run.answers.kernel)
-    walk = walk_truth(run.answers, run.schedule, scorer, keeps_weights=True)
-    (truth,) = drive([(run.answers.kernel, walk)])
-    layout = run.answers.layout
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
+    scorer = Scorer(run.clients.task, run.clients.kernel)
+    walk = walk_truth(run.clients, run.schedule, scorer, keeps_weights=True)
+    (truth,) = run_walks([(run.clients.kernel, walk)])
+    layout = run.clients.layout
     exported = layout.join(load_file(tmp_path / "model.safetensors"))
     assert truth.weights[-1].tobytes() == exported.tobytes()
 
@@ -131,7 +119,7 @@ def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_batches_do_not_matter(tmp_path: Path) -> None:
     kernels = KernelCache()
-    runs = [prepare_run(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
+    runs = [prepare_trial(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
     against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
     together = CovertRuns(CellStore(tmp_path / "a")).work_out(runs, against)
     apart = CovertRuns(CellStore(tmp_path / "b")).work_out(runs, against, at_once=1)
@@ -155,7 +143,7 @@ def test_thinning_keeps_one_in_so_many() -> None:
 
 
 def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path) -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelCache())
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
     against = [Eavesdropping(PublicData())]
     exact = CovertRuns(CellStore(tmp_path)).work_out([run], against)[0, 0]
     coarse = CovertRuns(CellStore(tmp_path), stride=7).work_out([run], against)[0, 0]
@@ -180,11 +168,11 @@ class ManyAtOnce:
 
 
 def test_rating_many_weights_at_once_changes_nothing() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelCache())
-    weights = [run.answers.first_weights(seed) for seed in (1, 2)]
-    kernel = ManyAtOnce(run.answers.kernel)
-    here = Scorer(run.answers.task, run.answers.kernel, stride=3)
-    there = Scorer(run.answers.task, cast(LocalKernel, kernel), stride=3)
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
+    weights = [run.clients.first_weights(seed) for seed in (1, 2)]
+    kernel = ManyAtOnce(run.clients.kernel)
+    here = Scorer(run.clients.task, run.clients.kernel, stride=3)
+    there = Scorer(run.clients.task, cast(LocalKernel, kernel), stride=3)
     for fully in (True, False):
         assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
     assert kernel.calls == 2
@@ -241,15 +229,15 @@ def test_where_means_and_chains_are_worked_out_changes_nothing(
     algorithm: Literal["fedavg", "fedsgd"], stride: int, tmp_path: Path
 ) -> None:
     kernels, setup = KernelCache(), replace(SETUP, algorithm=algorithm)
-    runs = [prepare_run(setup, policy, 5, kernels) for policy in ("greedy", "optimal")]
+    runs = [prepare_trial(setup, policy, 5, kernels) for policy in ("greedy", "optimal")]
     against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
-    device = OnDevice(runs[0].answers.kernel)
+    device = OnDevice(runs[0].clients.kernel)
     moved = [
         replace(
             run,
             federation=replace(
                 run.federation,
-                answerers=replace(run.answers, kernel=cast(LocalKernel, device)),
+                responder=replace(run.clients, kernel=cast(LocalKernel, device)),
             ),
         )
         for run in runs
@@ -263,7 +251,7 @@ def test_where_means_and_chains_are_worked_out_changes_nothing(
 
 
 def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelCache())
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
 
     class Spoiling(OnDevice):
         def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
@@ -273,74 +261,20 @@ def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:
         def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
             return [np.average(self.run(group), axis=0).astype(np.float32) for group in groups]
 
-    kernel = cast(LocalKernel, Spoiling(run.answers.kernel))
-    answers = replace(run.answers, kernel=kernel)
-    scorer = Scorer(answers.task, answers.kernel)
-    walk = walk_truth(answers, run.schedule, scorer, keeps_weights=True)
-    (truth,) = drive([(kernel, walk)])
+    kernel = cast(LocalKernel, Spoiling(run.clients.kernel))
+    clients = replace(run.clients, kernel=kernel)
+    scorer = Scorer(clients.task, clients.kernel)
+    walk = walk_truth(clients, run.schedule, scorer, keeps_weights=True)
+    (truth,) = run_walks([(kernel, walk)])
     assert all(np.isfinite(weights).all() for weights in truth.weights)
 
 
 def test_threads_change_nothing() -> None:
-    run = prepare_run(SETUP, "optimal", 5, KernelCache())
-    scorer = Scorer(run.answers.task, run.answers.kernel)
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
+    scorer = Scorer(run.clients.task, run.clients.kernel)
 
     def walk(threads: int) -> list[Trajectory]:
-        walks = [walk_truth(run.answers, run.schedule, scorer) for _ in range(3)]
-        return drive([(run.answers.kernel, each) for each in walks], threads=threads)
+        walks = [walk_truth(run.clients, run.schedule, scorer) for _ in range(3)]
+        return run_walks([(run.clients.kernel, each) for each in walks], threads=threads)
 
     assert [found.full for found in walk(1)] == [found.full for found in walk(3)]
-
-
-# --- the estimate (6) ---------------------------------------------------------------------------
-
-
-def make_schedule(learns: list[bool], moves: list[bool]) -> Schedule:
-    return Schedule((0,) * len(learns), tuple(learns), tuple(moves), (NOBODY,) * len(learns), 0)
-
-
-def test_estimate_by_hand() -> None:
-    """True, true (fails), decoy, decoy, decoy: a tie after four rounds, then the decoy."""
-    schedule = make_schedule([True, True, False, False, False], [True, False, True, True, True])
-    held = follow_estimate(schedule)
-    assert held == [Held(0, None), Held(1, None), Held(1, None), Held(1, 1), Held(None, 2)]
-    assert [name_truth(entry) for entry in held] == [1.0, 1.0, 1.0, 0.5, 0.0]
-    assert list_needed_moves(held) == [1, 2]
-    truth = Trajectory({0: 0.2, 1: 0.8}, {0: 0.2, 1: 0.8})
-    decoy = Trajectory({1: 0.4, 2: 0.3}, {1: 0.4, 2: 0.3})
-    outcome = judge(schedule, truth, decoy)
-    assert outcome.eavesdropper == pytest.approx([0.2, 0.8, 0.8, 0.6, 0.3])
-    assert (outcome.worst, outcome.final, outcome.named) == (0.8, 0.3, 0.0)
-    assert outcome.learner == [0.8] * 5
-    assert outcome.exposure == pytest.approx(0.4)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
-def test_estimate_literally(rounds: list[tuple[bool, bool]]) -> None:
-    """Against a version that keeps all queries and looks for the last of the larger part."""
-    learns, moves = (list(part) for part in zip(*rounds, strict=True))
-    sent: list[tuple[int, int]] = []
-    expected = []
-    for number in range(len(rounds)):
-        trajectory = 0 if learns[number] else 1
-        before = sum(moved for own, moved in rounds[:number] if own == learns[number])
-        sent.append((trajectory, before))
-        parts = [[index for kind, index in sent if kind == which] for which in (0, 1)]
-        expected.append(
-            Held(
-                parts[0][-1] if len(parts[0]) >= len(parts[1]) else None,
-                parts[1][-1] if len(parts[1]) >= len(parts[0]) else None,
-            )
-        )
-    assert follow_estimate(make_schedule(learns, moves)) == expected
-
-
-# --- numbers over seeds -------------------------------------------------------------------------
-
-
-def test_intervals_stay_within_their_range() -> None:
-    assert average([0.9, 1.0, 1.0], most=1.0)["interval"][1] == 1.0
-    assert average([0.9, 1.0, 1.0])["interval"][1] > 1.0
-    assert average([0.25]) == {"mean": 0.25, "interval": None}
-    low, high = share([1.0, 0.5, 0.0, 0.0])["interval"]
-    assert 0.0 < low < 0.375 < high < 1.0

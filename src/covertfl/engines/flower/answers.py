@@ -23,10 +23,10 @@ from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import ClientWork, Outcome, Query, Remembered, Work
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, sift_replies
 from covertfl.runs.participation import Attendance, classify_clients
+from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 PENDING = "checkpoint/pending.json"
@@ -53,7 +53,7 @@ def needs_vectors(inner: InnerStrategies | None, decoys: Sequence[Decoy]) -> boo
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GridAnswers(ClientAnswers):
+class GridAnswers(ClientResponder):
     """The clients of a federation behind a grid.
 
     Parameters

@@ -27,8 +27,10 @@ from covertfl.engines.flower.messages import (
 from covertfl.engines.flower.node_numbers import NodeNumbers, wait_for_nodes
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
-from covertfl.runs.federation import ClientWork, Rounds, Work
+from covertfl.runs.driver import drive
 from covertfl.runs.learner import Reply
+from covertfl.runs.responder import ClientWork, Work
+from covertfl.runs.rounds import Rounds
 from covertfl.runs.state import RunState
 
 # The config of a round, by its number.
@@ -129,14 +131,8 @@ class Carrier:
 
     def drive(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
         """Carry out a run to its end and return its final state."""
-        results: Any = None
-        while True:
-            try:
-                work = rounds.send(results)
-            except StopIteration as stop:
-                final: RunState = stop.value
-                return final
-            results = self._carry_out(work, kernel)
+        (final,) = drive([rounds], lambda waiting: {0: self._carry_out(waiting[0], kernel)})
+        return final
 
     def _carry_out(self, work: Work, kernel: LocalKernel) -> Any:
         if isinstance(work, ClientWork):

@@ -15,8 +15,8 @@ from covertfl.engines.flower.messages import MessageKeys, copy_config
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import Remembered
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.responder import Remembered
 from covertfl.runs.transcript import Checkpoint
 
 NODES = "private/nodes.jsonl"
@@ -27,7 +27,7 @@ MOST_TIMES = 10
 def connect_clients(
     given: StrategySettings,
     start: StartSettings,
-    clients: ClientAnswers,
+    clients: ClientResponder,
     checkpoint: Checkpoint | None,
     result: Result,
 ) -> tuple[GridAnswers, Carrier]:
@@ -82,20 +82,20 @@ def connect_clients(
     return answers, carrier
 
 
-def _find_form(start: StartSettings, clients: ClientAnswers) -> ArrayForm:
+def _find_form(start: StartSettings, clients: ClientResponder) -> ArrayForm:
     if start.initial_arrays is None:
         return make_float_form(clients.layout)
     return make_form(start.initial_arrays, clients.layout)
 
 
-def _count_most_examples(clients: ClientAnswers) -> int:
+def _count_most_examples(clients: ClientResponder) -> int:
     is_estimate = len(clients.task.train) == 0
     return int(clients.sizes.max()) * (MOST_TIMES if is_estimate else 1)
 
 
 def _wrap(
     given: StrategySettings,
-    clients: ClientAnswers,
+    clients: ClientResponder,
     form: ArrayForm,
     most_examples: int,
     checkpoint: Checkpoint | None,

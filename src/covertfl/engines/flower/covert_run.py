@@ -24,7 +24,7 @@ from covertfl.engines.flower.strategy_settings import (
     StrategySettings,
 )
 from covertfl.runs.build import KernelCache, PreparedRun, build_federation, watch_run
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.run_file import RunSettings
@@ -37,13 +37,13 @@ def run_covertly(given: StrategySettings, start: StartSettings) -> Result:
     started, result = time.perf_counter(), Result()
     settings = find_run_settings(given, start.num_rounds)
     federation = _build(given, settings)  # an impossible run is refused before a folder is made
-    clients = federation.answerers
-    assert isinstance(clients, ClientAnswers)
+    clients = federation.responder
+    assert isinstance(clients, ClientResponder)
     folder = RunFolder(given.folder, is_steady=True, keeps_weights=given.rounds.records)
     try:
         checkpoint = open_folder(given, settings, folder)
         answers, carrier = connect_clients(given, start, clients, checkpoint, result)
-        federation, form = replace(federation, answerers=answers), answers.form
+        federation, form = replace(federation, responder=answers), answers.form
         state = find_state(given, federation, form, start.initial_arrays, checkpoint)
         for trajectory, weights in enumerate(state.learner.trajectories):
             form.keep(trajectory, weights, form.write(weights))

@@ -45,7 +45,7 @@ from covertfl.engines.flower.strategy_state import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Vector
-from covertfl.runs.federation import Remembered
+from covertfl.runs.responder import Remembered
 
 logger = logging.getLogger("flwr")
 

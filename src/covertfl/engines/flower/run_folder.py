@@ -43,7 +43,7 @@ def find_state(
         return unpack_state(checkpoint, read_lines(given.folder / "private" / "rounds.jsonl"))
     if initial_arrays is None:
         return start_run(federation)
-    true, clients = form.flatten(initial_arrays), federation.answerers
+    true, clients = form.flatten(initial_arrays), federation.responder
     decoys: list[Vector] = [true] * clients.num_decoys
     if given.decoy_start == "fresh":
         seed = federation.settings.hidden_seed

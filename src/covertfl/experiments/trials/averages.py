@@ -1,4 +1,4 @@
-"""Numbers over seeds as results keep them: a mean or share with its 95% interval."""
+"""Numbers over seeds as results store them: a mean or share with its 95% interval."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DIGITS = 5
 
 
 def average(values: Sequence[float], *, most: float | None = None) -> dict[str, Any]:
-    """Mean over seeds and Student's t interval; no interval for a single seed.
+    """Return the mean over seeds and its Student t interval; no interval for a single seed.
 
     Parameters
     ----------
-    most : where given, values lie in [0, most] and so does the interval
+    most : if given, values lie in [0, most] and the interval is cut to it
     """
     if len(values) < 2:
         return {"mean": round(float(values[0]), DIGITS), "interval": None}
@@ -29,7 +29,7 @@ def average(values: Sequence[float], *, most: float | None = None) -> dict[str, 
 
 
 def share(successes: Sequence[float]) -> dict[str, Any]:
-    """Share of seeds and Wilson's interval; an entry of one half counts half."""
+    """Return the share of successes and its Wilson interval; an entry of 0.5 counts half."""
     total = float(np.sum(successes))
     low, high = wilson_interval(total, len(successes))
     ends = [round(float(low), DIGITS), round(float(high), DIGITS)]
@@ -37,12 +37,12 @@ def share(successes: Sequence[float]) -> dict[str, Any]:
 
 
 def shorten(values: Sequence[float] | FloatArray) -> list[float]:
-    """A curve as a result keeps it."""
+    """Round a curve as results store it."""
     return [round(float(value), DIGITS) for value in values]
 
 
 def band(curves: Sequence[Sequence[float]] | FloatArray) -> dict[str, Any]:
-    """Mean of (runs, n) curves over runs and its t interval, point by point."""
+    """Return the mean of (runs, n) curves over runs and its t interval, point by point."""
     values = np.array(curves)
     if len(values) < 2:
         return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}

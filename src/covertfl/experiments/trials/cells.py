@@ -1,7 +1,7 @@
 """Finished parts of experiments, one small file each, so that no part is computed twice.
 
 A cell is found by the settings that determine it.  Experiments that need the same part, such as the
-true trajectory of a run, find each other's.
+true trajectory of a run, share it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ Key = Mapping[str, Any]
 
 
 class CellStore:
-    """Cells in a folder, and how far the work on them is.
+    """Cells in a folder, and the progress of the work on them.
 
     Parameters
     ----------
-    folder : where cells are kept; made where it is not there
-    tell : told in words what is done, and the share of it
+    folder : where cells are kept; created if it does not exist
+    on_progress : callback, called with a description and the share of the work that is done
     """
 
     def __init__(self, folder: Path, on_progress: OnProgress | None = None) -> None:
         self.folder = folder
         self._on_progress = on_progress
-        self._planned, self._done, self._started = 0, 0, time.perf_counter()
-        self._used: dict[Path, float] = {}
+        self.begin()
 
     def find(self, key: Key) -> dict[str, Any] | None:
-        """The content of a finished cell, None where there is none."""
+        """Return the content of a finished cell, None if there is none."""
         path = self._place(key)
         try:
             kept = json.loads(path.read_text("utf-8"))
@@ -45,7 +44,7 @@ class CellStore:
             return None
         except (OSError, ValueError) as error:
             raise InvalidInput(f"{path} is not a finished cell, remove it: {error}") from error
-        # Whoever reads the content relies on its form, which is that of the same key written here.
+        # Readers rely on the form of the content, which is right if the same key was written here.
         if not isinstance(kept, dict) or kept.get("key") != json.loads(json.dumps(dict(key))):
             raise InvalidInput(f"{path} is not a finished cell, remove it: it has another key")
         seconds, content = kept.get("seconds"), kept.get("content")
@@ -55,7 +54,7 @@ class CellStore:
         return content
 
     def keep(self, key: Key, content: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Write a finished cell; gives its content as it will be read."""
+        """Write a finished cell and return its content as it will be read."""
         path = self._place(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +67,7 @@ class CellStore:
         return found
 
     def work_out(self, key: Key, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """A cell, computed where it is not there."""
+        """Return the content of a cell; compute it if it is not there."""
         found = self.find(key)
         if found is not None:
             return found
@@ -84,30 +83,30 @@ class CellStore:
     # --- progress ---
 
     def begin(self) -> None:
-        """Count work and seconds anew, for the next experiment."""
+        """Reset work and seconds for the next experiment."""
         self._planned, self._done, self._started = 0, 0, time.perf_counter()
-        self._used = {}
+        self._used: dict[Path, float] = {}
 
     def plan(self, amount: int) -> None:
-        """Announce work, in any unit that is kept to."""
+        """Announce work, in the unit that `advance` uses."""
         self._planned += amount
 
     def advance(self, amount: int, what: str) -> None:
-        """Say that work has been done."""
+        """Report that work has been done."""
         self._done += amount
         if self._on_progress is not None and self._planned > 0:
             share = min(self._done / self._planned, 1.0)
             spent = time.perf_counter() - self._started
             left = spent * (1.0 - share) / share if share > 0.0 else 0.0
-            self._on_progress(f"{what}, about {_say_duration(left)} left", share)
+            self._on_progress(f"{what}, about {_format_duration(left)} left", share)
 
     @property
     def seconds(self) -> float:
-        """Time that the cells used since `begin` took, whenever they were computed."""
+        """Time that the cells used since `begin` took to compute, whenever that was."""
         return sum(self._used.values())
 
 
-def _say_duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 100.0:
         return f"{seconds:.0f} s"
     return f"{seconds / 60.0:.0f} min"

@@ -1,17 +1,18 @@
 """Learner and eavesdropper of many runs: the part that the paper's tables have in common.
 
-The metric is the same for every policy (D23): accuracy of the final estimate (6), and beside it the
-largest over all rounds, which is the learner's worst.  A tie in (6) counts half.
+The metric is the same for every policy (D23): the accuracy of the eavesdropper's final estimate,
+equation (6), and beside it the peak over all rounds.  A tie in the estimate counts half.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from covertfl.experiments.trials.averages import average, share, shorten
+from covertfl.experiments.trials.batches import RatesChains, run_walks
 from covertfl.experiments.trials.cells import CellStore, Key
 from covertfl.experiments.trials.schedule import (
     Held,
@@ -21,27 +22,20 @@ from covertfl.experiments.trials.schedule import (
     name_truth,
 )
 from covertfl.experiments.trials.scorer import Scorer
-from covertfl.experiments.trials.setups import PreparedRun, PublicData
-from covertfl.experiments.trials.walks import (
-    RatesChains,
-    Trajectory,
-    drive,
-    walk_chain,
-    walk_decoy,
-    walk_truth,
-)
-from covertfl.runs.participation import count_examples
+from covertfl.experiments.trials.setups import PublicData, Trial
+from covertfl.experiments.trials.walks import Trajectory, Walk, walk_chain, walk_decoy, walk_truth
+from covertfl.kernels.weights import Vector
 
 
 @dataclass(frozen=True)
 class Eavesdropping:
-    """What an eavesdropper holds, and what is done against it."""
+    """The data of an eavesdropper, and the decoy that is used against it."""
 
     public: PublicData
     decoy: str = "public"
 
     def describe(self) -> dict[str, Any]:
-        """As keys keep it."""
+        """Return the content that keys of cells hold."""
         return {"public": vars(self.public), "decoy": self.decoy}
 
 
@@ -52,13 +46,13 @@ class RunOutcome:
     Parameters
     ----------
     learner : (N,) accuracy of the true weights after each round
-    eavesdropper : (N,) accuracy of the estimate (6) after each round
-    worst : the largest of these, on the whole validation set
-    final : the last of these, on the whole validation set
-    named : 1 where the last estimate is the true trajectory, one half for a tie
-    exposure : learning queries over rounds
+    eavesdropper : (N,) accuracy of the estimate after each round
+    worst : peak of the estimate's accuracy over rounds, on the whole validation set
+    final : accuracy of the last estimate, on the whole validation set
+    named : 1 if the last estimate is the true trajectory, 0.5 in a tie
+    exposure : share of learning queries among rounds
     completed : whether no update is owed
-    updates : that were made
+    updates : number of updates made
     """
 
     learner: list[float]
@@ -72,7 +66,7 @@ class RunOutcome:
 
 
 def judge(schedule: Schedule, truth: Trajectory, decoy: Trajectory) -> RunOutcome:
-    """Put a run's trajectories together as the eavesdropper of (6) saw them."""
+    """Combine a run's trajectories to what the eavesdropper's estimate, equation (6), reaches."""
     held = follow_estimate(schedule)
     true, other = truth.coarse | truth.full, decoy.coarse | decoy.full
     curve = [_rate(entry, true, other) for entry in held]
@@ -99,7 +93,7 @@ def judge(schedule: Schedule, truth: Trajectory, decoy: Trajectory) -> RunOutcom
 
 
 def _rate(held: Held, true: Mapping[int, float], decoy: Mapping[int, float]) -> float:
-    """Accuracy of an estimate, the mean of both where they tie."""
+    """Return the accuracy of an estimate, the mean of both trajectories in a tie."""
     parts = [] if held.true is None else [true[held.true]]
     if held.decoy is not None:
         parts.append(decoy[held.decoy])
@@ -107,7 +101,7 @@ def _rate(held: Held, true: Mapping[int, float], decoy: Mapping[int, float]) -> 
 
 
 def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
-    """A row of a table: means over seeds with t intervals, shares with Wilson's."""
+    """Return a row of a table: means over seeds with t intervals, shares with Wilson intervals."""
     return {
         "seeds": len(outcomes),
         "learner": average([run.learner[-1] for run in outcomes], most=1.0),
@@ -125,43 +119,71 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     }
 
 
-# Of an accuracy in a cell; results have fewer, and must not be rounded twice.
+# Digits of an accuracy in a cell; results have fewer, and must not be rounded twice.
 CELL_DIGITS = 9
-# Examples of a decoy's move for each that the paper's decoy uses.
+# Examples in a decoy's move for each one that the paper's decoy uses.
 _EFFORT = {"public": 1, "adversarial": 12}
-_Found = TypeVar("_Found")
+# Numbers of a trial and of an eavesdropper; None for the true trajectory, the same for all.
+Place = tuple[int, int | None]
 
 
-def _known(found: _Found | None) -> _Found:
-    assert found is not None
-    return found
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One trajectory of a trial.
 
+    Parameters
+    ----------
+    trial : the run
+    against : the eavesdropper that the decoy is made for, None for the true trajectory
+    needed : numbers of moves after which the decoy's weights are held, in increasing order
+    truth : true weights by number of updates, for decoys that use them
+    keeps_weights : whether the true weights are returned, by number of updates
+    """
 
-def count_true_examples(run: PreparedRun) -> int:
-    """Examples that the true trajectory of a run is trained on."""
-    batch_size = run.federation.settings.sections.federation.batch_size
-    schedule = run.schedule
-    rounds = zip(schedule.attendances, schedule.learns, schedule.moves, strict=True)
-    return sum(
-        int(count_examples(who.batches, run.answers.sizes[who.clients], batch_size).sum())
-        for who, learns, moves in rounds
-        if learns and moves
-    )
+    trial: Trial
+    against: Eavesdropping | None
+    needed: Sequence[int] = ()
+    truth: Sequence[Vector] = ()
+    keeps_weights: bool = False
 
+    def make_key(self, stride: int) -> Key:
+        """Return the key of its cell."""
+        if self.against is None:
+            return {"part": "truth", **self.trial.key, "stride": stride}
+        return {"part": "decoy", **self.trial.key, **self.against.describe(), "stride": stride}
 
-# --- working out, with cells --------------------------------------------------------------------
+    def make_walk(self, scorer: Scorer) -> Walk:
+        """Return the walk that trains it."""
+        trial, schedule = self.trial, self.trial.schedule
+        if self.against is None:
+            return walk_truth(trial.clients, schedule, scorer, keeps_weights=self.keeps_weights)
+        clients = trial.with_public(self.against.public, self.against.decoy)
+        # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
+        is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
+        if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, RatesChains):
+            return walk_chain(clients, schedule, self.needed, scorer)
+        return walk_decoy(clients, schedule, self.needed, scorer, self.truth)
+
+    def count_examples(self) -> int:
+        """Return the number of examples to train on; for a decoy an estimate."""
+        clients, schedule = self.trial.clients, self.trial.schedule
+        if self.against is None:
+            rounds = schedule.list_queries(learns=True)
+            return sum(clients.count_examples(schedule.attendances[n - 1]) for n, _ in rounds)
+        size = self.against.public.size * float(clients.sizes.mean())
+        return int(self.needed[-1] * size / 2.0) * _EFFORT[self.against.decoy]
 
 
 class CovertRuns:
-    """Trajectories of prepared runs, taken from the store or trained together.
+    """Trajectories of trials, taken from the store or trained together.
 
     Parameters
     ----------
     store : of finished cells
-    stride : of the coarse scoring of decoys
-    threads : that put replies together while a GPU trains
+    stride : of the coarse rating of weights
+    threads : that average replies while a GPU trains
 
-    `examples` counts what all trajectories that it gave out were trained on, now or before.
+    `examples` counts what all returned trajectories were trained on, now or before.
     """
 
     def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
@@ -172,200 +194,107 @@ class CovertRuns:
 
     def work_out(
         self,
-        runs: Sequence[PreparedRun],
+        trials: Sequence[Trial],
         against: Sequence[Eavesdropping],
         *,
         at_once: int | None = None,
     ) -> dict[tuple[int, int], RunOutcome]:
-        """Outcomes by number of run and of eavesdropper.
+        """Return the outcomes by number of trial and of eavesdropper.
 
         Parameters
         ----------
-        at_once : runs that are trained as one batch and kept together; all where None
+        at_once : trials that are trained as one batch and kept together, None for all
         """
-        needed = [list_needed_moves(follow_estimate(run.schedule)) for run in runs]
-        truths = {number: self._find_truth(run) for number, run in enumerate(runs)}
-        decoys = {
-            (number, other): self._find_decoy(run, against[other], needed[number])
-            for number, run in enumerate(runs)
+        parts = _list_parts(trials, against)
+        kept = {place: self._find(part) for place, part in parts.items()}
+        found = {place: trajectory for place, trajectory in kept.items() if trajectory is not None}
+        missing = {place: part for place, part in parts.items() if place not in found}
+        self._store.plan(sum(part.count_examples() for part in missing.values()))
+        size = at_once or len(trials)
+        for start in range(0, len(trials), size):
+            batch = {p: part for p, part in missing.items() if start <= p[0] < start + size}
+            found |= self._train(batch)
+        self.examples += sum(trajectory.examples for trajectory in found.values())
+        return {
+            (number, other): judge(trial.schedule, found[number, None], found[number, other])
+            for number, trial in enumerate(trials)
             for other in range(len(against))
         }
-        missing = {number for number, found in truths.items() if found is None}
-        pending = {place for place, found in decoys.items() if found is None}
-        self._announce(runs, against, needed, missing, pending)
-        size = at_once or len(runs)
-        for start in range(0, len(runs), size):
-            part = range(start, start + size)
-            self._train(
-                runs,
-                against,
-                needed,
-                (truths, [number for number in sorted(missing) if number in part]),
-                (decoys, [place for place in sorted(pending) if place[0] in part]),
-            )
-        for found in (*truths.values(), *decoys.values()):
-            self.examples += _known(found).examples
-        return {
-            (number, other): judge(runs[number].schedule, _known(truths[number]), _known(found))
-            for (number, other), found in decoys.items()
-        }
 
-    def _train(
-        self,
-        runs: Sequence[PreparedRun],
-        against: Sequence[Eavesdropping],
-        needed: Sequence[Sequence[int]],
-        truths: tuple[dict[int, Trajectory | None], list[int]],
-        decoys: tuple[dict[tuple[int, int], Trajectory | None], list[tuple[int, int]]],
-    ) -> None:
-        """Add to both what is missing of them."""
-        if all(entry.decoy == "public" for entry in against):
-            trained = self._train_together(runs, against, needed, truths[1], decoys[1])
-            truths[0].update(trained[0])
-            decoys[0].update(trained[1])
-            return
-        # Other decoys look at the true weights, which cells do not keep.
-        wanted = {*truths[1], *(number for number, _ in decoys[1])}
-        found = self._train_truths(runs, wanted)
-        truths[0].update(found)
-        decoys[0].update(self._train_decoys(runs, against, needed, decoys[1], found))
+    def _find(self, part: Part) -> Trajectory | None:
+        """Return a trajectory that needs no training or is in the store, None otherwise."""
+        if part.against is not None and not part.needed:
+            return Trajectory()
+        content = self._store.find(part.make_key(self._stride))
+        return None if content is None else _unpack(content)
 
-    def _announce(
-        self,
-        runs: Sequence[PreparedRun],
-        against: Sequence[Eavesdropping],
-        needed: Sequence[Sequence[int]],
-        missing: Iterable[int],
-        pending: Iterable[tuple[int, int]],
-    ) -> None:
-        """Plan in examples that are to be trained on; those of decoys are a guess."""
-        amount = sum(count_true_examples(runs[number]) for number in missing)
-        for number, other in pending:
-            size = against[other].public.size * float(runs[number].answers.sizes.mean())
-            amount += int(needed[number][-1] * size / 2.0) * _EFFORT[against[other].decoy]
-        self._store.plan(amount)
-
-    # --- training ---
-
-    def _train_together(
-        self,
-        runs: Sequence[PreparedRun],
-        against: Sequence[Eavesdropping],
-        needed: Sequence[Sequence[int]],
-        missing: Iterable[int],
-        pending: Iterable[tuple[int, int]],
-    ) -> tuple[dict[int, Trajectory], dict[tuple[int, int], Trajectory]]:
-        """Both kinds of walks as one batch, where decoys do not look at the true weights."""
-        first, second = sorted(missing), sorted(pending)
-        walks = [(runs[n].answers.kernel, self._walk_truth(runs[n])) for n in first]
-        walks += [
-            (runs[n].answers.kernel, self._walk_decoy(runs[n], against[m], needed[n], ()))
-            for n, m in second
-        ]
-        keys = [self._truth_key(runs[n]) for n in first]
-        keys += [self._decoy_key(runs[n], against[m]) for n, m in second]
-        found = self._drive(walks, keys)
-        return (
-            dict(zip(first, found[: len(first)], strict=True)),
-            dict(zip(second, found[len(first) :], strict=True)),
+    def _train(self, missing: Mapping[Place, Part]) -> dict[Place, Trajectory]:
+        """Train what is missing."""
+        decoys = {place: part for place, part in missing.items() if part.against is not None}
+        if all(part.against and part.against.decoy == "public" for part in decoys.values()):
+            return self._run(missing)
+        # Other decoys use the true weights, which cells do not keep.
+        trained = self._run(
+            {
+                (n, None): Part(part.trial, None, keeps_weights=True)
+                for (n, _), part in missing.items()
+            }
+        )
+        weights = {number: trajectory.weights for (number, _), trajectory in trained.items()}
+        return trained | self._run(
+            {place: replace(part, truth=weights[place[0]]) for place, part in decoys.items()}
         )
 
-    def _train_truths(
-        self, runs: Sequence[PreparedRun], wanted: Iterable[int]
-    ) -> dict[int, Trajectory]:
-        numbers = sorted(wanted)
-        walks = [
-            (runs[n].answers.kernel, self._walk_truth(runs[n], keeps_weights=True)) for n in numbers
-        ]
-        found = self._drive(walks, [self._truth_key(runs[n]) for n in numbers])
-        return dict(zip(numbers, found, strict=True))
+    def _run(self, parts: Mapping[Place, Part]) -> dict[Place, Trajectory]:
+        """Train trajectories side by side; each is kept as a cell as soon as it has ended.
 
-    def _train_decoys(
-        self,
-        runs: Sequence[PreparedRun],
-        against: Sequence[Eavesdropping],
-        needed: Sequence[Sequence[int]],
-        pending: Iterable[tuple[int, int]],
-        truths: Mapping[int, Trajectory],
-    ) -> dict[tuple[int, int], Trajectory]:
-        places = sorted(pending)
-        walks = [
-            (
-                runs[n].answers.kernel,
-                self._walk_decoy(runs[n], against[m], needed[n], truths[n].weights),
-            )
-            for n, m in places
-        ]
-        found = self._drive(walks, [self._decoy_key(runs[n], against[m]) for n, m in places])
-        return dict(zip(places, found, strict=True))
-
-    def _walk_truth(self, run: PreparedRun, *, keeps_weights: bool = False) -> Any:
-        scorer = self._find_scorer(run)
-        return walk_truth(run.answers, run.schedule, scorer, keeps_weights=keeps_weights)
-
-    def _walk_decoy(
-        self, run: PreparedRun, against: Eavesdropping, needed: Sequence[int], truth: Any
-    ) -> Any:
-        answers, scorer = run.with_public(against.public, against.decoy), self._find_scorer(run)
-        # The paper's decoy under FedAvg is one training that goes on and on.
-        is_chain = against.decoy == "public" and run.setup.algorithm == "fedavg" and needed[-1] > 0
-        if is_chain and isinstance(answers.kernel, RatesChains):
-            return walk_chain(answers, run.schedule, needed, scorer)
-        return walk_decoy(answers, run.schedule, needed, scorer, truth)
-
-    def _drive(self, walks: Sequence[Any], keys: Sequence[Key]) -> list[Trajectory]:
-        """Trajectories of walks, each kept as a cell as soon as it has ended.
-
-        What is given out is what a later call will find, so that it makes no difference when it
-        was computed.  Walks that end together share the time since others did, by their examples.
+        What is returned is what a later call finds in the store, so that it makes no difference
+        when it was computed.  Walks that end together share the time since others did, by examples.
         """
-        found: dict[int, Trajectory] = {}
+        places = list(parts)
+        found: dict[Place, Trajectory] = {}
         since = time.perf_counter()
 
-        def keep(outcomes: Mapping[int, Trajectory]) -> None:
+        def keep(ended: Mapping[int, Trajectory]) -> None:
             nonlocal since
             spent, since = time.perf_counter() - since, time.perf_counter()
-            total = sum(trajectory.examples for trajectory in outcomes.values())
-            for number, trajectory in outcomes.items():
-                part = trajectory.examples / total if total else 1.0 / len(outcomes)
-                content = self._store.keep(keys[number], _pack(trajectory), spent * part)
-                kept = _known(_unpack(content))
-                found[number] = replace(kept, weights=trajectory.weights)
+            total = sum(trajectory.examples for trajectory in ended.values())
+            for number, trajectory in ended.items():
+                part = trajectory.examples / total if total else 1.0 / len(ended)
+                key = parts[places[number]].make_key(self._stride)
+                content = self._store.keep(key, _pack(trajectory), spent * part)
+                found[places[number]] = replace(_unpack(content), weights=trajectory.weights)
 
-        drive(walks, on_batch=self._count, ended=keep, threads=self._threads)
-        return [found[number] for number in range(len(walks))]
+        walks = [
+            (part.trial.clients.kernel, part.make_walk(self._find_scorer(part.trial)))
+            for part in parts.values()
+        ]
+        run_walks(walks, on_batch=self._count, on_end=keep, threads=self._threads)
+        return found
 
     def _count(self, examples: int) -> None:
         self._trained += examples
         self._store.advance(examples, f"{self._trained:,} examples trained on")
 
-    def _find_scorer(self, run: PreparedRun) -> Scorer:
-        place = (run.setup.task, run.setup.model)
+    def _find_scorer(self, trial: Trial) -> Scorer:
+        place = (trial.setup.task, trial.setup.model)
         if place not in self._scorers:
-            self._scorers[place] = Scorer(run.answers.task, run.answers.kernel, stride=self._stride)
+            clients = trial.clients
+            self._scorers[place] = Scorer(clients.task, clients.kernel, stride=self._stride)
         return self._scorers[place]
 
-    # --- cells ---
 
-    def _truth_key(self, run: PreparedRun) -> Key:
-        return {"part": "truth", **run.key, "stride": self._stride}
-
-    def _decoy_key(self, run: PreparedRun, against: Eavesdropping) -> Key:
-        return {"part": "decoy", **run.key, **against.describe(), "stride": self._stride}
-
-    def _find_truth(self, run: PreparedRun) -> Trajectory | None:
-        return _unpack(self._store.find(self._truth_key(run)))
-
-    def _find_decoy(
-        self, run: PreparedRun, against: Eavesdropping, needed: Sequence[int]
-    ) -> Trajectory | None:
-        if not needed:
-            return Trajectory()
-        return _unpack(self._store.find(self._decoy_key(run, against)))
+def _list_parts(trials: Sequence[Trial], against: Sequence[Eavesdropping]) -> dict[Place, Part]:
+    """Return all trajectories, the true ones first."""
+    parts: dict[Place, Part] = {(n, None): Part(trial, None) for n, trial in enumerate(trials)}
+    for number, trial in enumerate(trials):
+        needed = list_needed_moves(follow_estimate(trial.schedule))
+        parts |= {(number, m): Part(trial, one, needed) for m, one in enumerate(against)}
+    return parts
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:
-    """Accuracies as a cell keeps them."""
+    """Return the content of a cell."""
     return {
         "coarse": _list_pairs(trajectory.coarse),
         "full": _list_pairs(trajectory.full),
@@ -374,12 +303,10 @@ def _pack(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _list_pairs(scores: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Numbers of moves and scores; JSON has no numbers as keys."""
+    """Return numbers of moves and scores as pairs; JSON has no numbers as keys."""
     return [(moves, round(score, CELL_DIGITS)) for moves, score in scores.items()]
 
 
-def _unpack(content: Mapping[str, Any] | None) -> Trajectory | None:
-    if content is None:
-        return None
+def _unpack(content: Mapping[str, Any]) -> Trajectory:
     coarse, full = dict(content["coarse"]), dict(content["full"])
     return Trajectory(coarse, full, examples=content["examples"])

@@ -1,26 +1,30 @@
 """What happens in a run whatever the weights are: oracle, actions, acceptance, updates.
 
-Neither the policy nor the acceptance of a round looks at weights, so all of it can be drawn before
-anything is trained.  What has to be trained follows from it: only rounds that move a trajectory,
-and of the decoy's only those that the eavesdropper's estimate (6) can point to.
+Neither the policy nor the acceptance of a round depends on the weights, so all of this can be drawn
+before anything is trained.  What has to be trained follows from it: only rounds that move a
+trajectory, and of the decoy's only those that the eavesdropper's estimate, equation (6), points to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from covertfl.decision.problem import FiniteHorizon
-from covertfl.runs.clients import ClientAnswers
-from covertfl.runs.federation import Federation, decide
-from covertfl.runs.learner import start_learner
-from covertfl.runs.participation import Attendance, count_examples
-from covertfl.runs.queue import UpdateQueue
-from covertfl.runs.state import RunState
+from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.driver import drive
+from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.learner import LearnerState, SiftedReplies
+from covertfl.runs.participation import Attendance
+from covertfl.runs.records import PlayedRound
+from covertfl.runs.responder import Outcome, Query, Work
+from covertfl.runs.rounds import play_round
 
-NOTHING = np.empty(0, dtype=np.float32)
+NO_WEIGHTS = np.empty(0, dtype=np.float32)
+NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +35,9 @@ class Schedule:
     ----------
     oracle_states : (N,)
     learns : (N,) True where the true weights are sent
-    moves : (N,) True where the trajectory that is queried moves after the round
-    attendances : (N,) who answers
-    owed : updates still owed at the end
+    moves : (N,) True where the queried trajectory moves after the round
+    attendances : (N,) the clients that answer
+    owed : number of updates still owed at the end
     """
 
     oracle_states: tuple[int, ...]
@@ -44,85 +48,97 @@ class Schedule:
 
     @property
     def exposure(self) -> float:
-        """Learning queries over all rounds (F3)."""
+        """Share of learning queries among all rounds (formula F3 of docs/paper_map.md)."""
         return sum(self.learns) / len(self.learns)
 
     @property
     def is_completed(self) -> bool:
-        """Whether no update is owed."""
+        """Whether no update is owed at the end."""
         return self.owed == 0
+
+    def list_queries(self, *, learns: bool) -> list[tuple[int, int]]:
+        """Return round and oracle state of the rounds that move the truth, or the decoy."""
+        rounds = zip(self.oracle_states, self.learns, self.moves, strict=True)
+        return [
+            (number, state)
+            for number, (state, is_true, moves) in enumerate(rounds, start=1)
+            if is_true == learns and moves
+        ]
+
+
+class WeightlessClients(ClientResponder):
+    """The clients of a run, answering without training: trajectories only count their moves."""
+
+    def first_weights(self, seed: int) -> Vector:
+        """Return no weights."""
+        return NO_WEIGHTS
+
+    def score(self, weights: Vector) -> float:
+        """Return zero."""
+        return 0.0
+
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Draw the clients that take part, and whether the round is accepted."""
+        attendance = self.draw_clients(query.oracle_state, query.round)
+        examples = self.count_examples(attendance)
+        accepted = self.is_accepted(query.oracle_state, query.round, examples)
+        return Outcome(attendance, examples, NO_REPLIES, accepted)
+        yield  # a generator without work
+
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+        """Count an update."""
+        return replace(learner, updates=learner.updates + 1)
+
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> Generator[Work, Any, LearnerState]:
+        """Count a move of the decoy."""
+        return learner.with_decoy(query.trajectory, NO_WEIGHTS)
+        yield  # a generator without work
 
 
 def draw_schedule(federation: Federation) -> Schedule:
-    """Draw the rounds of a finite horizon as `federation.run_rounds` would run them."""
-    answers, problem = federation.answerers, federation.problem
-    assert isinstance(answers, ClientAnswers) and isinstance(problem, FiniteHorizon)
-    state = RunState(
-        round=0,
-        learner=start_learner(NOTHING, [NOTHING] * answers.num_decoys, "fedavg"),
-        queue=UpdateQueue().admit(problem.updates, 0, None),
-        oracle_state=-1,
-        learning_queries=0,
-        scores=(),
-        rejected={},
-        totals={},
-        seen=(),
+    """Draw the rounds of a run whose policy is fixed, exactly as `run_rounds` would run them."""
+    full = federation.responder
+    assert isinstance(full, ClientResponder)
+    clients = WeightlessClients(
+        full.settings, full.task, full.kernel, full.decoys, full.success, full.recorded
     )
-    oracle_states, learns, moves, attendances = [], [], [], []
-    for number in range(1, federation.settings.rounds + 1):
-        decision = decide(federation, state, federation.policy)
-        oracle_state = int(decision.observation.oracle_state)
-        attendance = answers.draw_clients(oracle_state, number)
-        examples = _count_examples(answers, attendance)
-        accepted = answers.is_accepted(oracle_state, number, examples)
-        moved = _moves(federation, decision.learns, accepted, examples, state.queue.backlog)
-        queue = state.queue
-        if decision.learns and moved and queue.backlog > 0:
-            queue, _ = queue.serve(number)
-        state = replace(
-            state,
-            round=number,
-            queue=queue,
-            oracle_state=oracle_state,
-            learning_queries=state.learning_queries + decision.learns,
-        )
-        oracle_states.append(oracle_state)
-        learns.append(decision.learns)
-        moves.append(moved)
-        attendances.append(attendance)
+    (rounds,) = drive([_play(replace(federation, responder=clients))], _refuse)
     return Schedule(
-        tuple(oracle_states), tuple(learns), tuple(moves), tuple(attendances), state.queue.backlog
+        tuple(played.decision.oracle_state for played in rounds),
+        tuple(played.decision.learns for played in rounds),
+        tuple(played.is_moved for played in rounds),
+        tuple(played.outcome.attendance for played in rounds),
+        rounds[-1].after.queue.backlog,
     )
 
 
-def _count_examples(answers: ClientAnswers, attendance: Attendance) -> int:
-    batch_size = answers.settings.sections.federation.batch_size
-    sizes = answers.sizes[attendance.clients]
-    return int(count_examples(attendance.batches, sizes, batch_size).sum())
+def _play(federation: Federation) -> Generator[Work, Any, list[PlayedRound]]:
+    """Play all rounds of a run."""
+    state, rounds = start_run(federation), []
+    for _ in range(federation.settings.rounds):
+        played = yield from play_round(federation, state, federation.policy)
+        rounds.append(played)
+        state = played.after
+    return rounds
 
 
-def _moves(
-    federation: Federation, learns: bool, accepted: bool, examples: int, backlog: int
-) -> bool:
-    """Whether the trajectory that is queried moves."""
-    if not learns:
-        return accepted or not federation.settings.sections.decoy.gated
-    policy = federation.policy
-    counts = accepted or (policy.takes_every_reply and examples > 0)
-    return counts and (backlog > 0 or policy.updates_unowed)
+def _refuse(requests: Mapping[int, Work]) -> dict[int, Any]:
+    raise AssertionError("rounds without weights request no work")
 
 
-# --- what the eavesdropper of (6) holds ---------------------------------------------------------
+# --- the eavesdropper's estimate, equation (6) ---------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the estimate (6) is after a round.
+    """The eavesdropper's estimate, equation (6), after a round; both parts in a tie.
 
     Parameters
     ----------
-    true : the number of updates behind the true weights it holds, None where it holds none
-    decoy : the number of moves behind the decoy's, None where it holds none; both where they tie
+    true : number of updates behind the true weights it holds, None if it holds none
+    decoy : number of moves behind the decoy weights it holds, None if it holds none
     """
 
     true: int | None
@@ -130,7 +146,7 @@ class Held:
 
 
 def follow_estimate(schedule: Schedule) -> list[Held]:
-    """The estimate (6) after each round: the last query of the trajectory with most queries."""
+    """Return the estimate after each round: the last query of the trajectory queried most."""
     held = []
     counts, sent, moved = [0, 0], [0, 0], [0, 0]
     for learns, moves in zip(schedule.learns, schedule.moves, strict=True):
@@ -148,10 +164,10 @@ def follow_estimate(schedule: Schedule) -> list[Held]:
 
 
 def name_truth(held: Held) -> float:
-    """1 where the estimate is the true trajectory, 0 where it is the decoy, one half for a tie."""
+    """Return 1 if the estimate is the true trajectory, 0 if it is the decoy, 0.5 in a tie."""
     return 0.5 * ((held.true is not None) + (held.decoy is None))
 
 
 def list_needed_moves(held: Sequence[Held]) -> list[int]:
-    """Numbers of moves after which the decoy's weights are ever held."""
+    """Return the numbers of moves after which the decoy's weights are ever held."""
     return sorted({entry.decoy for entry in held if entry.decoy is not None})

@@ -1,4 +1,4 @@
-"""Accuracies of many weights on one validation set, as the training kernel predicts."""
+"""Accuracies of many weights on one validation set, predicted by the training kernel."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class PredictsMany(Protocol):
     def predict_many(
         self, weights: Sequence[Vector], features: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
-        """(K, n, outputs) outputs of K weights for the same features."""
+        """Return the (K, n, outputs) outputs of K weights for the same features."""
         ...
 
 
 class Scorer:
-    """Rates weights on all of a validation set, or on every so-manieth example of it.
+    """Rates weights on a whole validation set, or on every `stride`-th example of it.
 
     Parameters
     ----------
     task : model, loss and validation set
     kernel : of the model
-    stride : of the coarse rating; 1 where all examples are always used
+    stride : of the coarse rating; 1 to use all examples
 
-    `full` and `coarse` are the examples of both ratings.
+    `full` and `coarse` are the examples of the two ratings.
     """
 
     def __init__(self, task: TrainingTask, kernel: LocalKernel, *, stride: int = 1) -> None:
@@ -47,7 +47,7 @@ class Scorer:
         return self._stride == 1
 
     def rate(self, weights: Sequence[Vector], *, fully: bool) -> list[float]:
-        """Accuracy of each weights on the whole validation set, or on a part of it."""
+        """Return the accuracy of each weight vector on the whole validation set, or on a part."""
         examples = self.full if fully else self.coarse
         outputs = self._predict(weights, examples)
         return [score_accuracy(each, examples.labels, self._task.loss) for each in outputs]
@@ -55,14 +55,14 @@ class Scorer:
     def _predict(
         self, weights: Sequence[Vector], examples: Examples
     ) -> Iterable[npt.NDArray[np.float32]]:
-        """Outputs of each weights; together where the kernel can."""
+        """Return the outputs of each weight vector, computed together if the kernel can."""
         if isinstance(self._kernel, PredictsMany):
             return self._kernel.predict_many(weights, examples.features)
         return (self._kernel.predict(each, examples.features) for each in weights)
 
 
 def take_part(examples: Examples, stride: int) -> Examples:
-    """Every so-manieth example."""
+    """Return every `stride`-th example."""
     if stride == 1:
         return examples
     return Examples(

@@ -1,8 +1,7 @@
-"""The federations of the paper's experiments, without policy, seed and public set."""
+"""The federations of the paper's experiments, and single runs of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,11 +12,12 @@ import numpy as np
 from covertfl.decision.problem_file import read_preset_text
 from covertfl.decoys.registry import make_decoy
 from covertfl.experiments.experiment import Reading
+from covertfl.experiments.trials.cells import Key
 from covertfl.experiments.trials.schedule import Schedule, draw_schedule
 from covertfl.experiments.trials.scorer import take_part
 from covertfl.files.toml import parse_toml
 from covertfl.runs.build import KernelCache, build_federation, require_torch
-from covertfl.runs.clients import ClientAnswers
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import RunSettings, build_run
 from covertfl.tasks.registry import DataSettings, make_task
@@ -28,13 +28,13 @@ Transition = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class PublicData:
-    """What the eavesdropper holds.
+    """The data of the eavesdropper.
 
     Parameters
     ----------
-    size : in clients' sizes
-    positive_share : of toxic comments
-    classes, class_share : good classes of images and their share, None for their natural one
+    size : relative to a client's data
+    positive_share : share of toxic comments
+    classes, class_share : number of good classes of images; their share, None for the natural
     """
 
     size: float = 1.0
@@ -45,7 +45,7 @@ class PublicData:
 
 @dataclass(frozen=True)
 class Setup:
-    """A federation, and the problem that its policies are solved for.
+    """A federation, and the problem that its policies are solved for; policy and seed are open.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ class Setup:
     reading, preset : of the problem
     rounds, updates : N and M
     clients, participation : how many, and how many take part by oracle state
-    acceptance, min_share : when a round counts
+    acceptance, min_share : when a round is a success
     algorithm : fedavg or fedsgd
     learning_rate : of the clients' Adam, or of the server's with fedsgd
-    thinning : only one in so many examples is used, 1 for all
-    transition : of the oracle, where it is not the preset's
+    thinning : every how-many-th example is used, 1 for all
+    transition : of the oracle, None for the preset's
     """
 
     task: Literal["toxicity", "mnist", "digits"]
@@ -76,22 +76,22 @@ class Setup:
     transition: Transition | None = None
 
     def describe(self) -> dict[str, Any]:
-        """The settings as keys and results keep them."""
+        """Return the settings as keys of cells and results hold them."""
         return asdict(self)
 
 
 def choose_acceptance(reading: Reading) -> Literal["data", "model"]:
-    """By data in the sound reading, by the printed success chances in the paper's (D19)."""
+    """Return `data` in the sound reading, `model` (printed probabilities) in the paper's (D19)."""
     return "data" if reading == "sound" else "model"
 
 
 def choose_learning_rate(reading: Reading) -> float:
-    """The text's, but the published code's where that is read (D24)."""
+    """Return the learning rate of the paper's text, or of its published code (D24)."""
     return 1e-4 if reading == "paper-code" else 1e-3
 
 
 def describe_problem(setup: Setup) -> dict[str, Any]:
-    """The sections of the problem, with the setup's own rounds, updates and transitions."""
+    """Return the content of the problem file, with the setup's rounds, updates and transitions."""
     content = parse_toml(read_preset_text(f"{setup.reading}/{setup.preset}"), setup.preset)
     content["horizon"] = {"rounds": setup.rounds, "updates": setup.updates}
     if setup.transition is not None:
@@ -101,7 +101,7 @@ def describe_problem(setup: Setup) -> dict[str, Any]:
 
 
 def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str, Any]:
-    """The content of a run file for one run; its decoy is ungated, as the paper's is."""
+    """Return the content of a run file for one run; its decoy is ungated, as the paper's is."""
     return {
         "task": "own",
         "seed": seed,
@@ -122,7 +122,7 @@ def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str,
 
 @lru_cache(maxsize=128)
 def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
-    """Model and data; clients' rows are the same whatever the public set is."""
+    """Load model and data; the clients' rows do not depend on the public set."""
     settings = DataSettings(
         task=setup.task,
         seed=seed,
@@ -140,7 +140,7 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
 
 
 def thin_task(task: TrainingTask, thinning: int) -> TrainingTask:
-    """The task with one in so many of the clients', public and validation examples."""
+    """Return the task with every `thinning`-th client, public and validation example."""
     if thinning == 1:
         return task
     return replace(
@@ -152,20 +152,20 @@ def thin_task(task: TrainingTask, thinning: int) -> TrainingTask:
 
 
 def make_settings(setup: Setup, policy: str, seed: int, device: str = "cpu") -> RunSettings:
-    """The settings of a run, with its task."""
+    """Return the settings of a run, with its task."""
     content = describe_run(setup, policy, seed, device)
     settings = build_run(content, "reproduce", folder=Path())
     return settings.with_task(load_task(setup, seed, PublicData()))
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedRun:
-    """A run that can be walked.
+class Trial:
+    """One run of a setup, with its rounds drawn.
 
     Parameters
     ----------
-    setup, policy, seed : which
-    federation : what does not change in it
+    setup, policy, seed : which run
+    federation : the parts of the run that do not change
     schedule : its rounds
     """
 
@@ -176,21 +176,20 @@ class PreparedRun:
     schedule: Schedule
 
     @property
-    def answers(self) -> ClientAnswers:
+    def clients(self) -> ClientResponder:
         """The clients."""
-        answers = self.federation.answerers
-        assert isinstance(answers, ClientAnswers)
-        return answers
+        assert isinstance(self.federation.responder, ClientResponder)
+        return self.federation.responder
 
     @property
-    def key(self) -> Mapping[str, Any]:
-        """What determines its true trajectory; a GPU's is another than a processor's."""
+    def key(self) -> Key:
+        """Return what determines the true trajectory; a GPU and a CPU give different ones."""
         device = self.federation.settings.sections.engine.device.partition(":")[0]
         setup = self.setup.describe()
         return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
 
-    def with_public(self, public: PublicData, decoy: str) -> ClientAnswers:
-        """The same clients, and a decoy made for another public set."""
+    def with_public(self, public: PublicData, decoy: str) -> ClientResponder:
+        """Return the same clients with a decoy made for another public set."""
         task = load_task(self.setup, self.seed, public)
         section = self.federation.settings.sections.federation
         made = make_decoy(
@@ -198,15 +197,15 @@ class PreparedRun:
             task,
             batch_size=section.batch_size,
             algorithm=section.algorithm,
-            optimizer=self.answers.optimizer,
+            optimizer=self.clients.optimizer,
         )
-        return replace(self.answers, task=task, decoys=(made,))
+        return replace(self.clients, task=task, decoys=(made,))
 
 
-def prepare_run(
+def prepare_trial(
     setup: Setup, policy: str, seed: int, kernels: KernelCache, *, device: str = "cpu"
-) -> PreparedRun:
+) -> Trial:
     """Solve for the policy of a run and draw its rounds."""
     require_torch()
     federation = build_federation(make_settings(setup, policy, seed, device), kernels)
-    return PreparedRun(setup, policy, seed, federation, draw_schedule(federation))
+    return Trial(setup, policy, seed, federation, draw_schedule(federation))

@@ -1,0 +1,161 @@
+"""What is written about a run: the costs, the records of each round, and the summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.runs.actions import Decision
+from covertfl.runs.federation import Federation
+from covertfl.runs.queue import DoneUpdate
+from covertfl.runs.responder import Outcome
+from covertfl.runs.state import RunState, pack_state
+from covertfl.runs.transcript import RunFolder
+
+
+class Costs(NamedTuple):
+    """Privacy and learning cost of a round."""
+
+    privacy: float
+    learning: float
+
+
+@dataclass(frozen=True, eq=False)
+class PlayedRound:
+    """A round that has ended.
+
+    Parameters
+    ----------
+    before, after : states of the run
+    decision, outcome : of the query
+    costs : that were charged
+    done : the update that the round served, None if it served none
+    """
+
+    before: RunState
+    after: RunState
+    decision: Decision
+    outcome: Outcome
+    costs: Costs
+    done: DoneUpdate | None
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether the true trajectory has moved."""
+        return self.after.learner.updates > self.before.learner.updates
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether any trajectory has moved."""
+        return self.is_updated or self.after.learner.moves != self.before.learner.moves
+
+
+def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) -> Costs:
+    """Return the costs of a round; in a finite horizon the learning cost is due at its end (D6).
+
+    Parameters
+    ----------
+    backlog : before the round
+    lost : number of updates that the queue had no room for
+    """
+    privacy = float(problem.privacy_cost[decision.oracle_state]) if decision.learns else 0.0
+    if isinstance(problem, FiniteHorizon):
+        return Costs(privacy, 0.0)
+    learning = 0.0
+    if problem.learning_cost.charged == "always" or not decision.learns:
+        learning = float(problem.learning_cost.at(np.array(backlog)))
+    if backlog == problem.capacity and not decision.learns:
+        learning += problem.full_cost
+    return Costs(privacy, learning + (problem.overflow_cost or 0.0) * lost)
+
+
+def record_round(federation: Federation, folder: RunFolder, played: PlayedRound) -> None:
+    """Write the public and private records of a round, and seal it with a checkpoint."""
+    after, responder = played.after, federation.responder
+    sent = played.before.learner.query(played.decision.trajectory)
+    weights = folder.write_weights(responder.layout, sent)
+    if weights:
+        folder.append(
+            "public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights}
+        )
+    folder.append("private/rounds.jsonl", describe_round(played, weights))
+    if (done := played.done) is not None:
+        folder.append(
+            "private/updates.jsonl",
+            {"task": done.task, "came": done.came, "done": done.done, "finished": done.finished},
+        )
+    folder.append(
+        "metrics.jsonl",
+        {
+            "round": after.round,
+            "learner_score": after.scores[0],
+            "decoy_scores": list(after.scores[1:]),
+            "backlog": after.queue.backlog,
+            "exposure": after.exposure,
+        },
+    )
+    kept = responder.remember()
+    folder.seal(pack_state(after, responder.layout, kept.arrays, kept.facts))
+
+
+def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
+    """Return the private record of a round; `weights` names the file of those that were sent."""
+    before, after = played.before, played.after
+    decision, outcome = played.decision, played.outcome
+    observation = decision.observation
+    return {
+        "round": after.round,
+        "oracle_state": decision.oracle_state,
+        "backlog": int(observation.backlog),
+        "arrival": decision.arrival,
+        "rounds_left": int(observation.rounds_left),
+        "learning_queries": int(observation.learning_queries),
+        "learn_prob": decision.learn_prob,
+        "action": "learn" if decision.learns else "obfuscate",
+        "trajectory": decision.trajectory,
+        "weights": weights,
+        "clients": outcome.attendance.clients.tolist(),
+        "batches": outcome.attendance.batches.tolist(),
+        "examples": outcome.examples,
+        "rejected": [list(entry) for entry in outcome.replies.rejected],
+        "accepted": outcome.accepted,
+        "updated": played.is_updated,
+        "backlog_after": after.queue.backlog,
+        "lost": after.queue.lost - before.queue.lost,
+        "privacy_cost": played.costs.privacy,
+        "learning_cost": played.costs.learning,
+    }
+
+
+def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
+    """Return the summary of a run that has ended."""
+    served, measured = state.totals["served"], federation.measured
+    queue_only = {}
+    if isinstance(federation.problem, QueueProblem):
+        queue_only = {
+            "average_learning_cost": state.totals["learning_cost"] / max(state.round, 1),
+            federation.problem.limit_name: federation.problem.limit,
+            "lost_updates": state.queue.lost,
+            "tasks_arrived": state.queue.arrived,
+            "tasks_finished": int(state.totals["finished"]),
+        }
+    return {
+        **federation.responder.describe(state.learner),
+        "updates_done": state.learner.updates,
+        "rounds": state.round,
+        "learning_queries": state.learning_queries,
+        "exposure": state.exposure,
+        "completed": state.queue.backlog == 0,
+        "updates_missing": state.queue.backlog,
+        "rejected_replies": sum(state.rejected.values()),
+        "rejected_by_reason": dict(state.rejected),
+        "average_privacy_cost": state.totals["privacy_cost"] / max(state.round, 1),
+        "mean_wait": state.totals["wait"] / served if served else None,
+        "little_wait": state.totals["backlog"] / served if served else None,
+        "success_measured": None if measured is None else measured.tolist(),
+        "success_printed": federation.settings.problem.oracle.success.tolist(),
+        **queue_only,
+    }

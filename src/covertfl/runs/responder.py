@@ -1,0 +1,165 @@
+"""Who answers a query: the interface between a run and the clients or the function behind it.
+
+A run sends a `Query` and gets an `Outcome`.  Whatever takes time, local training by clients or by
+the server, is yielded as `Work`, so that an engine can carry it out as it likes, alone or together
+with the work of other runs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from covertfl.kernels.job import LocalJob
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.learner import LearnerState, SiftedReplies
+from covertfl.runs.participation import Attendance
+
+
+@dataclass(frozen=True, eq=False)
+class ClientWork:
+    """A query to the clients; what they receive depends on the action through `weights` alone.
+
+    Parameters
+    ----------
+    round, weights : of the query
+    attendance : the clients that are asked
+    needed : whether the replies are used; an engine that only simulates clients may skip the work
+        otherwise, one with real clients asks them all the same
+    """
+
+    round: int
+    weights: Vector
+    attendance: Attendance
+    needed: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class ServerWork:
+    """Training that the server does for a decoy."""
+
+    jobs: tuple[LocalJob, ...]
+
+
+Work = ClientWork | ServerWork
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """The query of a round.
+
+    Parameters
+    ----------
+    round : 1, 2, ...
+    oracle_state : of the round
+    trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
+    weights : the weights that are sent
+    decoy : the decoy that is queried, or would have been if the round did not learn
+    """
+
+    round: int
+    oracle_state: int
+    trajectory: int
+    weights: Vector
+    decoy: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a query.
+
+    Parameters
+    ----------
+    attendance : the clients that were asked
+    examples : number behind the valid replies, or behind all clients if replies were not needed
+    replies : the valid replies; empty if they were not needed
+    accepted : whether the round is a success, or would have been one
+    """
+
+    attendance: Attendance
+    examples: int
+    replies: SiftedReplies
+    accepted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """State of a responder that a checkpoint keeps.
+
+    Parameters
+    ----------
+    arrays : by name
+    facts : everything else, as JSON stores it
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Responder(ABC):
+    """Whoever answers queries, and how the trajectories move on the replies."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Names and shapes of the parameters."""
+
+    @property
+    @abstractmethod
+    def num_decoys(self) -> int:
+        """Number of decoy trajectories."""
+
+    @abstractmethod
+    def first_weights(self, seed: int) -> Vector:
+        """Draw the weights that a trajectory starts from."""
+
+    @abstractmethod
+    def score(self, weights: Vector) -> float:
+        """Evaluate weights: accuracy on the validation set, or the function's value."""
+
+    @abstractmethod
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Send a query and judge the replies."""
+
+    @abstractmethod
+    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
+        """Move the true trajectory on the replies to its query."""
+
+    @abstractmethod
+    def move_decoy(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> Generator[Work, Any, LearnerState]:
+        """Move the decoy that was queried."""
+
+    @abstractmethod
+    def describe(self, learner: LearnerState) -> dict[str, Any]:
+        """Describe the final weights, for the summary of the run."""
+
+    def observe(self, round_number: int) -> int | None:
+        """Return the oracle state that a round shows, None if it must be drawn."""
+        return None
+
+    def update(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
+    ) -> Generator[Work, Any, LearnerState]:
+        """Move the trajectory that was queried, if `is_moving`."""
+        if not is_moving:
+            return learner
+        if query.trajectory == 0:
+            return self.move_learner(learner, query, outcome)
+        return (yield from self.move_decoy(learner, query, outcome))
+
+    def rescore(
+        self, scores: Sequence[float], before: LearnerState, after: LearnerState
+    ) -> tuple[float, ...]:
+        """Return the score of each trajectory after a round; unmoved ones keep their score."""
+        pairs = zip(scores, before.trajectories, after.trajectories, strict=True)
+        return tuple(known if old is new else self.score(new) for known, old, new in pairs)
+
+    def remember(self) -> Remembered:
+        """Return what a resumed run needs, beside its own state."""
+        return Remembered()

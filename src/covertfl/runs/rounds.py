@@ -1,0 +1,128 @@
+"""A training run as plain sequential code: observe, decide, query, update, record.
+
+`run_rounds` is a generator: it yields work, the clients' or its own, and is sent the results.  Who
+carries the work out, alone or together with that of other runs, is the engine's concern
+(`driver`), and who answers the queries is the responder's (`responder`).
+
+Everything random in a round comes from streams of its own (`seeding`), and the state after a round
+is all that the next one needs, so a run can be interrupted anywhere and resumed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+from covertfl.decision.problem import QueueProblem
+from covertfl.runs.actions import Decision, decide
+from covertfl.runs.federation import Federation
+from covertfl.runs.learner import LearnerState
+from covertfl.runs.policy import RunPolicy, refresh_policy
+from covertfl.runs.queue import DoneUpdate
+from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
+from covertfl.runs.responder import Outcome, Query, Work
+from covertfl.runs.state import RunState
+from covertfl.runs.transcript import RunFolder
+from covertfl.runs.update import update_trajectories
+
+# Rounds that must have been seen before the policy is searched for on them.
+FEWEST_SEEN = 20
+
+Rounds = Generator[Work, Any, RunState]
+
+
+def run_rounds(
+    federation: Federation,
+    folder: RunFolder,
+    state: RunState,
+    *,
+    after_round: Callable[[RunState], None] | None = None,
+) -> Rounds:
+    """Run and record the rounds that are left; yield work and receive its results.
+
+    Parameters
+    ----------
+    after_round : callback, called with the state after every round
+    """
+    policy = federation.policy
+    while state.round < federation.settings.rounds:
+        policy = _refresh(federation, state, policy)
+        played = yield from play_round(federation, state, policy)
+        record_round(federation, folder, played)
+        state = played.after
+        if after_round is not None:
+            after_round(state)
+    return state
+
+
+def play_round(
+    federation: Federation, state: RunState, policy: RunPolicy
+) -> Generator[Work, Any, PlayedRound]:
+    """Run the round that follows a state: decide, query, update the queried trajectory."""
+    decision = decide(federation, state, policy)
+    sent = state.learner.query(decision.trajectory)
+    query = Query(state.round + 1, decision.oracle_state, decision.trajectory, sent, decision.decoy)
+    outcome = yield from federation.responder.ask(query)
+    learner = yield from update_trajectories(federation, policy, state, query, outcome)
+    return _close_round(federation, state, decision, outcome, learner)
+
+
+def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
+    """Search for the policy again on the rounds seen, if the run asks for it and it is due."""
+    every = federation.settings.sections.policy.refresh
+    if every is None or state.round < FEWEST_SEEN:
+        return policy
+    last = state.round - state.round % every
+    is_due = state.round == last or policy is federation.policy
+    if not is_due or last < FEWEST_SEEN:
+        return policy
+    seed = federation.settings.hidden_seed
+    found = refresh_policy(federation.problem, state.seen[:last], seed=seed)
+    return replace(policy, policy=found)
+
+
+def _close_round(
+    federation: Federation,
+    state: RunState,
+    decision: Decision,
+    outcome: Outcome,
+    learner: LearnerState,
+) -> PlayedRound:
+    """Serve and fill the queue, charge the costs and score the trajectories after a round."""
+    number, problem = state.round + 1, federation.problem
+    queue, done = state.queue, None
+    # An aggregation can fail: then the learner has not moved and no update is served.
+    if learner.updates > state.learner.updates and queue.backlog > 0:
+        queue, done = queue.serve(number)
+    capacity = problem.capacity if isinstance(problem, QueueProblem) else None
+    queue = queue.admit(decision.arrival, number, capacity)
+    lost = queue.lost - state.queue.lost
+    costs = charge_round(problem, state.queue.backlog, decision, lost)
+    rejected = Counter(state.rejected) + Counter(reason for _, reason in outcome.replies.rejected)
+    after = RunState(
+        round=number,
+        learner=learner,
+        queue=queue,
+        oracle_state=decision.oracle_state,
+        learning_queries=state.learning_queries + decision.learns,
+        scores=federation.responder.rescore(state.scores, state.learner, learner),
+        rejected=dict(rejected),
+        totals=_add_totals(state, costs, done),
+        seen=(*state.seen, (decision.oracle_state, decision.arrival, outcome.accepted)),
+    )
+    return PlayedRound(state, after, decision, outcome, costs, done)
+
+
+def _add_totals(state: RunState, costs: Costs, done: DoneUpdate | None) -> dict[str, float]:
+    """Add a round's costs, backlog and served update to the totals of the run."""
+    totals = dict(state.totals)
+    totals["privacy_cost"] += costs.privacy
+    totals["learning_cost"] += costs.learning
+    totals["backlog"] += state.queue.backlog
+    if done is not None:
+        totals["served"] += 1
+        totals["wait"] += done.done - done.came
+        totals["finished"] += done.finished
+    return totals

@@ -1,0 +1,116 @@
+"""What is observed and decided before a query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from covertfl.decision.oracle import compute_stationary_distribution
+from covertfl.decision.policy import HorizonTable
+from covertfl.runs.actions import decide, draw_arrival, draw_oracle_state
+from covertfl.runs.federation import start_run
+from tests.support.played_runs import FUNCTION_HORIZON, build, play
+from tests.support.small_runs import FUNCTION_QUEUE
+
+
+def test_the_oracle_is_the_chain_of_the_problem() -> None:
+    federation = build(FUNCTION_QUEUE)
+    oracle = federation.problem.oracle
+    moves, state = np.zeros((3, 3)), -1
+    for number in range(1, 4001):
+        after = draw_oracle_state(federation, state, number)
+        if state >= 0:
+            moves[state, after] += 1
+        state = after
+    for row, distribution in zip(moves, oracle.transition, strict=True):
+        possible = distribution > 0
+        assert row[~possible].sum() == 0
+        assert stats.chisquare(row[possible], row.sum() * distribution[possible]).pvalue > 1e-3
+
+
+def test_the_first_oracle_state_has_the_stationary_law() -> None:
+    federation = build(FUNCTION_QUEUE)
+    counts = np.zeros(3)
+    for seed in range(1500):
+        seeded = replace(federation, settings=federation.settings.with_seed(seed))
+        counts[draw_oracle_state(seeded, -1, 1)] += 1
+    distribution = compute_stationary_distribution(federation.problem.oracle)
+    assert stats.chisquare(counts, 1500 * distribution).pvalue > 1e-3
+
+
+def test_arrivals_come_by_chance() -> None:
+    federation = build(FUNCTION_QUEUE)
+    sizes = [draw_arrival(federation, number) for number in range(1, 5001)]
+    assert set(sizes) == {0, 2}
+    assert stats.binomtest(sizes.count(2), 5000, 0.1).pvalue > 1e-3
+    assert draw_arrival(build(FUNCTION_HORIZON), 1) == 0
+
+
+def test_actions_are_drawn_with_the_chance_the_policy_gives() -> None:
+    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
+    state, learned = start_run(federation), 0
+    for seed in range(1000):
+        seeded = replace(federation, settings=federation.settings.with_seed(seed))
+        decision = decide(seeded, state, seeded.policy)
+        assert decision.learn_prob == pytest.approx(0.4)
+        learned += decision.learns
+    assert stats.binomtest(learned, 1000, 0.4).pvalue > 1e-3
+
+
+def test_random_places_every_set_of_rounds_equally_often() -> None:
+    federation = build(
+        FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}
+    )
+    placed: Counter[tuple[int, ...]] = Counter()
+    for seed in range(800):
+        seeded = replace(federation, settings=federation.settings.with_seed(seed))
+        state, rounds = start_run(federation), []
+        for number in range(1, 6):
+            decision = decide(seeded, state, seeded.policy)
+            if decision.learns:
+                rounds.append(number)
+            queries = state.learning_queries + decision.learns
+            state = replace(state, round=number, learning_queries=queries)
+        placed[tuple(rounds)] += 1
+    assert len(placed) == 10
+    assert stats.chisquare(list(placed.values())).pvalue > 1e-3
+
+
+def test_several_decoys_are_queried_equally_often() -> None:
+    federation = build(decoy={"kind": "random", "count": 3}, policy={"kind": "always-obfuscate"})
+    state = start_run(federation)
+    counts: Counter[int] = Counter()
+    for number in range(1500):
+        counts[decide(federation, replace(state, round=number), federation.policy).trajectory] += 1
+    assert set(counts) == {1, 2, 3}
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_which_decoy_is_queried_does_not_move_the_actions() -> None:
+    actions = [
+        [record["action"] for record in play(build(decoy={"count": count}))[1]] for count in (1, 2)
+    ]
+    assert actions[0] == actions[1]
+
+
+def test_minority_never_learns_in_half_of_the_rounds() -> None:
+    for seed in range(5):
+        final, _, _ = play(build(policy={"kind": "minority"}, seed=seed))
+        assert 2 * final.learning_queries < 12
+
+
+def test_optimal_with_measured_chances_is_not_that_of_the_printed_ones() -> None:
+    measured, printed = build(), build(federation={"acceptance": "model"})
+    tables = measured.policy.policy, printed.policy.policy
+    assert isinstance(tables[0], HorizonTable)
+    assert isinstance(tables[1], HorizonTable)
+    assert not np.array_equal(tables[0].table, tables[1].table)
+    assert measured.measured is not None
+    assert printed.measured is not None
+    np.testing.assert_array_equal(measured.problem.oracle.success, measured.measured)
+    np.testing.assert_array_equal(printed.problem.oracle.success, [0.2, 0.5, 0.9])
+    np.testing.assert_allclose(printed.measured, measured.measured, atol=0.02)

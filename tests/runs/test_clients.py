@@ -1,0 +1,106 @@
+"""Which rounds are accepted, and what becomes of faulty replies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import start_run
+from covertfl.runs.function import FunctionResponder
+from covertfl.runs.records import summarise
+from tests.support.played_runs import FUNCTION_HORIZON, build, play, play_with_faults
+from tests.support.small_runs import HORIZON
+
+
+@pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])
+def test_rounds_are_accepted_with_the_chances_of_the_model(base: dict[str, Any]) -> None:
+    changes = {} if base is FUNCTION_HORIZON else {"federation": {"acceptance": "model"}}
+    federation = build(base, rounds=1500, policy={"kind": "always-obfuscate"}, **changes)
+    responder = federation.responder
+    if base is HORIZON:
+        assert isinstance(responder, ClientResponder)
+        accepted = [
+            [responder.is_accepted(state, number, 500) for number in range(1, 1501)]
+            for state in range(3)
+        ]
+        probs = tuple(federation.settings.problem.oracle.success)
+    else:
+        assert isinstance(responder, FunctionResponder)
+        _, records, _ = play(federation)
+        accepted = [
+            [record["accepted"] for record in records if record["oracle_state"] == state]
+            for state in range(3)
+        ]
+        probs = responder.task.success
+    for outcomes, prob in zip(accepted, probs, strict=True):
+        assert stats.binomtest(sum(outcomes), len(outcomes), float(prob)).pvalue > 1e-3
+
+
+def test_by_data_a_round_is_accepted_when_enough_examples_arrive() -> None:
+    federation = build(rounds=60, policy={"kind": "greedy"})
+    responder = federation.responder
+    assert isinstance(responder, ClientResponder)
+    total = int(responder.sizes.sum())
+    _, records, _ = play(federation)
+    for record in records:
+        examples = sum(
+            min(batches * 20, int(responder.sizes[client]))
+            for client, batches in zip(record["clients"], record["batches"], strict=True)
+        )
+        assert record["examples"] == examples
+        assert record["accepted"] == (examples / total >= 0.25)
+        assert len(record["clients"]) == [2, 4, 6][record["oracle_state"]]
+    assert {record["accepted"] for record in records} == {True, False}
+
+
+def test_a_round_with_nothing_valid_is_failed_and_moves_nothing() -> None:
+    federation = build(policy={"kind": "greedy"})
+    final, records, _ = play_with_faults(
+        federation, lambda reply: replace(reply, values=np.full_like(reply.values, np.nan))
+    )
+    assert not any(record["accepted"] or record["updated"] for record in records)
+    assert final.learner.true.tobytes() == start_run(federation).learner.true.tobytes()
+    assert final.queue.backlog == 4
+    sent = sum(sum(batches > 0 for batches in record["batches"]) for record in records)
+    summary = summarise(federation, final)
+    assert summary["rejected_replies"] == sent > 10
+    assert summary["rejected_by_reason"] == {"not finite": sent}
+    assert not summary["completed"]
+    for record in records:
+        present = [c for c, b in zip(record["clients"], record["batches"], strict=True) if b > 0]
+        assert record["rejected"] == [[client, "not finite"] for client in present]
+        assert record["examples"] == 0
+
+
+@pytest.mark.parametrize("acceptance", ["data", "model"])
+def test_refused_replies_bring_no_examples_and_leave_no_trace(acceptance: str) -> None:
+    faults = {
+        0: lambda reply: replace(reply, values=reply.values.astype(np.float64)),
+        1: lambda reply: replace(reply, values=reply.values[:-1]),
+        2: lambda reply: replace(reply, examples=True),
+        3: lambda reply: replace(reply, values=[1.0]),
+        4: lambda reply: replace(reply, examples=10**12),
+    }
+    federation = build(
+        policy={"kind": "always-learn"},
+        rounds=30,
+        federation={"acceptance": acceptance, "min_share": 0.05},
+    )
+    final, records, _ = play_with_faults(
+        federation, lambda reply: faults.get(reply.client, lambda good: good)(reply)
+    )
+    by_reason = Counter(reason for record in records for _, reason in record["rejected"])
+    assert summarise(federation, final)["rejected_by_reason"] == by_reason
+    assert set(by_reason) == {"wrong dtype", "wrong shape", "bad example count", "wrong type"}
+    for record in records:
+        present = dict(zip(record["clients"], record["batches"], strict=True))
+        assert record["examples"] == (100 if present.get(5, 0) > 0 else 0)
+        assert not (record["updated"] and record["examples"] == 0)
+    assert final.learner.updates > 0
+    np.testing.assert_array_equal(final.learner.true, np.full_like(final.learner.true, 0.01))

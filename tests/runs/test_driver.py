@@ -1,0 +1,54 @@
+"""Generators are run to their ends, in whatever batches their requests are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+import pytest
+
+from covertfl.runs.driver import drive
+
+
+def count_up(start: int, steps: int) -> Generator[int, int, int]:
+    """Request the successor of a number again and again; return the last."""
+    number = start
+    for _ in range(steps):
+        number = yield number
+    return number
+
+
+def answer_all(waiting: Mapping[int, int]) -> dict[int, int]:
+    return {place: number + 1 for place, number in waiting.items()}
+
+
+def answer_smallest(waiting: Mapping[int, int]) -> dict[int, int]:
+    place = min(waiting, key=lambda place: (waiting[place], place))
+    return {place: waiting[place] + 1}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("answer", [answer_all, answer_smallest])
+def test_results_are_in_order_however_requests_are_answered(answer: object, threads: int) -> None:
+    assert callable(answer)
+    generators = [count_up(10 * place, steps) for place, steps in enumerate((3, 0, 5))]
+    assert drive(generators, answer, threads=threads) == [3, 10, 25]
+
+
+def test_each_end_is_reported_once_and_at_once() -> None:
+    reports: list[dict[int, int]] = []
+    generators = [count_up(0, steps) for steps in (0, 2, 1, 2)]
+    drive(generators, answer_all, on_end=lambda ended: reports.append(dict(ended)))
+    assert reports == [{0: 0}, {2: 1}, {1: 2, 3: 2}]
+
+
+def test_nothing_to_drive() -> None:
+    assert drive([], answer_all) == []
+
+
+def test_an_error_of_a_generator_comes_through() -> None:
+    def fail() -> Generator[int, int, int]:
+        yield 1
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        drive([fail()], answer_all)

@@ -1,0 +1,101 @@
+"""Whole runs: independent of the policy where they must be, and resumable anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covertfl.runs import actions, clients, function, world
+from covertfl.runs.records import summarise
+from covertfl.runs.state import pack_state, unpack_state
+from covertfl.seeding import Stream, make_generator, make_generator_and_seed
+from tests.support.played_runs import build, play
+from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE
+
+ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "examples", "accepted")
+
+
+@pytest.mark.parametrize(
+    ("base", "kinds", "changes"),
+    [
+        (HORIZON, ["optimal", "always-learn", "random", "minority"], {}),
+        (HORIZON, ["greedy", "always-obfuscate"], {"federation": {"acceptance": "model"}}),
+        (HORIZON, ["greedy", "optimal"], {"decoy": {"kind": "following", "count": 2}}),
+        (QUEUE, ["optimal", "always-learn", "greedy", "always-obfuscate"], {}),
+        (FUNCTION_QUEUE, ["optimal", "always-learn", "greedy"], {}),
+    ],
+)
+def test_the_federation_does_not_depend_on_the_policy(
+    base: dict[str, Any], kinds: list[str], changes: dict[str, Any]
+) -> None:
+    seen = []
+    for kind in kinds:
+        _, records, _ = play(build(base, policy={"kind": kind}, **changes))
+        seen.append([[record[key] for key in ALWAYS_SAME] for record in records])
+        if kind in ("always-learn", "always-obfuscate"):
+            assert len({record["action"] for record in records}) == 1
+    assert all(other == seen[0] for other in seen)
+    assert len({json.dumps(row[1:]) for row in seen[0]}) > 3
+
+
+@pytest.mark.parametrize("base", [HORIZON, QUEUE, FUNCTION_QUEUE])
+def test_no_stream_is_drawn_from_twice(
+    base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two draws from one stream would tie, say, who takes part to what is sent."""
+    federation = build(
+        base,
+        rounds=12,
+        policy={"kind": "greedy"},
+        **({} if base is FUNCTION_QUEUE else {"federation": {"acceptance": "model"}}),
+    )
+    opened: Counter[tuple[int, ...]] = Counter()
+
+    def open_stream(seed: int, stream: Stream, *place: int) -> np.random.Generator:
+        opened[(stream, *place)] += 1
+        return make_generator(seed, stream, *place)
+
+    def open_seeded(seed: int, stream: Stream, *place: int) -> tuple[np.random.Generator, int]:
+        opened[(stream, *place)] += 1
+        return make_generator_and_seed(seed, stream, *place)
+
+    monkeypatch.setattr(clients, "make_generator_and_seed", open_seeded)
+    for module in (clients, actions, function, world):
+        monkeypatch.setattr(module, "make_generator", open_stream)
+    play(federation)
+    assert max(opened.values()) == 1
+    used = {stream for stream, *_ in opened}
+    assert {Stream.ORACLE, Stream.ACTION} <= used
+    if base is HORIZON:
+        assert {Stream.PARTICIPATION, Stream.ACCEPTANCE, Stream.CLIENT} <= used
+
+
+@pytest.mark.parametrize(
+    ("base", "changes"),
+    [
+        (HORIZON, {"decoy": {"count": 2}, "policy": {"kind": "greedy"}}),
+        (HORIZON, {"federation": {"algorithm": "fedsgd"}, "policy": {"kind": "greedy"}}),
+        (QUEUE, {}),
+        (FUNCTION_QUEUE, {}),
+    ],
+)
+def test_a_run_goes_on_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
+    federation = build(base, **changes)
+    final, records, folder = play(federation)
+    for checkpoint in folder.checkpoints[:: max(len(records) // 4, 1)]:
+        facts = json.loads(json.dumps({**checkpoint.facts, "round": checkpoint.round}))
+        state = unpack_state(replace(checkpoint, facts=facts), iter(records[: checkpoint.round]))
+        if state.round == len(records):
+            continue
+        again, later, _ = play(federation, state)
+        assert later == records[state.round :]
+        assert again.learner.true.tobytes() == final.learner.true.tobytes()
+        layout = federation.responder.layout
+        assert pack_state(again, layout).facts == pack_state(final, layout).facts
+        assert again.seen == final.seen
+        assert summarise(federation, again) == summarise(federation, final)

@@ -27,11 +27,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import answers
-from covertfl.engines.flower.answers import GridAnswers
+from covertfl.engines.flower import responder
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from covertfl.runs.transcript import RunFolder
@@ -112,14 +112,14 @@ def watch_all(watch: Stopwatch) -> None:
     setattr(InProcessGrid, "send_and_receive", timed)  # noqa: B010
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
-    watch.watch_generator(GridAnswers, "move_decoy", DECOY)
+    watch.watch_generator(GridResponder, "move_decoy", DECOY)
     watch.watch(RunFolder, "write_weights", RECORDS)
     watch.watch(RunFolder, "append", RECORDS)
     watch.watch(RunFolder, "_sync", RECORDS)
     watch.watch(RunFolder, "seal", CHECKPOINT)
-    watch.watch(GridAnswers, "remember", CHECKPOINT)
+    watch.watch(GridResponder, "remember", CHECKPOINT)
     # What a round has observed is written down before its query, for a restart.
-    watch.watch(answers, "write_atomically", CHECKPOINT)
+    watch.watch(responder, "write_atomically", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
     watch.watch(InnerStrategies, "aggregate", HANDING)

@@ -351,8 +351,6 @@ def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "start", "message"),
     [
-        ({"seed": -1}, {}, "seed must be in 0"),
-        ({"changes": {"nonsense": 1}}, {}, "unknown key nonsense"),
         ({"arrays": ArrayRecord([np.zeros(3)])}, {}, "must hold the parameters"),
         (
             {"changes": {"federation": {**RUN["federation"], "algorithm": "fedsgd"}}},

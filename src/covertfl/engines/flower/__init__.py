@@ -2,7 +2,6 @@
 
 The only package that imports flwr.  `covertfl.flower` is its front for users.
 
-- `answers`: clients behind a grid, as responders to queries; the work of a round.
 - `array_form`: `ArrayForm`, how a model's arrays travel.
 - `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
 - `client_app`: the client app of a run file.
@@ -10,11 +9,12 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `covert_run`: one run of `CovertStrategy`, from its arguments to the true arrays.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.
-- `grid`: grids in this process.
+- `grid`: `InProcessGrid`, a grid whose nodes work in this process.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
 - `messages`: queries and replies as Flower messages.
 - `node_count_grid`: a grid that only reports a number of nodes.
 - `node_numbers`: client numbers of nodes.
+- `responder`: `GridResponder`, the clients behind a grid and the work of a round.
 - `run_folder`: the folder of a run, opened or resumed, and the state in which it starts.
 - `run_settings`: the run settings of `CovertStrategy`, with the secret seed.
 - `server_app`: the server app of a run file, and runs in this process.

@@ -146,11 +146,11 @@ class Carrier:
         arrays = self._form.find(work.weights)
         config = self._make_config(work.round)
         config[ROUND] = work.round
-        replies = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
-        answers = self._read(replies, nodes)
+        messages = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
+        replies = self._read(messages, nodes)
         if self._evaluation is not None:
             self._evaluate(self._evaluation, arrays, nodes, work.round)
-        return answers
+        return replies
 
     def _exchange(
         self,
@@ -177,47 +177,45 @@ class Carrier:
         return [(sent.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
 
     def _read(
-        self, replies: Sequence[tuple[int | None, Message]], nodes: Mapping[int, int]
+        self, messages: Sequence[tuple[int | None, Message]], nodes: Mapping[int, int]
     ) -> list[Reply]:
-        """Return the reply of every client that was asked, in the order of the clients."""
-        answers: list[Reply] = []
+        """Return the replies of the clients that were asked, in the order of the clients."""
+        replies: list[Reply] = []
         self._replies, answered = {}, set()
-        for node, message in replies:
+        for node, message in messages:
             if node is None:
                 # A reply to another round's query, whoever sent it.
                 client = nodes.get(message.metadata.src_node_id)
                 if client is not None:
-                    answers.append(Reply(client, None, None, "stale round"))
+                    replies.append(Reply(client, None, None, "stale round"))
             elif node not in answered:
                 answered.add(node)
-                answers += self._read_one(message, nodes[node])
-        answers = self._refuse_odd_metrics(answers)
+                replies += self._read_one(message, nodes[node])
+        replies = self._refuse_odd_metrics(replies)
         silent = [client for node, client in nodes.items() if node not in answered]
-        named = {answer.client for answer in answers}
-        answers += [
+        named = {reply.client for reply in replies}
+        replies += [
             Reply(client, None, None, "no reply") for client in silent if client not in named
         ]
-        return sorted(answers, key=lambda answer: answer.client)
+        return sorted(replies, key=lambda reply: reply.client)
 
     def _read_one(self, message: Message, client: int) -> list[Reply]:
         """Return a client's reply, none where it had no examples; keep its message if valid."""
-        settings = self._settings
-        answer = read_reply(
-            message, client, self._form, settings.keys.examples, joins=settings.joins
-        )
-        if answer is None:
+        key, joins = self._settings.keys.examples, self._settings.joins
+        reply = read_reply(message, client, self._form, key, joins=joins)
+        if reply is None:
             return []
-        if answer.fault is None:
+        if reply.fault is None:
             self._replies[client] = message
-        return [answer]
+        return [reply]
 
-    def _refuse_odd_metrics(self, answers: Sequence[Reply]) -> list[Reply]:
+    def _refuse_odd_metrics(self, replies: Sequence[Reply]) -> list[Reply]:
         odd = find_odd_metrics(self._replies) if self._settings.checks_metrics else set()
         return [
-            replace(answer, fault="wrong metrics")
-            if answer.client in odd and answer.fault is None
-            else answer
-            for answer in answers
+            replace(reply, fault="wrong metrics")
+            if reply.client in odd and reply.fault is None
+            else reply
+            for reply in replies
         ]
 
     def _evaluate(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import Result
 
-from covertfl.engines.flower.answers import PENDING, GridAnswers, needs_vectors
 from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
 from covertfl.engines.flower.carrier import Carrier, Evaluation, ExchangeSettings
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.messages import MessageKeys, copy_config
+from covertfl.engines.flower.messages import copy_config
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers
+from covertfl.engines.flower.responder import PENDING, GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.clients import ClientResponder
@@ -30,7 +32,7 @@ def connect_clients(
     clients: ClientResponder,
     checkpoint: Checkpoint | None,
     result: Result,
-) -> tuple[GridAnswers, Carrier]:
+) -> tuple[GridResponder, Carrier]:
     """Return the clients of a run behind a grid, and the carrier of its messages.
 
     Parameters
@@ -43,29 +45,25 @@ def connect_clients(
     most = given.rounds.most_examples or _count_most_examples(clients)
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
     inner = _wrap(given, clients, form, most, checkpoint)
-
-    def make_config(round_number: int) -> ConfigRecord:
-        if inner is None:
-            return copy_config(start.train_config)
-        return inner.make_config(round_number, start.train_config)
-
+    settings = ExchangeSettings(
+        timeout=start.timeout,
+        patience=given.rounds.patience,
+        round_seconds=clients.settings.sections.engine.round_seconds,
+        joins=needs_vectors(inner, decoys),
+    )
+    if inner is not None:
+        settings = replace(
+            settings, least_nodes=inner.least_nodes, keys=inner.keys, checks_metrics=True
+        )
     carrier = Carrier(
         start.grid,
         given.rounds.numbers or StoredNodeNumbers(given.folder / NODES),
         form,
-        ExchangeSettings(
-            timeout=start.timeout,
-            patience=given.rounds.patience,
-            round_seconds=clients.settings.sections.engine.round_seconds,
-            least_nodes=1 if inner is None else inner.least_nodes,
-            keys=MessageKeys() if inner is None else inner.keys,
-            joins=needs_vectors(inner, decoys),
-            checks_metrics=inner is not None,
-        ),
-        make_config,
+        settings,
+        functools.partial(_make_config, start, inner),
         _make_evaluation(start, inner, result) if given.evaluate else None,
     )
-    answers = GridAnswers(
+    responder = GridResponder(
         clients.settings,
         clients.task,
         clients.kernel,
@@ -73,13 +71,13 @@ def connect_clients(
         clients.success,
         clients.recorded,
         form=form,
-        post=carrier,
+        exchange=carrier,
         pending=given.folder / PENDING,
         inner=inner,
         accepts=given.accepts,
         most_examples=most,
     )
-    return answers, carrier
+    return responder, carrier
 
 
 def _find_form(start: StartSettings, clients: ClientResponder) -> ArrayForm:
@@ -112,6 +110,14 @@ def _wrap(
     if checkpoint is not None:
         inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner
+
+
+def _make_config(
+    start: StartSettings, inner: InnerStrategies | None, round_number: int
+) -> ConfigRecord:
+    if inner is None:
+        return copy_config(start.train_config)
+    return inner.make_config(round_number, start.train_config)
 
 
 def _make_evaluation(

@@ -1,7 +1,7 @@
 """One run of a `CovertStrategy`, from its arguments to the true arrays.
 
 Nothing that a client receives may depend on the action except for the weights of the query.  The
-parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `answers` to the
+parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `responder` to the
 work of a round, and `carrier` to the order and times of messages.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from flwr.serverapp.strategy import Result
 
-from covertfl.engines.flower.answers import PENDING
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.connection import connect_clients
+from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.run_folder import find_state, open_folder
 from covertfl.engines.flower.run_settings import find_run_settings
 from covertfl.engines.flower.strategy_settings import (
@@ -42,8 +42,8 @@ def run_covertly(given: StrategySettings, start: StartSettings) -> Result:
     folder = RunFolder(given.folder, is_steady=True, keeps_weights=given.rounds.records)
     try:
         checkpoint = open_folder(given, settings, folder)
-        answers, carrier = connect_clients(given, start, clients, checkpoint, result)
-        federation, form = replace(federation, responder=answers), answers.form
+        responder, carrier = connect_clients(given, start, clients, checkpoint, result)
+        federation, form = replace(federation, responder=responder), responder.form
         state = find_state(given, federation, form, start.initial_arrays, checkpoint)
         for trajectory, weights in enumerate(state.learner.trajectories):
             form.keep(trajectory, weights, form.write(weights))

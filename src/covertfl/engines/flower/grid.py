@@ -1,7 +1,6 @@
-"""Grids in this process: one that runs client apps itself, one that restricts another grid.
+"""A grid in this process: delivers each message to the client app of its node.
 
-`InProcessGrid` is for tests and for runs in one process.  Which nodes are connected may change from
-round to round.
+For tests and for runs in one process.  Which nodes are connected may change from round to round.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class InProcessGrid(Grid):
         self._connected = connected or (lambda _: range(num_nodes))
         self._run = Run.create_empty(run_id=RUN)
         self._round, self._sent = first_round, 0
-        self._answers: dict[str, Message] = {}
+        self._replies: dict[str, Message] = {}
         self.contexts = {
             client: Context(
                 run_id=RUN,
@@ -111,12 +110,12 @@ class InProcessGrid(Grid):
             reply = self._deliver(message)
             if reply is not None:
                 reply.metadata.__dict__["_message_id"] = f"reply-{self._sent}"
-                self._answers[name] = reply
+                self._replies[name] = reply
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to some messages, as far as there are any."""
-        return [self._answers.pop(name) for name in message_ids if name in self._answers]
+        return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -161,65 +160,3 @@ def copy_received(message: Message) -> Message:
     )
     copied.metadata.__dict__.update(message.metadata.__dict__)
     return copied
-
-
-class AttendedGrid(Grid):
-    """Another grid of which only some nodes count as connected in a round.
-
-    Parameters
-    ----------
-    grid : the other grid
-    nodes : nodes by client
-    connected : clients that are connected, by round
-    first_round : round of the next query
-    """
-
-    def __init__(
-        self, grid: Grid, nodes: Mapping[int, int], connected: Connected, *, first_round: int = 1
-    ) -> None:
-        self._grid, self._nodes, self._connected = grid, nodes, connected
-        self._round = first_round
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes that are connected in this round."""
-        there = set(self._grid.get_node_ids())
-        chosen = [self._nodes[client] for client in self._connected(self._round)]
-        return [node for node in chosen if node in there]
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages over the other grid; a round of training has passed then."""
-        messages = list(messages)
-        replies = self._grid.send_and_receive(messages, timeout=timeout)
-        if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
-            self._round += 1
-        return replies
-
-    def set_run(self, run: Run) -> None:
-        """Set the run of the other grid."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """The run of the other grid."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a message to a node."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages over the other grid."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that the other grid has."""
-        return self._grid.pull_messages(message_ids)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flwr.app import ArrayRecord
 
-from covertfl.engines.flower.answers import PENDING
 from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.run_settings import store_seed
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.kernels.weights import Vector

@@ -12,16 +12,19 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import InMemoryGrid
 
 from covertfl.engines.flower.client_app import make_client_app
-from covertfl.engines.flower.grid import AttendedGrid
+from covertfl.engines.flower.grid import Connected
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
 from covertfl.runs.build import OnRound, find_training_task, make_world
@@ -55,20 +58,63 @@ def run_simulation(
     first = 1 + count_done(out, resume=resume)
 
     def serve(grid: Grid, clients: dict[int, int]) -> None:
-        nodes = {client: node for node, client in clients.items()}
-        attended = AttendedGrid(
-            grid, nodes, lambda number: world.attend(number).clients.tolist(), first_round=first
-        )
         strategy = make_simulated_strategy(
             settings, out, clients, resume=resume, force=force, on_round=on_round
         )
-        strategy.start(attended)
+        strategy.start(grid)
 
     app = make_client_app(settings, presence="drawn")
-    simulate(app, settings.sections.federation.clients, serve)
+    simulate(
+        app,
+        settings.sections.federation.clients,
+        serve,
+        connected=lambda number: world.attend(number).clients.tolist(),
+        first_round=first,
+    )
 
 
-def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, int]], None]) -> None:
+class AttendedGrid(InMemoryGrid):
+    """Flower's grid in memory, of which only some nodes count as connected in a round.
+
+    Parameters
+    ----------
+    state_factory : of the link state
+    nodes : by client
+    connected : clients that are connected, by round
+    first_round : round of the next query
+    """
+
+    def __init__(
+        self, state_factory: Any, nodes: Mapping[int, int], connected: Connected, first_round: int
+    ) -> None:
+        super().__init__(state_factory)
+        self._nodes, self._connected, self._round = nodes, connected, first_round
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes that are connected in this round."""
+        there = set(super().get_node_ids())
+        chosen = [self._nodes[client] for client in self._connected(self._round)]
+        return [node for node in chosen if node in there]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and return the replies; a round of training has passed then."""
+        messages = list(messages)
+        replies = super().send_and_receive(messages, timeout=timeout)
+        if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
+            self._round += 1
+        return replies
+
+
+def simulate(
+    app: ClientApp,
+    num_nodes: int,
+    serve: Callable[[Grid, dict[int, int]], None],
+    *,
+    connected: Connected,
+    first_round: int,
+) -> None:
     """Run a server's work together with nodes in Ray's processes.
 
     Parameters
@@ -76,6 +122,8 @@ def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, in
     app : of all nodes; each node's config has its `partition-id`
     serve : the server's work, called with the grid and client numbers by node; its exception is
         raised again
+    connected : clients that are connected, by round
+    first_round : round of the first query
     """
     from flwr.server.superlink.fleet import vce
     from flwr.server.superlink.fleet.vce.metrics import VceMetrics
@@ -86,38 +134,31 @@ def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, in
     run = Run.create_empty(run_id=secrets.randbits(62))
     run.primary_task_id = TASK
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run.run_id, SERVER, TASK
-    factory, grid = _make_grid(run)
+    factory = _make_factory(run)
     clients = _register(factory.state(), num_nodes)
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def work() -> None:
+    nodes = {client: node for node, client in clients.items()}
+    grid = AttendedGrid(factory, nodes, connected, first_round)
+    grid.set_run(run)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        server = pool.submit(serve, grid, clients)
+        server.add_done_callback(lambda _: stop.set())
         try:
-            serve(grid, clients)
-        except BaseException as error:
-            failures.append(error)
+            vce.start_vce(
+                backend_name="ray",
+                backend_config_json_stream=json.dumps(_describe_backend()),
+                app_dir="",
+                is_app=False,
+                f_stop=stop,
+                run=run,
+                metrics=VceMetrics(),
+                client_app=app,
+                state_factory=factory,
+                existing_nodes_mapping=clients,
+            )
         finally:
             stop.set()
-
-    server = threading.Thread(target=work, name="server-app")
-    server.start()
-    try:
-        vce.start_vce(
-            backend_name="ray",
-            backend_config_json_stream=json.dumps(_describe_backend()),
-            app_dir="",
-            is_app=False,
-            f_stop=stop,
-            run=run,
-            metrics=VceMetrics(),
-            client_app=app,
-            state_factory=factory,
-            existing_nodes_mapping=clients,
-        )
-    finally:
-        stop.set()
-        server.join()
-    if failures:
-        raise failures[0]
+    server.result()
 
 
 def _describe_backend() -> dict[str, Any]:
@@ -128,15 +169,14 @@ def _describe_backend() -> dict[str, Any]:
     }
 
 
-def _make_grid(run: Any) -> tuple[Any, Grid]:
-    """Return a link state in memory that knows the run, and a grid on it."""
+def _make_factory(run: Any) -> Any:
+    """Return the factory of a link state in memory that knows the run."""
     from flwr.proto.task_pb2 import Task
     from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
     from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID
     from flwr.supercore.object_store import ObjectStoreFactory
     from flwr.superlink.federation import NoOpFederationManager
-    from flwr.superlink.grid import InMemoryGrid
 
     run.federation_id = NOOP_FEDERATION_ID
     factory = LinkStateFactory(
@@ -145,9 +185,7 @@ def _make_grid(run: Any) -> tuple[Any, Grid]:
     state = cast(InMemoryLinkState, factory.state())
     state.run_ids[run.run_id] = RunRecord(run=run)
     state.task_store[TASK] = Task(task_id=TASK, run_id=run.run_id)
-    grid = InMemoryGrid(state_factory=factory)
-    grid.set_run(run)
-    return factory, grid
+    return factory
 
 
 def _register(state: Any, num_nodes: int) -> dict[int, int]:

@@ -28,9 +28,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.decision.policy import Policy
 from covertfl.decoys.decoy import Decoy
-from covertfl.engines.flower.answers import Accepts
 from covertfl.engines.flower.covert_run import run_covertly
 from covertfl.engines.flower.inner_strategies import MakeStrategy
+from covertfl.engines.flower.responder import Accepts
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
     RoundSettings,

@@ -13,9 +13,9 @@ from flwr.serverapp import Grid
 
 from covertfl.decision.policy import Policy
 from covertfl.decoys.decoy import Decoy
-from covertfl.engines.flower.answers import Accepts
 from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
+from covertfl.engines.flower.responder import Accepts
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import OnRound
 from covertfl.runs.run_file import LARGEST_SEED, RunSettings

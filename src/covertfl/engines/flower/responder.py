@@ -2,7 +2,7 @@
 
 The work of a round does not depend on the action: every query is sent to all sampled clients and
 their replies are read in the same way; the true trajectory's move and a decoy's are both computed,
-and the one that is not needed is discarded (`GridAnswers.update`, `GridAnswers.rescore`).
+and the one that is not needed is discarded (`GridResponder.update`, `GridResponder.rescore`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PENDING = "checkpoint/pending.json"
 Accepts = Callable[[int, int], bool]
 
 
-class Correspondence(Protocol):
+class Exchange(Protocol):
     """The nodes that can be asked, and their last replies."""
 
     def look(self) -> Mapping[int, int]:
@@ -53,13 +53,13 @@ def needs_vectors(inner: InnerStrategies | None, decoys: Sequence[Decoy]) -> boo
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GridAnswers(ClientResponder):
+class GridResponder(ClientResponder):
     """The clients of a federation behind a grid.
 
     Parameters
     ----------
     form : of the arrays
-    post : who can be asked
+    exchange : of messages with the nodes
     pending : file with the round that is under way and its observed oracle state
     inner : wrapped strategies, None to average as the simulator does
     accepts : decides whether a round succeeds, None to follow the run's settings
@@ -67,7 +67,7 @@ class GridAnswers(ClientResponder):
     """
 
     form: ArrayForm
-    post: Correspondence
+    exchange: Exchange
     pending: Path
     most_examples: int
     inner: InnerStrategies | None = None
@@ -87,7 +87,7 @@ class GridAnswers(ClientResponder):
         had, so that it sends the same query: another one would show clients two trajectories in one
         round.
         """
-        self._present[:] = self.post.look()
+        self._present[:] = self.exchange.look()
         participation = self.settings.sections.federation.participation
         state = int(classify_clients(np.array([len(self._present)]), participation)[0])
         known = _read_pending(self.pending)
@@ -209,7 +209,7 @@ class GridAnswers(ClientResponder):
         return is_sound
 
     def _messages(self, outcome: Outcome) -> list[Message]:
-        return [self.post.replies[client] for client in outcome.replies.clients]
+        return [self.exchange.replies[client] for client in outcome.replies.clients]
 
     def remember(self) -> Remembered:
         """Return what the wrapped strategies remember."""

@@ -32,8 +32,7 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder
-from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
 from covertfl.runs.transcript import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
@@ -228,7 +227,7 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
             task=task,
             out=asked.folder / "run",
             seed=1,
-            rounds=RoundSettings(records=asked.kind == "covert"),
+            round_settings=RoundSettings(records=asked.kind == "covert"),
         ).start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
     watch.end_round()
     return watch

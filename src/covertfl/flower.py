@@ -16,6 +16,7 @@ from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.server_app import make_server_app
 from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.kernels.job import Examples
 from covertfl.tasks.task import make_server_task
 
@@ -23,6 +24,7 @@ __all__ = [
     "CovertStrategy",
     "Examples",
     "InProcessGrid",
+    "RoundSettings",
     "make_client_app",
     "make_eavesdropper_app",
     "make_server_app",

@@ -19,9 +19,8 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, Krum, QFedAvg, Strategy
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
-from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
-from covertfl.flower import InProcessGrid
+from covertfl.flower import InProcessGrid, RoundSettings
 from covertfl.runs.transcript import read_checkpoint
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
@@ -341,7 +340,7 @@ def test_rounds_that_nobody_answers_fail_where_patience_ends(tmp_path: Path) -> 
         return [] if len(looked) in gone else range(NODES)
 
     grid = InProcessGrid(make_app(), NODES, connected=look)
-    run_covert(tmp_path, None, LEARNS, grid=grid, rounds=RoundSettings(patience=0.0))
+    run_covert(tmp_path, None, LEARNS, grid=grid, round_settings=RoundSettings(patience=0.0))
     assert [bool(clients) for clients in read_column(tmp_path, "clients")] == [
         number not in gone for number in LEARNS
     ]
@@ -391,7 +390,10 @@ def test_a_round_that_is_cut_off_sends_the_same_query_again(tmp_path: Path) -> N
             raise Killed
         return reply
 
-    options: dict[str, Any] = {"policy": LearnsIfMany(), "rounds": RoundSettings(patience=0.0)}
+    options: dict[str, Any] = {
+        "policy": LearnsIfMany(),
+        "round_settings": RoundSettings(patience=0.0),
+    }
     grid = FaultyGrid(make_app(witness), NODES, connected=connected, spoil=spoil)
     with pytest.raises(Killed):
         run_covert(tmp_path, FedAdam, [], grid=grid, **options)

@@ -28,9 +28,8 @@ from flwr.serverapp.strategy import (
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
-from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
-from covertfl.flower import CovertStrategy, InProcessGrid
+from covertfl.flower import CovertStrategy, InProcessGrid, RoundSettings
 from covertfl.runs.transcript import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
@@ -330,7 +329,7 @@ def test_settings_and_evaluation_of_the_server(tmp_path: Path) -> None:
 
 
 def test_recording_can_be_turned_off(tmp_path: Path) -> None:
-    run_covert(tmp_path, FedAvg, [1, 2], rounds=RoundSettings(records=False))
+    run_covert(tmp_path, FedAvg, [1, 2], round_settings=RoundSettings(records=False))
     assert not list((tmp_path / "public" / "weights").iterdir())
     assert (tmp_path / "public" / "rounds.jsonl").read_text() == ""
     assert len(read_rounds(tmp_path)) == ROUNDS

@@ -12,9 +12,8 @@ pytest.importorskip("torch")
 
 from flwr.serverapp.strategy import FedAvg
 
-from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
-from covertfl.flower import CovertStrategy, InProcessGrid
+from covertfl.flower import CovertStrategy, InProcessGrid, RoundSettings
 from tests.support.flower_runs import NODES, RUN, make_app, make_first, make_task
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -34,7 +33,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seed": "secret"}, "seed must be in 0.*got 'secret'"),
     ({"resume": 1}, "resume must be True or False, got 1"),
     ({"decoy_start": "other"}, "decoy_start must be 'same' or 'fresh', got 'other'"),
-    ({"rounds": 45}, "rounds must be RoundSettings, got 45"),
+    ({"round_settings": 45}, "round_settings must be RoundSettings, got 45"),
 ]
 WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
     ({"patience": -1.0}, "patience must be None or a number of seconds, at least 0, got -1.0"),

@@ -24,8 +24,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.flower import InProcessGrid
+from covertfl.flower import InProcessGrid, RoundSettings
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from tests.support.small_runs import read_rounds
@@ -65,7 +64,9 @@ def watch(
         connected=lambda number: range(NODES) if number % 3 else range(2),
         faults=lambda number, client: "error" if number in (3, 6) else None,
     )
-    run_covert(out, make_strategy, learns, grid=grid, rounds=RoundSettings(patience=0.0), **options)
+    run_covert(
+        out, make_strategy, learns, grid=grid, round_settings=RoundSettings(patience=0.0), **options
+    )
     return witness
 
 

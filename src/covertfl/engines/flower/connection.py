@@ -42,12 +42,12 @@ def connect_clients(
     result : receives the metrics of clients' evaluations
     """
     form = _find_form(start, clients)
-    most = given.rounds.most_examples or _count_most_examples(clients)
+    most = given.round_settings.most_examples or _count_most_examples(clients)
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
     inner = _wrap(given, clients, form, most, checkpoint)
     settings = ExchangeSettings(
         timeout=start.timeout,
-        patience=given.rounds.patience,
+        patience=given.round_settings.patience,
         round_seconds=clients.settings.sections.engine.round_seconds,
         joins=needs_vectors(inner, decoys),
     )
@@ -57,7 +57,7 @@ def connect_clients(
         )
     carrier = Carrier(
         start.grid,
-        given.rounds.numbers or StoredNodeNumbers(given.folder / NODES),
+        given.round_settings.numbers or StoredNodeNumbers(given.folder / NODES),
         form,
         settings,
         functools.partial(_make_config, start, inner),

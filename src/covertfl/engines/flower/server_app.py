@@ -91,7 +91,7 @@ def make_simulated_strategy(
         seed="run",
         resume=resume,
         force=force,
-        rounds=RoundSettings(numbers=KnownNodeNumbers(clients)),
+        round_settings=RoundSettings(numbers=KnownNodeNumbers(clients)),
         on_round=on_round,
     )
 

@@ -71,7 +71,7 @@ class CovertStrategy(Strategy):
         weights of their own, which is only safe if `initial_arrays` are freshly drawn as well
     evaluate : whether clients evaluate each round's query; they never evaluate anything else
     on_round : called with the progress after each round
-    rounds : settings of rounds that few servers need to change
+    round_settings : settings of rounds that few servers need to change
 
     Raises
     ------
@@ -97,12 +97,12 @@ class CovertStrategy(Strategy):
         decoy_start: Literal["same", "fresh"] = "same",
         evaluate: bool = False,
         on_round: OnRound | None = None,
-        rounds: RoundSettings | None = None,
+        round_settings: RoundSettings | None = None,
     ) -> None:
         require_torch()
         self._settings = StrategySettings(
             make_strategy, run, out, task, policy, decoy, accepts, seed, resume, force,
-            decoy_start, evaluate, on_round, RoundSettings() if rounds is None else rounds,
+            decoy_start, evaluate, on_round, round_settings or RoundSettings(),
         )  # fmt: skip
 
     def start(

@@ -119,7 +119,7 @@ class StrategySettings:
     decoy_start: Literal["same", "fresh"]
     evaluate: bool
     on_round: OnRound | None
-    rounds: RoundSettings
+    round_settings: RoundSettings
 
     def __post_init__(self) -> None:
         _check(self, STRATEGY_RULES)
@@ -159,7 +159,7 @@ STRATEGY_RULES: Mapping[str, Rule] = {
     "decoy_start": (lambda given: given in ("same", "fresh"), "'same' or 'fresh'"),
     "evaluate": SWITCH,
     "on_round": FUNCTION,
-    "rounds": (lambda given: isinstance(given, RoundSettings), "RoundSettings"),
+    "round_settings": (lambda given: isinstance(given, RoundSettings), "RoundSettings"),
 }
 
 

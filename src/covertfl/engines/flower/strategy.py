@@ -102,7 +102,8 @@ class CovertStrategy(Strategy):
         require_torch()
         self._settings = StrategySettings(
             make_strategy, run, out, task, policy, decoy, accepts, seed, resume, force,
-            decoy_start, evaluate, on_round, round_settings or RoundSettings(),
+            decoy_start, evaluate, on_round,
+            RoundSettings() if round_settings is None else round_settings,
         )  # fmt: skip
 
     def start(

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from covertfl.arrays import IntArray
-from covertfl.kernels.choose import describe_layout, draw_weights
+from covertfl.kernels.autograd import describe_layout
+from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.job import Examples, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_head, make_logistic, make_mlp

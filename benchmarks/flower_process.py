@@ -33,7 +33,7 @@ from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
-from covertfl.runs.transcript import RunFolder
+from covertfl.runs.folder import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"

@@ -10,7 +10,8 @@ from pathlib import Path
 from measurement import measure_peak_memory
 from simulator_process import ANSWER
 
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 from covertfl.training import train_all
 
 POLICIES = ("greedy", "optimal")
@@ -44,7 +45,7 @@ def main() -> None:
     answer = {
         "seconds": [time.perf_counter() - started],
         "memory": measure_peak_memory(),
-        "rounds": sum(summary["rounds"] for summary in summaries),
+        "rounds": sum(summary.rounds for summary in summaries),
     }
     (asked.folder / ANSWER).write_text(json.dumps(answer))
 

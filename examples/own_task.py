@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import nn
 
 from covertfl.kernels.job import Examples
 from covertfl.runs.run_file import build_run
+from covertfl.runs.summary import RunSummary
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 
@@ -47,7 +47,7 @@ def make_own_task(seed: int = 0) -> TrainingTask:
     )
 
 
-def train_own_task(folder: Path) -> dict[str, Any]:
+def train_own_task(folder: Path) -> RunSummary:
     content = {
         "task": "own",
         "federation": {
@@ -65,6 +65,6 @@ if __name__ == "__main__":
     out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/own-task")
     summary = train_own_task(out)
     print(
-        f"learner accuracy {summary['learner_accuracy']:.3f}, "
-        f"decoy {summary['decoy_accuracy'][0]:.3f}, exposure {summary['exposure']:.0%}"
+        f"learner accuracy {summary.learner_accuracy:.3f}, "
+        f"decoy {summary.decoy_accuracy[0]:.3f}, exposure {summary.exposure:.0%}"
     )

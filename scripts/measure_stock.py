@@ -25,7 +25,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.summary import describe_audit
 from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.files.atomic import write_atomically
@@ -36,16 +35,13 @@ from covertfl.flower import (
     make_client_app,
     make_eavesdropper_app,
 )
-from covertfl.runs.build import (
-    KernelCache,
-    build_federation,
-    find_training_task,
-    list_versions,
-    make_world,
-)
+from covertfl.runs.build import KernelCache, build_federation, make_world
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.run_file import RunSettings, build_run, format_run
-from covertfl.runs.transcript import read_lines
+from covertfl.runs.lines import read_lines
+from covertfl.runs.run_file import build_run, format_run, list_versions
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.summary import RunSummary
+from covertfl.runs.task import find_training_task
 from covertfl.seeding import Stream, draw_seed
 
 ROOT = Path(__file__).parent.parent
@@ -147,17 +143,24 @@ def write_records(out: Path, settings: RunSettings, scores: Sequence[float]) -> 
     ]
     for name, lines in (("private/rounds.jsonl", private), ("metrics.jsonl", metrics)):
         write_atomically(out / name, "".join(json.dumps(line) + "\n" for line in lines))
-    summary = {
-        "learner_accuracy": scores[-1],
-        "updates_done": len(scores),
-        "rounds": len(scores),
-        "learning_queries": len(scores),
-        "exposure": 1.0,
-        "completed": True,
-        "rejected_replies": 0,
-        "seconds": 0.0,
-    }
-    write_atomically(out / "summary.json", json.dumps(summary) + "\n")
+    summary = RunSummary(
+        learner_accuracy=scores[-1],
+        updates_done=len(scores),
+        rounds=len(scores),
+        learning_queries=len(scores),
+        exposure=1.0,
+        completed=True,
+        updates_missing=0,
+        rejected_replies=0,
+        rejected_by_reason={},
+        average_privacy_cost=0.0,
+        mean_wait=None,
+        little_wait=None,
+        success_measured=None,
+        success_printed=tuple(settings.problem.oracle.success.tolist()),
+        seconds=0.0,
+    )
+    write_atomically(out / "summary.json", json.dumps(summary.to_dict()) + "\n")
 
 
 def run_covert(out: Path, seed: int) -> None:
@@ -200,7 +203,7 @@ def measure(out: Path, seeds: int) -> dict[str, Any]:
                 for left in (folder, folder.with_name(f"{folder.name}-heard")):
                     shutil.rmtree(left, ignore_errors=True)
                 run(folder, seed)
-        audit = describe_audit(audit_folders(folders))
+        audit = audit_folders(folders).to_dict()
         ahead = [count_ahead(folder) for folder in folders]
         found[name] = {
             **audit,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.auditing.matrix import render_matrix, run_matrix
-from covertfl.display.tables import print_result
+from covertfl.display.tables import print_tables
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.run_file import build_run
 
@@ -74,7 +74,7 @@ def main() -> int:
         ),
     )
     print(file=sys.stderr)
-    print_result(render_matrix(content))
+    print_tables(render_matrix(content))
     if asked.write:
         write_page(content, asked.seeds, time.perf_counter() - started)
     return 0

@@ -44,8 +44,9 @@ from covertfl.flower import (
     make_client_app,
     make_eavesdropper_app,
 )
-from covertfl.runs.run_file import RunSettings, build_run
-from covertfl.runs.transcript import read_lines
+from covertfl.runs.lines import read_lines
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "threat_model.md"

@@ -16,7 +16,7 @@ from typer.main import get_command
 from covertfl.cli.app import app
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import build_problem, read_preset
-from covertfl.planning.planner import plan_horizon
+from covertfl.planning.horizon import plan_horizon
 from covertfl.runs.run_file import build_run
 from tests import ROOT
 

@@ -6,24 +6,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from covertfl.api.audit import AuditReport as AuditReport
+    from covertfl.api.audit import audit as audit
+    from covertfl.api.fit import Fit as Fit
+    from covertfl.api.fit import fit as fit
+    from covertfl.api.plan import Plan as Plan
+    from covertfl.api.plan import plan as plan
+    from covertfl.api.problem import load_problem as load_problem
+    from covertfl.api.run import Run as Run
+    from covertfl.api.run import TrainingResult as TrainingResult
+    from covertfl.api.solution import Solution as Solution
+    from covertfl.api.solve import solve as solve
+    from covertfl.auditing.threats import Threat as Threat
     from covertfl.decision.oracle import Oracle as Oracle
-    from covertfl.decision.oracle import (
-        compute_stationary_distribution as compute_stationary_distribution,
-    )
-    from covertfl.decision.oracle import find_dominance_violation as find_dominance_violation
-    from covertfl.decision.oracle import sample_path as sample_path
     from covertfl.decision.policy import GreedyPolicy as GreedyPolicy
     from covertfl.decision.policy import HorizonTable as HorizonTable
     from covertfl.decision.policy import Observation as Observation
     from covertfl.decision.policy import Policy as Policy
     from covertfl.decision.policy import QueueTable as QueueTable
     from covertfl.decision.policy import RandomPlacement as RandomPlacement
-    from covertfl.decision.policy import (
-        build_horizon_threshold_table as build_horizon_threshold_table,
-    )
-    from covertfl.decision.policy import build_mixture_table as build_mixture_table
-    from covertfl.decision.policy import build_sigmoid_table as build_sigmoid_table
-    from covertfl.decision.policy import build_threshold_table as build_threshold_table
     from covertfl.decision.policy_file import read_policy as read_policy
     from covertfl.decision.policy_file import write_policy as write_policy
     from covertfl.decision.problem import Action as Action
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from covertfl.decision.problem import LearningCost as LearningCost
     from covertfl.decision.problem import QueueProblem as QueueProblem
     from covertfl.decision.problem_file import list_presets as list_presets
-    from covertfl.decision.problem_file import read_preset as read_preset
-    from covertfl.decision.problem_file import read_problem as read_problem
     from covertfl.errors import CovertflError as CovertflError
     from covertfl.errors import Infeasible as Infeasible
     from covertfl.errors import InvalidInput as InvalidInput
@@ -46,49 +45,37 @@ if TYPE_CHECKING:
     from covertfl.evaluation.queue import evaluate_queue_policy as evaluate_queue_policy
     from covertfl.evaluation.queue import simulate_queue_policy as simulate_queue_policy
     from covertfl.evaluation.schedule import bound_best_eavesdropper as bound_best_eavesdropper
-    from covertfl.fitting.log import read_log as read_log
-    from covertfl.fitting.oracle import fit_oracle as fit_oracle
-    from covertfl.planning.planner import find_limit_for_exposure as find_limit_for_exposure
-    from covertfl.planning.planner import find_scale_for_exposure as find_scale_for_exposure
-    from covertfl.planning.planner import plan_horizon as plan_horizon
-    from covertfl.planning.planner import plan_queue as plan_queue
-    from covertfl.solvers.average_cost import solve_discounted as solve_discounted
-    from covertfl.solvers.backward_induction import solve_horizon as solve_horizon
-    from covertfl.solvers.constrained import solve_queue as solve_queue
+    from covertfl.runs.summary import RunSummary as RunSummary
     from covertfl.solvers.minority import solve_minority as solve_minority
-    from covertfl.solvers.occupation_lp import solve_occupation_lp as solve_occupation_lp
-    from covertfl.solvers.structure import examine_horizon_solution as examine_horizon_solution
-    from covertfl.solvers.structure import examine_queue_solution as examine_queue_solution
+    from covertfl.tasks.task import TrainingTask as TrainingTask
 
 __version__ = "0.1.0"
 
-# Where each public name lives.  Names are imported when they are first used, so that importing
-# the package, or using a part of it, does not wait for the rest.
+# Where each public name is defined.  Names are imported when they are first used, so that
+# importing the package, or using a part of it, does not wait for the rest.
 _HOMES = {
+    "api.audit": "AuditReport audit",
+    "api.fit": "Fit fit",
+    "api.plan": "Plan plan",
+    "api.problem": "load_problem",
+    "api.run": "Run TrainingResult",
+    "api.solution": "Solution",
+    "api.solve": "solve",
+    "auditing.threats": "Threat",
+    "decision.oracle": "Oracle",
+    "decision.policy": ("GreedyPolicy HorizonTable Observation Policy QueueTable RandomPlacement"),
+    "decision.policy_file": "read_policy write_policy",
+    "decision.problem": "Action FiniteHorizon LearningCost QueueProblem",
+    "decision.problem_file": "list_presets",
     "errors": (
         "CovertflError Infeasible InvalidInput Missing NoSolution SolverFailed SplitChain Unstable"
     ),
     "evaluation.horizon": "evaluate_horizon_policy simulate_horizon_policy",
-    "decision.oracle": "Oracle compute_stationary_law find_dominance_violation sample_path",
-    "fitting.oracle": "fit_oracle",
-    "fitting.log": "read_log",
-    "planning.planner": "find_limit_for_exposure find_scale_for_exposure plan_horizon plan_queue",
-    "decision.policy": (
-        "GreedyPolicy HorizonTable Observation Policy QueueTable RandomPlacement "
-        "build_horizon_threshold_table build_mixture_table build_sigmoid_table "
-        "build_threshold_table"
-    ),
-    "decision.policy_file": "read_policy write_policy",
-    "decision.problem": "Action FiniteHorizon LearningCost QueueProblem",
-    "decision.problem_file": "list_presets read_preset read_problem",
     "evaluation.queue": "evaluate_queue_policy simulate_queue_policy",
     "evaluation.schedule": "bound_best_eavesdropper",
-    "solvers.average_cost": "solve_discounted",
-    "solvers.backward_induction": "solve_horizon",
-    "solvers.constrained": "solve_queue",
+    "runs.summary": "RunSummary",
     "solvers.minority": "solve_minority",
-    "solvers.occupation_lp": "solve_occupation_lp",
-    "solvers.structure": "examine_horizon_solution examine_queue_solution",
+    "tasks.task": "TrainingTask",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

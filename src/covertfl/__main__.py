@@ -1,4 +1,4 @@
-"""`python -m covertfl` is the command line."""
+"""Run the command line with `python -m covertfl`."""
 
 from covertfl.cli.app import main
 

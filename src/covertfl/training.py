@@ -2,77 +2,80 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.toml import read_text
-from covertfl.kernels.weights import Layout, serialise
-from covertfl.runs.build import (
-    KernelCache,
-    OnRound,
-    PreparedRun,
-    check_place,
-    prepare_run,
-    require_torch,
-    watch_run,
-)
-from covertfl.runs.run_file import LARGEST_SEED, RunSettings
-from covertfl.runs.transcript import SUMMARY, read_checkpoint
+from covertfl.runs.build import KernelCache, require_torch
+from covertfl.runs.opening import PreparedRun, check_folder, prepare_run
+from covertfl.runs.progress import OnRound, watch_run
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
+from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
 
 def train(
     settings: RunSettings,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     seeds: int | None = None,
     resume: bool = False,
     force: bool = False,
     on_round: OnRound | None = None,
-) -> list[dict[str, Any]]:
-    """Train one run into `out`, or several seeds into `out`/seed-0, seed-1 ...; gives summaries.
+) -> list[RunSummary]:
+    """Train one run into `out`, or several seeds into `out`/seed-0, `out`/seed-1, ...
 
     Parameters
     ----------
-    seeds : how many, counted from the run file's seed; None for one run in `out` itself
-    resume : go on with runs that are there; those that have ended are left as they are
-    force : replace them
+    settings : settings of the run
+    out : folder of the run, or of the folders of all seeds
+    seeds : number of seeds, counted from the run file's; None for one run in `out` itself
+    resume : continue existing runs; finished ones are left as they are
+    force : replace existing runs
+    on_round : called with the progress after every round
+
+    Returns
+    -------
+    the summary of each run, in the order of the seeds
     """
     require_torch()
-    places = [(settings, out)]
+    out = Path(out)
+    runs = [(settings, out)]
     if seeds is not None:
         if seeds < 1 or settings.seed + seeds - 1 > LARGEST_SEED:
             raise InvalidInput(
-                f"seeds must be at least 1 and end at {LARGEST_SEED} or before, got {seeds} "
-                f"from {settings.seed} on"
+                f"seeds must be at least 1, and the last seed at most {LARGEST_SEED}, "
+                f"got {seeds} seeds from {settings.seed}"
             )
-        numbers = range(settings.seed, settings.seed + seeds)
-        places = [
-            (settings.with_seed(seed), out / f"seed-{number}")
-            for number, seed in enumerate(numbers)
+        runs = [
+            (settings.with_seed(settings.seed + number), out / f"seed-{number}")
+            for number in range(seeds)
         ]
-    return train_all(places, resume=resume, force=force, on_round=on_round)
+    return train_all(runs, resume=resume, force=force, on_round=on_round)
 
 
 def train_all(
-    places: Sequence[tuple[RunSettings, Path]],
+    runs: Sequence[tuple[RunSettings, str | os.PathLike[str]]],
     *,
     resume: bool = False,
     force: bool = False,
     on_round: OnRound | None = None,
-) -> list[dict[str, Any]]:
-    """Train runs side by side, each into its own folder; gives their summaries in order.
+) -> list[RunSummary]:
+    """Train runs side by side, each into its own folder, and return their summaries in order.
 
     Runs on Flower are carried out one after the other.
+
+    Parameters
+    ----------
+    runs : settings and folder of each run
+    resume, force, on_round : as in `train`
     """
     require_torch()
+    places = [(settings, Path(path)) for settings, path in runs]
     for settings, path in places:
-        check_place(settings, path, resume=resume, force=force)
+        check_folder(settings, path, resume=resume, force=force)
     todo = [place for place in places if not (resume and is_finished(*place))]
     simulated = [place for place in todo if place[0].sections.engine.kind == "simulated"]
     _train_simulated(simulated, resume=resume, force=force, on_round=on_round)
@@ -89,14 +92,14 @@ def _train_simulated(
     force: bool,
     on_round: OnRound | None,
 ) -> None:
-    """Train runs of the simulated engine together."""
+    """Train runs on the simulated engine, which batches their jobs."""
     started = time.perf_counter()
     prepared: list[PreparedRun] = []
     kernels = KernelCache()
     try:
         for settings, path in places:
             prepared.append(prepare_run(settings, path, kernels, resume=resume, force=force))
-        _drive(prepared, on_round, started)
+        run_together([(run.federation, watch_run(run, on_round, started)) for run in prepared])
     finally:
         for run in prepared:
             run.folder.close()
@@ -105,7 +108,7 @@ def _train_simulated(
 def _train_on_flower(
     settings: RunSettings, path: Path, *, resume: bool, force: bool, on_round: OnRound | None
 ) -> None:
-    """Train a run on Flower, in the way that its run file says."""
+    """Train a run on Flower, in the mode that its run file sets."""
     mode = settings.sections.engine.mode
     if mode == "in-process":
         from covertfl.engines.flower.server_app import run_in_process as run_it
@@ -116,48 +119,6 @@ def _train_on_flower(
     run_it(settings, path, resume=resume, force=force, on_round=on_round)
 
 
-def _drive(runs: Sequence[PreparedRun], on_round: OnRound | None, started: float) -> None:
-    rounds = [(run.federation, watch_run(run, on_round, started)) for run in runs]
-    run_together(rounds)
-
-
-# --- finished runs ----------------------------------------------------------------------------
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a finished run."""
-    text = read_text(path / SUMMARY, "the folder of a finished run")
-    try:
-        summary = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"{path / SUMMARY} is not JSON: {error}") from error
-    if not (isinstance(summary, dict) and isinstance(summary.get("rounds"), int)):
-        raise InvalidInput(f"{path / SUMMARY} is not the summary of a run")
-    return summary
-
-
-def is_finished(settings: RunSettings, path: Path) -> bool:
-    """Whether a folder holds a run that has done all its rounds."""
-    if not (path / SUMMARY).exists():
-        return False
-    return int(read_summary(path)["rounds"]) >= settings.rounds
-
-
-def export_model(path: Path, output: Path) -> dict[str, Any]:
-    """Write the true weights of a run as a safetensors file; gives what is said about it.
-
-    They come from the checkpoint, never from what clients were sent.
-    """
-    checkpoint = read_checkpoint(path)
-    if checkpoint is None:
-        raise InvalidInput(f"{path} holds no run with a finished round")
-    parameters = checkpoint.facts["parameters"]
-    layout = Layout(
-        tuple(name for name, _ in parameters), tuple(tuple(shape) for _, shape in parameters)
-    )
-    write_atomically(output, serialise(layout, checkpoint.arrays["true"]), mode=0o600)
-    return {
-        "output": str(output),
-        "rounds": checkpoint.round,
-        "updates_done": checkpoint.facts["updates"],
-    }
+def is_finished(settings: RunSettings, path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds a run that has done all its rounds."""
+    return (Path(path) / SUMMARY).exists() and read_summary(path).rounds >= settings.rounds

@@ -6,10 +6,11 @@ import pytest
 from covertfl.auditing.coalitions import (
     CoalitionFinding,
     choose_members,
-    describe_coalitions,
     overhear_together,
+    summarise_coalitions,
 )
-from covertfl.auditing.run import Finding, Overheard
+from covertfl.auditing.findings import Finding
+from covertfl.auditing.overheard import Overheard
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.kernels.weights import Layout
 
@@ -62,11 +63,10 @@ def test_runs_are_put_together_by_size() -> None:
     def finding(size: int, named: float) -> CoalitionFinding:
         return CoalitionFinding(size, 0.5, {"majority": Finding(named, (0.6, 0.8), (1.0,))})
 
-    described = describe_coalitions([(finding(1, 0.0), finding(2, 1.0)), (finding(1, 1.0),)])
-    assert described is not None
-    assert set(described) == {"1", "2"}
-    majority = described["1"]["eavesdroppers"]["majority"]
-    assert majority["names_true"] == 0.5
-    assert majority["final_accuracy"] == pytest.approx(0.8)
-    assert majority["interval"][0] < 0.5 < majority["interval"][1]
-    assert describe_coalitions([]) is None
+    one, two = summarise_coalitions([(finding(1, 0.0), finding(2, 1.0)), (finding(1, 1.0),)])
+    assert (one.size, two.size) == (1, 2)
+    (majority,) = one.threats
+    assert majority.names_true == 0.5
+    assert majority.final_accuracy == pytest.approx(0.8)
+    assert majority.interval[0] < 0.5 < majority.interval[1]
+    assert summarise_coalitions([]) == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from covertfl.auditing.matrix import render_matrix, run_matrix
-from covertfl.display.tables import print_result
+from covertfl.display.tables import print_tables
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run
@@ -35,7 +35,7 @@ def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
     # What is in it by round says which queries were true.
     assert stat.S_IMODE((tmp_path / "matrix.json").stat().st_mode) == 0o600
-    print_result(render_matrix(content))
+    print_tables(render_matrix(content))
     assert "greedy" in capsys.readouterr().out
 
 

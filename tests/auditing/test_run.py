@@ -1,100 +1,41 @@
-"""The audit of one run: what reaches eavesdroppers, who was right, and folders that are damaged."""
+"""The audit of one run: what reaches eavesdroppers, who was right, and incomplete folders."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from safetensors.numpy import save
 
 pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn
 
-from covertfl.auditing.folders import audit_folders, audit_pooled, find_runs
-from covertfl.auditing.run import (
-    Overheard,
-    RunAudit,
-    audit_run,
-    find_means,
-    find_truth,
-    keep_recorded,
-    listen,
-    open_run,
-    overhear,
-)
-from covertfl.auditing.summary import list_warnings
-from covertfl.cli.app import app
-from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
+from covertfl.auditing.coalitions import audit_coalitions
+from covertfl.auditing.folders import audit_folders
+from covertfl.auditing.overheard import overhear
+from covertfl.auditing.run import RunAudit, audit_run, find_means, load_run
+from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Layout, name_content
 from covertfl.runs.build import KernelCache
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
-from tests.support.seen_queries import feed, follow_schedule
+from tests.support.audits import describe_findings, write_public
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
     QUEUE,
     read_column,
-    read_folder,
     read_rounds,
     run_small,
 )
 
 BARE = list_possible(Means())
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("audit") / "run"
-    run_small(out, decoy={"gated": False})
-    return out
-
-
-@pytest.fixture(scope="module")
-def audited(finished: Path) -> RunAudit:
-    return audit_run(finished, KernelCache())
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "copy"))
-
-
-def write_public(
-    folder: Path, sent: list[dict[str, npt.NDArray[Any]]], rounds: list[int] | None = None
-) -> Path:
-    """A public folder as a client of any federation may record it."""
-    (folder / "weights").mkdir(parents=True)
-    lines = []
-    for number, tensors in enumerate(sent):
-        content = save(tensors)
-        name = name_content(content)
-        (folder / "weights" / f"{name}.safetensors").write_bytes(content)
-        round_number = number + 1 if rounds is None else rounds[number]
-        lines.append(json.dumps({"round": round_number, "client": 7, "weights": name}))
-    (folder / "rounds.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    return folder
-
-
-# --- what reaches eavesdroppers ---------------------------------------------------------------
-
-
-def describe_findings(run: RunAudit) -> str:
-    """What is public of the findings, as text."""
-    return json.dumps(
-        {name: [finding.belief, finding.accuracy] for name, finding in run.findings.items()}
-    )
 
 
 @pytest.mark.parametrize("base", [HORIZON, QUEUE], ids=["horizon", "queue"])
@@ -123,9 +64,6 @@ def test_neither_checkpoint_nor_metrics_nor_summary_are_needed(
 def test_an_audit_repeats_itself(finished: Path, audited: RunAudit) -> None:
     again = audit_run(finished, KernelCache())
     assert describe_findings(again) == describe_findings(audited)
-
-
-# --- who was right ----------------------------------------------------------------------------
 
 
 def test_beliefs_and_names_against_the_records(finished: Path, audited: RunAudit) -> None:
@@ -193,55 +131,6 @@ def test_several_decoys(tmp_path: Path) -> None:
     assert scheme is not None and scheme.num_decoys == 2
 
 
-def test_a_tie_counts_its_share() -> None:
-    queries = follow_schedule([0, 1, 2, 2, 1])
-    finding = listen(MajorityEavesdropper(Means()), queries, {0: False, 1: True, 2: False}, None)
-    assert finding.named == 0.5 and finding.accuracy is None
-    assert finding.belief == pytest.approx((0.2, 0.4, 0.4))
-    assert listen(MajorityEavesdropper(Means()), queries, None, None).named is None
-
-
-# --- telling apart ----------------------------------------------------------------------------
-
-
-def told_apart(numbers: list[int]) -> Overheard:
-    queries = [
-        SeenQuery(t, number, np.zeros(1, dtype=np.float32), None)
-        for t, number in enumerate(numbers, start=1)
-    ]
-    return Overheard(tuple(queries), Layout(("w",), ((1,),)))
-
-
-@pytest.mark.parametrize(
-    ("told", "actual", "truth", "astray"),
-    [
-        ([0, 1, 0, 1], [0, 1, 0, 1], {0: True, 1: False}, 0),
-        ([0, 1, 0, 1], [1, 0, 1, 0], {0: False, 1: True}, 0),
-        ([0, 0, 0], [0, 0, 0], {0: True}, 0),
-        # One query on the wrong side.
-        ([0, 1, 0, 1, 0], [0, 1, 0, 0, 0], {0: True, 1: True}, 2),
-        ([0, 1, 0, 1, 1, 1], [0, 1, 0, 0, 1, 1], {0: True, 1: False}, 1),
-        # The true trajectory in two parts, the smaller of which went astray.
-        ([0, 0, 0, 1, 2, 2], [0, 0, 0, 0, 1, 1], {0: True, 1: True, 2: False}, 1),
-        # Two trajectories taken for one.
-        ([0, 0, 0, 0, 0], [0, 0, 1, 1, 1], {0: False}, 2),
-        # Split and merged: 0 lost two queries to a part that also holds the only one of 1.
-        ([0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 1], {0: True, 1: True}, 3),
-        ([0, 1, 2, 3], [0, 0, 1, 2], {0: True, 1: True, 2: False, 3: False}, 1),
-    ],
-)
-def test_queries_astray_are_counted(
-    told: list[int], actual: list[int], truth: dict[int, bool], astray: int
-) -> None:
-    records = [{"trajectory": trajectory} for trajectory in actual]
-    found = find_truth(told_apart(told), records)
-    assert found == (truth, astray)
-    assert found[1] <= len(told)
-
-
-# --- folders ----------------------------------------------------------------------------------
-
-
 def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: Path) -> None:
     shutil.copytree(finished / "public", tmp_path / "only")
     found = audit_run(tmp_path / "only", KernelCache())
@@ -249,7 +138,7 @@ def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: 
     for name in BARE:
         assert found.findings[name].belief == pytest.approx(audited.findings[name].belief)
         assert found.findings[name].named is None and found.findings[name].accuracy is None
-    assert found.federation is None and found.summary is None and found.misplaced is None
+    assert found.federation is None and found.outcome is None and found.misplaced is None
     # The same where the public folder still is in its place, but nothing else.
     shutil.copytree(finished / "public", tmp_path / "shared" / "public")
     for _ in range(5):
@@ -284,7 +173,7 @@ def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:
     assert set(found.findings) == {*BARE, "likelihood"}
     assert all(finding.accuracy is None for finding in found.findings.values())
     assert found.learner == ()
-    assert audit_pooled(open_run(tmp_path / "run", KernelCache())) == ()
+    assert audit_coalitions(load_run(tmp_path / "run", KernelCache())) == ()
 
 
 def test_a_task_made_in_python(tmp_path: Path) -> None:
@@ -313,7 +202,7 @@ def test_a_task_made_in_python(tmp_path: Path) -> None:
     assert [threat.name for threat in report.threats] == BARE
     assert all(threat.names_true is not None for threat in report.threats)
     assert all(threat.final_accuracy is None for threat in report.threats)
-    assert any("made in Python" in warning for warning in list_warnings(report))
+    assert any("made in Python" in note for note in report.notes)
 
 
 class Stop(Exception):
@@ -329,7 +218,7 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
         run_small(tmp_path / "run", on_round=stop)
     found = audit_run(tmp_path / "run", KernelCache())
     rounds = len(read_rounds(tmp_path / "run"))
-    assert found.summary is None and 1 <= rounds <= 7
+    assert found.outcome is None and 1 <= rounds <= 7
     assert found.num_queries == len(found.private) == len(found.learner) == rounds
     assert all(len(finding.accuracy or ()) == rounds for finding in found.findings.values())
 
@@ -345,135 +234,11 @@ def test_where_one_side_is_ahead(copied: Path, side: str) -> None:
     (copied / "summary.json").unlink()
     found = audit_run(copied, KernelCache())
     assert found.num_queries == len(found.private) == len(found.learner) == 11
-    assert all(pooled.seen_share <= 1.0 for pooled in audit_pooled(open_run(copied, KernelCache())))
-
-
-def test_rounds_that_both_sides_have() -> None:
-    overheard = told_apart([0, 1, 0])
-    kept, records = keep_recorded(overheard, [{"round": 1}, {"round": 2}], Path("nowhere"))
-    assert len(kept.queries) == len(records) == 2
-
-
-# --- damage -----------------------------------------------------------------------------------
-
-
-def change_weights(public: Path) -> None:
-    file = next((public / "weights").iterdir())
-    file.write_bytes(file.read_bytes()[:-1] + b"\x00")
-
-
-def remove_weights(public: Path) -> None:
-    next((public / "weights").iterdir()).unlink()
-
-
-def add_line(text: str) -> Callable[[Path], None]:
-    def damage(public: Path) -> None:
-        with (public / "rounds.jsonl").open("a") as stream:
-            stream.write(text + "\n")
-
-    return damage
-
-
-def empty(public: Path) -> None:
-    (public / "rounds.jsonl").write_text("")
-
-
-def remove_lines(public: Path) -> None:
-    (public / "rounds.jsonl").unlink()
-
-
-def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
-    def damage(public: Path) -> None:
-        content = save(tensors)
-        name = name_content(content)
-        (public / "weights" / f"{name}.safetensors").write_bytes(content)
-        add_line(json.dumps({"round": 13, "client": None, "weights": name}))(public)
-
-    return damage
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["run", "public folder"])
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (change_weights, "does not hold what its name says"),
-        (remove_weights, r"\.safetensors cannot be read: No such file"),
-        (add_line("{"), r"rounds\.jsonl line 13 is not JSON"),
-        (add_line("[]"), "line 13 must be an object"),
-        (add_line('{"round": 1}'), "line 13 must have the keys round, client and weights"),
-        (add_line('{"round": 1, "client": null, "weights": "../x"}'), "line 13 must have whole"),
-        (empty, "holds no query"),
-        (add_weights(other=np.ones(3)), "is of another model than the rest"),
-    ],
-)
-def test_damage_is_named_in_one_sentence(
-    copied: Path, damage: Callable[[Path], None], message: str, alone: bool
-) -> None:
-    damage(copied / "public")
-    with pytest.raises(InvalidInput, match=message) as raised:
-        audit_run(copied / "public" if alone else copied, KernelCache())
-    assert "\n" not in str(raised.value)
-
-
-def test_no_rounds_at_all(copied: Path) -> None:
-    remove_lines(copied / "public")
-    with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
-        audit_run(copied, KernelCache())
-    with pytest.raises(InvalidInput, match="neither the folder of a run nor a public folder"):
-        audit_run(copied / "public", KernelCache())
-
-
-def test_numbers_that_are_none(tmp_path: Path) -> None:
-    folder = write_public(tmp_path / "a", [{"w": np.array([1.0, np.nan], dtype=np.float32)}])
-    with pytest.raises(InvalidInput, match="must hold finite numbers"):
-        audit_run(folder, KernelCache())
-
-
-def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import save as save_torch
-
-    folder = write_public(tmp_path / "a", [])
-    content = save_torch({"w": torch.ones(3, dtype=torch.bfloat16)})
-    name = name_content(content)
-    (folder / "weights" / f"{name}.safetensors").write_bytes(content)
-    add_line(json.dumps({"round": 1, "client": 1, "weights": name}))(folder)
-    with pytest.raises(InvalidInput, match="must hold numbers of 16, 32 or 64 bits"):
-        audit_run(folder, KernelCache())
-
-
-@pytest.mark.parametrize("recorded", ["public", "eavesdropper"])
-def test_nothing_is_written_into_a_public_folder(
-    copied: Path, capsys: pytest.CaptureFixture[str], recorded: str
-) -> None:
-    if recorded == "eavesdropper":  # as the listening node of a deployment keeps it
-        shutil.copytree(copied / "public", copied / recorded)
-    before = read_folder(copied)
-    app(["audit", str(copied / recorded), "--json"], standalone_mode=False)
-    assert json.loads(capsys.readouterr().out)["runs"] == 1
-    assert read_folder(copied) == before
-    app(["audit", str(copied)], standalone_mode=False)
-    assert read_folder(copied).keys() - before.keys() == {"audit.json"}
+    assert all(
+        pooled.seen_share <= 1.0 for pooled in audit_coalitions(load_run(copied, KernelCache()))
+    )
 
 
 def test_unknown_eavesdroppers_are_refused(finished: Path) -> None:
     with pytest.raises(InvalidInput, match=r"one of majority, .* got 'listener'"):
         audit_run(finished, KernelCache(), names=["majority", "listener"])
-
-
-def test_folders_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="holds no run"):
-        find_runs(tmp_path)
-    with pytest.raises(InvalidInput, match="no such folder"):
-        find_runs(tmp_path / "nowhere")
-    for number in (10, 2, 0):
-        (tmp_path / f"seed-{number}" / "public").mkdir(parents=True)
-    assert [run.name for run in find_runs(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
-
-
-def test_a_finding_is_of_the_last_round() -> None:
-    queries = follow_schedule([0, 1, 1])
-    finding = listen(MajorityEavesdropper(Means()), queries, {0: True, 1: False}, None)
-    expected = feed(MajorityEavesdropper(Means()), queries).belief()
-    assert finding.named == 0.0
-    assert finding.belief == tuple(expected.tolist())

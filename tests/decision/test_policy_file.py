@@ -19,7 +19,11 @@ HORIZON = [[[0.0, 1.0]], [[0.0, 0.0]], [[0.0, 2 / 3]]]
 def test_a_queue_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     write_policy(path, QueueTable(np.array(QUEUE)))
-    assert json.loads(path.read_text()) == {"problem": "queue", "learn_prob": QUEUE}
+    assert json.loads(path.read_text()) == {
+        "format": 1,
+        "problem": "queue",
+        "learn_prob": QUEUE,
+    }
     policy = read_policy(path)
     assert isinstance(policy, QueueTable)
     assert policy.table.tolist() == QUEUE
@@ -28,7 +32,11 @@ def test_a_queue_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
 def test_a_horizon_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     write_policy(path, HorizonTable(np.array(HORIZON)))
-    assert json.loads(path.read_text()) == {"problem": "horizon", "learn_prob": HORIZON}
+    assert json.loads(path.read_text()) == {
+        "format": 1,
+        "problem": "horizon",
+        "learn_prob": HORIZON,
+    }
     policy = read_policy(str(path))
     assert isinstance(policy, HorizonTable)
     assert policy.table.tolist() == HORIZON
@@ -92,3 +100,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_policy(tmp_path / "nothing.json")
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
         read_policy(tmp_path)
+
+
+def test_a_file_without_a_format_is_read_and_a_newer_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    content = {"problem": "queue", "learn_prob": QUEUE}
+    path.write_text(json.dumps(content))
+    assert read_policy(path).table.tolist() == QUEUE
+    path.write_text(json.dumps({"format": 2, **content, "unheard_of": 1}))
+    with pytest.raises(InvalidInput, match=r"policy\.json: .*a newer version wrote the file"):
+        read_policy(path)

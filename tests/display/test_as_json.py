@@ -15,7 +15,9 @@ from covertfl.decision.problem_file import Evidence, read_preset
 from covertfl.display import as_json as results
 from covertfl.fitting.log import read_example_log
 from covertfl.fitting.oracle import fit_oracle
-from covertfl.planning.planner import ExposurePlan, plan_horizon, plan_queue
+from covertfl.planning.exposure import ExposurePlan
+from covertfl.planning.horizon import plan_horizon
+from covertfl.planning.queue import plan_queue
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 

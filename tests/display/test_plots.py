@@ -1,4 +1,4 @@
-"""Pictures: labelled axes, the numbers they claim to show, and files of the right kind."""
+"""Pictures of policies: labelled axes, the numbers they show, and files of the right kind."""
 
 from __future__ import annotations
 
@@ -12,29 +12,16 @@ import numpy as np
 import pytest
 
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
-from covertfl.decision.problem_file import read_preset
 from covertfl.display import plots
 from covertfl.errors import InvalidInput, Missing
-from covertfl.planning.planner import HorizonPlan, QueuePlan, plan_horizon, plan_queue
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
+from tests.support.presets import horizon_preset, queue_preset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 pytest.importorskip("matplotlib")
-
-
-def queue_preset(name: str) -> QueueProblem:
-    problem = read_preset(name).problem
-    assert isinstance(problem, QueueProblem)
-    return problem
-
-
-def horizon_preset(name: str) -> FiniteHorizon:
-    problem = read_preset(name).problem
-    assert isinstance(problem, FiniteHorizon)
-    return problem
 
 
 @cache
@@ -47,28 +34,13 @@ def solved_horizon() -> HorizonSolution:
     return solve_horizon(horizon_preset("sound/main"))
 
 
-@cache
-def planned_queue() -> QueuePlan:
-    return plan_queue(queue_preset("paper-code/queue"))
-
-
-@cache
-def planned_horizon() -> HorizonPlan:
-    problem = replace(horizon_preset("sound/main"), rounds=25, updates=6)
-    return plan_horizon(problem, generator=np.random.default_rng(0))
-
-
 def draw(name: str) -> Figure:
     if name == "queue policy":
         return plots.plot_queue_policy(solved_queue())
-    if name == "horizon policy":
-        return plots.plot_horizon_policy(solved_horizon())
-    if name == "completion":
-        return plots.plot_completion(planned_horizon())
-    return plots.plot_frontier(planned_queue())
+    return plots.plot_horizon_policy(solved_horizon())
 
 
-PICTURES = ("queue policy", "horizon policy", "completion", "frontier")
+PICTURES = ("queue policy", "horizon policy")
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -87,22 +59,22 @@ def test_every_axis_has_a_label(name: str) -> None:
 )
 def test_files_begin_as_their_kind_does(tmp_path: Path, suffix: str, start: bytes) -> None:
     path = tmp_path / f"picture{suffix}"
-    plots.save_figure(draw("frontier"), path)
+    plots.save_figure(draw("horizon policy"), path)
     assert path.read_bytes().startswith(start)
     upper = tmp_path / f"LOUD{suffix.upper()}"
-    plots.save_figure(draw("frontier"), upper)
+    plots.save_figure(draw("horizon policy"), upper)
     assert upper.read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize("name", ["picture.bmp", "picture", "picture.png.txt", ".png"])
 def test_other_kinds_are_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"must end in \.png, \.svg, \.pdf"):
-        plots.save_figure(draw("frontier"), tmp_path / name)
+        plots.save_figure(draw("horizon policy"), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_policy_is_drawn_as_it_is() -> None:
-    """The two upper panels hold the chances of learning, the lowest how often a backlog is seen."""
+    """The upper panels show the probability of learning, the lowest the share of each backlog."""
     solution = solved_queue()
     upper, lower, rounds = plots.plot_queue_policy(solution).axes[:3]
     for arrival, axes in enumerate((upper, lower)):
@@ -125,29 +97,12 @@ def test_thresholds_are_drawn_as_they_are() -> None:
         assert np.array_equal(line.get_ydata(), solution.thresholds[:, state])
 
 
-def test_the_frontier_is_drawn_as_it_is() -> None:
-    plan = planned_queue()
-    costs, shares = plots.plot_frontier(plan).axes
-    assert np.array_equal(
-        costs.lines[0].get_ydata(), [point.privacy_cost for point in plan.frontier]
-    )
-    assert shares.lines[0].get_ydata() == pytest.approx(
-        [100.0 * point.learn_fraction for point in plan.frontier]
-    )
-
-
 def test_a_policy_without_thresholds_is_drawn_as_a_table() -> None:
     step = replace(horizon_preset("sound/main"), learning_cost=LearningCost("constant", 9.0))
     figure = plots.plot_horizon_policy(solve_horizon(step))
     assert len(figure.axes) == 3
     assert figure.axes[-1].get_xlabel() == "rounds left"
     assert all(axes.get_ylabel() == "backlog (updates)" for axes in figure.axes)
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    flood = plan_queue(replace(queue_preset("sound/queue"), arrival_prob=1.0))
-    with pytest.raises(InvalidInput, match="no frontier to draw"):
-        plots.plot_frontier(flood)
 
 
 @pytest.mark.parametrize("num_states", [1, 12])
@@ -165,7 +120,7 @@ def test_few_and_many_states(tmp_path: Path, num_states: int) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_without_matplotlib_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for name in PICTURES:

@@ -43,8 +43,8 @@ def test_convergence_shows_means_and_exact_values() -> None:
         assert axes.get_xlabel() == "iteration"
         assert axes.get_legend() is not None
     assert thresholds.get_ylabel() == "threshold with no arrival (updates)"
-    assert privacy.get_ylabel() == "privacy cost of a round"
-    assert learning.get_ylabel() == "learning cost of a round"
+    assert privacy.get_ylabel() == "privacy cost per round"
+    assert learning.get_ylabel() == "learning cost per round"
     legend = thresholds.get_legend()
     assert legend is not None
     figure.canvas.draw()

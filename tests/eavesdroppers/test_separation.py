@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.run import find_truth, overhear
-from covertfl.auditing.summary import LEAST_SEPARATED, describe_audit
+from covertfl.auditing.overheard import find_truth, overhear
+from covertfl.auditing.summary import LEAST_SEPARATED
 from covertfl.decoys.registry import DECOYS
 from covertfl.eavesdroppers.separation import Separator
 from covertfl.kernels.weights import Vector
-from covertfl.runs.transcript import read_lines
+from covertfl.runs.lines import read_lines
 from tests.support.small_runs import HORIZON, merge, run_small
 
 
@@ -99,7 +99,7 @@ def run_task(name: str, decoy: dict[str, Any], out: Path) -> Path:
 
 def audit_separation(run: Path) -> tuple[float, list[str]]:
     """Share of queries on the right trajectory, and the audit's warnings."""
-    content = describe_audit(audit_folders([run], names=["majority"]))
+    content = audit_folders([run], names=["majority"]).to_dict()
     return content["separation"]["right_share"], content["warnings"]
 
 

@@ -20,11 +20,7 @@ from covertfl.decision.policy import (
 )
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import InvalidInput, SplitChain
-from covertfl.evaluation.queue import (
-    evaluate_queue_policy,
-    require_settling,
-    simulate_queue_policy,
-)
+from covertfl.evaluation.queue import evaluate_queue_policy, require_settling, simulate_queue_policy
 from tests.support.literal_queue import LiteralQueue, count_closed_classes
 from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE, reference_queue, sound_queue
 from tests.support.strategies import queue_problems

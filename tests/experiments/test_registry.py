@@ -35,14 +35,14 @@ from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
 from covertfl.reproduction.page import SECTIONS, load_results, render_page
 from covertfl.reproduction.run import choose_names, format_command, rebuild_page, reproduce
-from covertfl.runs import build as preparation
+from covertfl.runs import participation
 from covertfl.tasks import mnist
 
 FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"
 HAS_MNIST = all((FOLDER / name).is_file() for name in mnist.MD5)
 ON_MNIST = ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy")
 REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (preparation, {"MEASURED_ROUNDS": 2000, "REPORTED_ROUNDS": 2000}),
+    (participation, {"MEASURED_ROUNDS": 2000, "REPORTED_ROUNDS": 2000}),
     (table_main, {"ROUNDS": 6, "UPDATES": 2, "POLICIES": ("greedy", "optimal")}),
     (table_mnist, {"QUICK_THINNING": 60, "QUICK_DIVISOR": 15, "QUICK_ROWS": (0, 26)}),
     (table_mnist, {"QUICK_SEEDS": 1}),

@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from covertfl.kernels.autograd import TorchKernel
-from covertfl.kernels.choose import choose_kernel, describe_layout, draw_weights
+from covertfl.kernels.autograd import TorchKernel, describe_layout
+from covertfl.kernels.choose import choose_kernel, draw_weights
 
 
 def make_perceptron() -> nn.Module:

@@ -1,4 +1,4 @@
-"""Formulas F1, F2 and F3."""
+"""Updates needed for an accuracy (F1, F2) and the belief of proportional sampling (F3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from covertfl.errors import InvalidInput, NoSolution
 from covertfl.planning.updates import (
     bound_constant_step,
     bound_decreasing_step,
+    bound_updates,
     proportional_belief,
     updates_needed_constant_step,
     updates_needed_decreasing_step,
@@ -65,6 +66,12 @@ def test_step_rule_meets_the_goal(gap: float, noise: float, epsilon: float) -> N
 def test_nothing_to_do_needs_no_update() -> None:
     assert updates_needed_decreasing_step(0.0, 0.0, 0.5) == 0
     assert updates_needed_constant_step(0.0, 1.0, 0.5) == 0
+
+
+def test_both_bounds_and_none_where_there_is_no_number() -> None:
+    assert bound_updates(1.0, 1.0, 0.25) == (bound_decreasing_step(1.0, 1.0, 0.25), 32.0)
+    assert bound_updates(1.0, 1.0, 1e-100) == (None, bound_constant_step(1.0, 1.0, 1e-100))
+    assert bound_updates(1.0, 1.0, 1e-200) == (None, None)
 
 
 def test_out_of_reach() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run, read_column, read_folder
@@ -31,14 +31,14 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 from tests.support.small_runs import make_run
-from covertfl.runs.build import KernelShelf, build_federation
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.training import train
 
 whole, killed, kills, early = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), 6
 settings = make_run(
     rounds=90, updates=45, seed=1, policy={"kind": "random"}, decoy={"count": 2, "gated": False}
 )
-build_federation(settings, KernelShelf())  # what every child needs is looked up once
+build_federation(settings, KernelCache())  # what every child needs is looked up once
 chance = random.Random(7)
 
 

@@ -13,7 +13,7 @@ from covertfl.decision.policy_file import write_policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.runs.policy import RunPolicy, make_run_policy, refresh_policy, with_success
-from covertfl.runs.run_file import PolicyKind, PolicySection
+from covertfl.runs.settings import PolicyKind, PolicySection
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority

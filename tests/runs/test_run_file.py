@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml
-from covertfl.runs.run_file import QUEUE_ROUNDS, build_run, find_change, format_run, read_run
+from covertfl.runs.run_file import build_run, find_change, format_run, read_run
+from covertfl.runs.settings import QUEUE_ROUNDS
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, merge
 
 
@@ -47,6 +48,8 @@ BAD_FILES = [
     ("task", ["not valid TOML"]),
     ('task = "poetry"', ["task must be one of toxicity,", "'poetry'"]),
     ("task = 3", ["task must be one of", "3"]),
+    ("format = 'x'", ["format must be a whole number from 1", "'x'"]),
+    ("format = 2", ["format must be at most 1", "got 2", "update covertfl"]),
     ("seed = -1", ["seed must be at least 0", "-1"]),
     ("seed = 9223372036854775808", ["seed must be at most 9223372036854775807"]),
     ("seed = 1.0", ["seed must be a whole number", "1.0"]),
@@ -77,7 +80,7 @@ BAD_FILES = [
     ("[federation]\nparticipation = []", ["[federation] participation must be a list with"]),
     ("[federation]\nparticipation = [5, 0, 9]", ["participation[1] must be at least 1", "0"]),
     ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
-    ("[federation]\nparticipation = [9, 5, 20]", ["must not fall", "[9, 5, 20]"]),
+    ("[federation]\nparticipation = [9, 5, 20]", ["must not decrease", "[9, 5, 20]"]),
     ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
     ("[federation]\nacceptance = 'luck'", ["acceptance must be one of data, model", "'luck'"]),
     ("[federation]\nmin_share = -0.1", ["[federation] min_share must be at least 0", "-0.1"]),
@@ -90,12 +93,12 @@ BAD_FILES = [
     ("[federation]\noptimizer = { lr = inf }", ["optimizer.lr must be", "inf"]),
     ("[federation]\noptimizer = { rate = 1 }", ["unknown key optimizer.rate", "lr"]),
     ("[federation]\noptimizer = { momentum = 1.0 }", ["optimizer.momentum must be less than 1"]),
-    ("[federation]\noptimizer = { momentum = 0.9 }", ["momentum goes with name = sgd", "adam"]),
+    ("[federation]\noptimizer = { momentum = 0.9 }", ["momentum needs name = sgd", "adam"]),
     ("[federation]\noptimizer = { weight_decay = -1 }", ["weight_decay must be at least 0"]),
     ("[policy]\nkind = 'best'", ["[policy] kind must be one of optimal, spga", "'best'"]),
     ("[policy]\nkind = 'file'", ["[policy] kind = file needs path"]),
-    ("[policy]\npath = 'p.json'", ["[policy] path goes with kind = file", "optimal"]),
-    ("[policy]\nrefresh = 10", ["[policy] refresh goes with kind = spga", "optimal"]),
+    ("[policy]\npath = 'p.json'", ["[policy] path needs kind = file", "optimal"]),
+    ("[policy]\nrefresh = 10", ["[policy] refresh needs kind = spga", "optimal"]),
     ("[policy]\nkind = 'spga'\nrefresh = 0", ["[policy] refresh must be at least 1", "0"]),
     ("[policy]\npreset = 'sound/poem'", ["[policy]", "sound/poem"]),
     ("[policy]\nproblem = 'absent.toml'", ["absent.toml"]),
@@ -103,8 +106,8 @@ BAD_FILES = [
     ("[policy]\npreset = 'sound/main'\nproblem = 'p.toml'", ["problem must come from one place"]),
     ("[policy]\nkind = 'random'\npreset = 'sound/queue'", ["kind = random needs", "[queue]"]),
     ("[policy]\nkind = 'minority'\npreset = 'sound/queue'", ["kind = minority needs", "[queue]"]),
-    ("arrivals = 'a.csv'", ["arrivals goes with a [queue]", "[horizon]"]),
-    ("updates = 3\n[policy]\npreset = 'sound/queue'", ["updates goes with a [horizon]"]),
+    ("arrivals = 'a.csv'", ["arrivals needs a [queue]", "[horizon]"]),
+    ("updates = 3\n[policy]\npreset = 'sound/queue'", ["updates needs a [horizon]"]),
     ("[oracle]\ntransition = 3", ["transition"]),
     ("oracle = 3", ["oracle must be a table of keys", "3"]),
     ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
@@ -163,6 +166,7 @@ VALUES = st.recursive(
 KEYS = [
     ("task",),
     ("seed",),
+    ("format",),
     ("rounds",),
     ("updates",),
     ("arrivals",),
@@ -262,6 +266,21 @@ def test_a_written_run_is_the_same_run(
     assert again.sections.model_dump(exclude=skipped) == settings.sections.model_dump(
         exclude=skipped
     )
+
+
+def test_a_run_file_has_a_format_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    text = format_run(make_run(), {})
+    assert text.startswith('format = 1\ntask = "digits"\n')
+    without = text.removeprefix("format = 1\n")
+    assert format_run(read_run(write(tmp_path, without)), {}) == text
+    assert find_change(without, text, "x") is None
+    newer = f"format = 2\nunheard_of = 1\n{without}"
+    for refuse in (
+        lambda: read_run(write(tmp_path, newer)),
+        lambda: find_change(newer, text, "run.toml"),
+    ):
+        with pytest.raises(InvalidInput, match=r"run\.toml: .*a newer version wrote the file"):
+            refuse()
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False))

@@ -9,15 +9,7 @@ import torch
 
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import (
-    Examples,
-    Labels,
-    LocalJob,
-    LocalKernel,
-    LocalOptimizer,
-    Loss,
-    Work,
-)
+from covertfl.kernels.job import Examples, Labels, LocalJob, LocalKernel, LocalOptimizer, Loss, Work
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.task import TrainingTask
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from covertfl.runs.build import OnRound
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.progress import OnRound
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.summary import RunSummary
 from covertfl.training import train
 
 ORACLE = {
@@ -63,8 +65,8 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def run_small(
     out: Path, base: dict[str, Any] = HORIZON, *, on_round: OnRound | None = None, **changes: Any
-) -> dict[str, Any]:
-    """Train such a run into a folder; gives its summary."""
+) -> RunSummary:
+    """Train a small run into a folder and return its summary."""
     return train(make_run(base, **changes), out, on_round=on_round)[0]
 
 

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.planning.updates import (
-    updates_needed_constant_step,
-    updates_needed_decreasing_step,
-)
+from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import SUCCESS, FunctionTask, make_function_task
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.registry import TASKS, DataSettings, make_task
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.registry import TASKS, make_task
 
 
 def test_tasks_are_those_of_a_run_file() -> None:

@@ -1,1 +1,12 @@
-"""."""
+"""What a Python user calls, and the results it returns; `import covertfl as cf` offers all of it.
+
+- `problem`: `load_problem`, and every form in which functions take a problem
+- `solve`: `solve`
+- `solution`: `Solution`, one class for each kind of problem and method
+- `plan`: `plan` and `Plan`
+- `fit`: `fit` and `Fit`
+- `run`: `Run` and `TrainingResult`
+- `audit`: `audit` and `AuditReport`
+- `result`: how results print, in a terminal and in a notebook
+- `arguments`: checks of arguments that several functions share
+"""

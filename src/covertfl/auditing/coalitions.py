@@ -1,7 +1,7 @@
-"""Coalitions: clients that pool what they see when each takes part only in some rounds.
+"""Coalitions: clients that pool the queries they received.
 
-A client is sent a query only in the rounds it takes part in.  A coalition has the queries of all
-rounds in which at least one of its members did, and tells trajectories apart anew from these.
+A client receives a query only in the rounds in which it takes part.  A coalition has the queries of
+all rounds in which at least one of its members took part, and separates trajectories by these.
 """
 
 from __future__ import annotations
@@ -12,24 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.auditing.run import Finding, Overheard, ScoreBook, find_truth, listen
-from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
+from covertfl.auditing.findings import (
+    Finding,
+    Interval,
+    compute_naming_share,
+    list_final_accuracies,
+    listen,
+)
+from covertfl.auditing.overheard import Overheard, find_truth
+from covertfl.auditing.run import LoadedRun
+from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.eavesdroppers.separation import Separator
-from covertfl.intervals import wilson_interval
 
 SIZES = (1, 2, 5)
-# Those that make sense of a schedule with gaps.
+# Those that can work with a schedule that has gaps.
 NAMES = ("majority", "minority", "repeat", "step-shape", "validation", "ensemble")
 
 
 @dataclass(frozen=True, eq=False)
 class CoalitionFinding:
-    """What a coalition made of a run.
+    """What a coalition concluded from one run.
 
     Parameters
     ----------
-    size : clients in it
+    size : number of clients in it
     seen_share : share of rounds in which at least one of them took part
     findings : by eavesdropper
     """
@@ -39,15 +46,63 @@ class CoalitionFinding:
     findings: Mapping[str, Finding]
 
 
+@dataclass(frozen=True)
+class CoalitionThreat:
+    """What one eavesdropper gets with the queries of a coalition, over all runs.
+
+    Parameters
+    ----------
+    name : of the eavesdropper
+    names_true, interval : share of runs in which it names the true trajectory, 95% (Wilson)
+    final_accuracy : mean over runs of the accuracy of its last estimate, None if unknown
+    """
+
+    name: str
+    names_true: float
+    interval: Interval
+    final_accuracy: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `covertfl audit --json`."""
+        return {
+            "names_true": self.names_true,
+            "interval": list(self.interval),
+            "final_accuracy": self.final_accuracy,
+        }
+
+
+@dataclass(frozen=True)
+class Coalition:
+    """Coalitions of one size, over all runs.
+
+    Parameters
+    ----------
+    size : number of clients in each
+    rounds_seen : mean share of the rounds in which one of them took part
+    threats : one for each eavesdropper
+    """
+
+    size: int
+    rounds_seen: float
+    threats: tuple[CoalitionThreat, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `covertfl audit --json`."""
+        return {
+            "rounds_seen": self.rounds_seen,
+            "eavesdroppers": {threat.name: threat.to_dict() for threat in self.threats},
+        }
+
+
 def choose_members(num_clients: int, size: int, *, generator: np.random.Generator) -> set[int]:
-    """Clients that conspire, drawn uniformly."""
+    """Sample the clients of a coalition uniformly."""
     return set(generator.permutation(num_clients)[:size].tolist())
 
 
 def overhear_together(
     overheard: Overheard, private: Sequence[Mapping[str, Any]], members: set[int]
 ) -> tuple[Overheard, list[Mapping[str, Any]]]:
-    """The queries that some clients saw, told apart from these alone, and their records."""
+    """Return the queries that some clients received, separated by these alone, and the records."""
     separator, queries, records = Separator(), [], []
     for query, record in zip(overheard.queries, private, strict=True):
         if members.isdisjoint(record["clients"]):
@@ -58,59 +113,51 @@ def overhear_together(
     return Overheard(tuple(queries), overheard.layout), records
 
 
-def audit_coalitions(
-    overheard: Overheard,
-    private: Sequence[Mapping[str, Any]],
-    means: Means,
-    scores: ScoreBook,
-    num_clients: int,
-    *,
-    seed: int,
-) -> tuple[CoalitionFinding, ...]:
-    """Let coalitions of several sizes listen to a run."""
+def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
+    """Show the queries of a run to coalitions of several sizes.
+
+    Without private records the clients of a round are unknown, and the result is empty.
+    """
+    if run.clients is None or not run.private:
+        return ()
+    num_clients, seed = len(run.clients.task.clients), run.clients.settings.seed
     found = []
     for size in SIZES:
-        if size > num_clients:
-            continue
-        members = choose_members(num_clients, size, generator=np.random.default_rng([seed, size]))
-        seen, records = overhear_together(overheard, private, members)
-        if not records:
-            found.append(CoalitionFinding(size, 0.0, {}))
-            continue
-        truth, _ = find_truth(seen, records)
-        findings = {
-            name: listen(EAVESDROPPERS[name](means), seen.queries, truth, scores) for name in NAMES
-        }
-        found.append(CoalitionFinding(size, len(records) / len(private), findings))
+        if size <= num_clients:
+            generator = np.random.default_rng([seed, size])
+            members = choose_members(num_clients, size, generator=generator)
+            found.append(_audit_coalition(run, members, size))
     return tuple(found)
 
 
-def describe_coalitions(runs: Sequence[Sequence[CoalitionFinding]]) -> dict[str, Any] | None:
-    """Coalitions of several runs for `--json`, by size; None where there were none."""
+def _audit_coalition(run: LoadedRun, members: set[int], size: int) -> CoalitionFinding:
+    seen, records = overhear_together(run.overheard, run.private, members)
+    if not records:
+        return CoalitionFinding(size, 0.0, {})
+    truth, _ = find_truth(seen, records)
+    findings = {
+        name: listen(EAVESDROPPERS[name](run.means), seen.queries, truth, run.scores)
+        for name in NAMES
+    }
+    return CoalitionFinding(size, len(records) / len(run.private), findings)
+
+
+def summarise_coalitions(runs: Sequence[Sequence[CoalitionFinding]]) -> tuple[Coalition, ...]:
+    """Combine the coalitions of several runs by their size."""
     sizes = sorted({finding.size for run in runs for finding in run})
-    if not sizes:
-        return None
-    return {
-        str(size): _describe_size([f for run in runs for f in run if f.size == size])
-        for size in sizes
-    }
+    return tuple(
+        _summarise_size(size, [f for run in runs for f in run if f.size == size]) for size in sizes
+    )
 
 
-def _describe_size(found: Sequence[CoalitionFinding]) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "rounds_seen": float(np.mean([finding.seen_share for finding in found])),
-        "eavesdroppers": {},
-    }
+def _summarise_size(size: int, found: Sequence[CoalitionFinding]) -> Coalition:
+    threats = []
     for name in NAMES:
         findings = [finding.findings[name] for finding in found if name in finding.findings]
-        named = [finding.named for finding in findings if finding.named is not None]
-        if not named:
-            continue
-        low, high = wilson_interval(sum(named), len(named))
-        finals = [finding.accuracy[-1] for finding in findings if finding.accuracy]
-        described["eavesdroppers"][name] = {
-            "names_true": float(np.mean(named)),
-            "interval": [float(low), float(high)],
-            "final_accuracy": float(np.mean(finals)) if finals else None,
-        }
-    return described
+        share, interval = compute_naming_share(findings)
+        if share is not None and interval is not None:
+            finals = list_final_accuracies(findings)
+            final = float(np.mean(finals)) if finals else None
+            threats.append(CoalitionThreat(name, share, interval, final))
+    seen = float(np.mean([finding.seen_share for finding in found]))
+    return Coalition(size, seen, tuple(threats))

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 
+from covertfl.arrays import FloatArray
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.summary import describe_audit
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import RunProgress
-from covertfl.runs.run_file import PolicyKind, RunSettings
+from covertfl.runs.progress import RunProgress
+from covertfl.runs.settings import PolicyKind, RunSettings
 from covertfl.training import train_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
 QUEUE_POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal")  # the others need a horizon
 PRINTED = ("majority", "minority", "likelihood", "repeat", "alignment", "validation")
+# Figure of an eavesdropper, title of its heat map, and the ends of the colour scale.
+PANELS = (
+    ("names_true", "share of runs in which it names the true model", 0.0, 1.0),
+    ("final_accuracy", "accuracy of its final estimate", 0.4, 0.85),
+)
+Cell = tuple[PolicyKind, str]
 
 
 def run_matrix(
@@ -40,16 +50,21 @@ def run_matrix(
 
     Parameters
     ----------
-    settings : of the runs, but for policy, decoy and seed
-    seeds : of each pair
-    policies : all that the problem admits where None
+    settings : of the runs, except policy, decoy and seed
+    seeds : number of runs for each pair
+    policies : all that the problem admits if None
+    on_progress : called with a description and the share that is done
+
+    Returns
+    -------
+    the content of `--json` and of matrix.json: one row for each pair
 
     Raises
     ------
     InvalidInput
-        for a function, which has one decoy of its own and no accuracy
+        if the task is a function, which has one decoy of its own and no accuracy
     Missing
-        where matplotlib is not installed
+        if matplotlib is not installed
     """
     if settings.sections.task == "function":
         raise InvalidInput(
@@ -60,47 +75,51 @@ def run_matrix(
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     report = on_progress or (lambda _detail, _share: None)
-    cells = [(policy, decoy) for policy in policies for decoy in decoys]
+    cells = {
+        (policy, decoy): [out / f"{policy}-{decoy}" / f"seed-{number}" for number in range(seeds)]
+        for policy in policies
+        for decoy in decoys
+    }
+    _train_cells(settings, cells, report)
+    rows = []
+    for number, ((policy, decoy), folders) in enumerate(cells.items()):
+        report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
+        # Seed by seed: an earlier matrix of more seeds may have left others in the folder.
+        rows.append({"policy": policy, "decoy": decoy, **audit_folders(folders).to_dict()})
+    return _write_matrix(rows, seeds, out)
+
+
+def _train_cells(
+    settings: RunSettings,
+    cells: Mapping[Cell, Sequence[Path]],
+    report: Callable[[str, float], None],
+) -> None:
     places = [
         (settings.with_condition(policy, decoy).with_seed(settings.seed + number), folder)
-        for policy, decoy in cells
-        for number in range(seeds)
-        for folder in [out / f"{policy}-{decoy}" / f"seed-{number}"]
+        for (policy, decoy), folders in cells.items()
+        for number, folder in enumerate(folders)
     ]
-    rounds = settings.rounds * len(places)
+    num_rounds = settings.rounds * len(places)
     done: dict[Path, int] = {}
 
     def on_round(latest: RunProgress) -> None:
         done[latest.run] = latest.round
-        report("training", 0.5 * sum(done.values()) / rounds)
+        report("training", 0.5 * sum(done.values()) / num_rounds)
 
     train_all(places, resume=True, on_round=on_round)
-    rows = []
-    for number, (policy, decoy) in enumerate(cells):
-        report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
-        # Not the folder as a whole: an earlier matrix of more seeds may have left others in it.
-        runs = [path for _, path in places[number * seeds : (number + 1) * seeds]]
-        audited = describe_audit(audit_folders(runs))
-        rows.append({"policy": policy, "decoy": decoy, **audited})
+
+
+def _write_matrix(rows: Sequence[Mapping[str, Any]], seeds: int, out: Path) -> dict[str, Any]:
     picture = out / "matrix.png"
     content = {"seeds": seeds, "rows": rows, "picture": str(picture)}
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round tells of actions
+    write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round reveals actions
     write_atomically(picture, draw_matrix(rows))
     return content
 
 
-def _collect(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[str], Any]:
-    """Eavesdroppers, and a table of one figure by row and eavesdropper."""
-    names = list(rows[0]["eavesdroppers"])
-    table = [
-        [row["eavesdroppers"].get(name, {}).get(key, np.nan) for name in names] for row in rows
-    ]
-    return names, np.array(table, dtype=np.float64)
-
-
 def _require_matplotlib() -> None:
-    """Before the training, which takes minutes."""
+    """Raise `Missing` without matplotlib; checked before the training, which takes minutes."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -109,35 +128,18 @@ def _require_matplotlib() -> None:
 
 
 def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Heat maps of the chance to name the true model and of the final accuracy, as PNG."""
+    """Draw heat maps of naming the true model and of the final accuracy, as PNG."""
     _require_matplotlib()
-    import io
-
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    panels = (
-        ("names_true", "chance of naming the true model", 0.0, 1.0),
-        ("final_accuracy", "accuracy of what it ends up with", 0.4, 0.85),
-    )
-    height = 0.32 * len(rows) + 2.6
     with mpl.rc_context({"font.size": 9}):
-        figure, axes = plt.subplots(1, 2, figsize=(14.0, height), sharey=True)
-        for axis, (key, title, low, high) in zip(axes, panels, strict=True):
+        size = (14.0, 0.32 * len(rows) + 2.6)
+        figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
+        for axis, (key, title, low, high) in zip(axes, PANELS, strict=True):
             names, values = _collect(rows, key)
             image = axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-            for (row, column), value in np.ndenumerate(values):
-                if np.isfinite(value):
-                    dark = value < (low + high) / 2.0
-                    axis.text(
-                        column,
-                        row,
-                        f"{value:.2f}",
-                        ha="center",
-                        va="center",
-                        fontsize=7,
-                        color="white" if dark else "black",
-                    )
+            _write_values(axis, values, (low + high) / 2.0)
             axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
             axis.set_title(title)
             axis.set_xlabel("eavesdropper")
@@ -152,10 +154,28 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
+def _collect(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[str], FloatArray]:
+    """Return the eavesdroppers, and one figure by row and eavesdropper."""
+    names = list(rows[0]["eavesdroppers"])
+    table = [
+        [row["eavesdroppers"].get(name, {}).get(key, np.nan) for name in names] for row in rows
+    ]
+    return names, np.array(table, dtype=np.float64)
+
+
+def _write_values(axis: Axes, values: FloatArray, middle: float) -> None:
+    """Write the numbers into their cells, white on dark."""
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            style: Any = {"ha": "center", "va": "center", "fontsize": 7}
+            colour = "white" if value < middle else "black"
+            axis.text(column, row, f"{value:.2f}", color=colour, **style)
+
+
 def render_matrix(content: Mapping[str, Any]) -> RenderableType:
-    """A table of the more telling eavesdroppers: chance of naming the true model."""
+    """Return a table of the share of runs in which some eavesdroppers name the true model."""
     table = Table(
-        title="Chance of naming the true model, by policy, decoy and eavesdropper",
+        title="Share of runs in which the true model is named, by policy, decoy and eavesdropper",
         title_justify="left",
         box=SIMPLE_HEAD,
     )

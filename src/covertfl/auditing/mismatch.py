@@ -1,9 +1,9 @@
-"""Whether the rounds of a run look like the oracle that its policy was solved for.
+"""A test of the rounds of runs against the oracle that their policy was solved for.
 
-Moves between oracle states and accepted rounds are counted and compared with the problem's chances
-by the likelihood-ratio statistic G = 2 sum(count log(count / expected)).  Its law is approximated
-by chi-squared with one degree for each chance that is free; a move that the problem calls
-impossible is a mismatch whatever the counts.
+Transitions between oracle states and accepted rounds are counted and compared with the problem's
+probabilities by the likelihood-ratio statistic G = 2 sum(count log(count / expected)).  Its
+distribution is approximated by chi-squared with one degree of freedom for each free probability; a
+transition that the problem excludes is a mismatch whatever the counts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle
 
-# What is expected less often than this, and did not happen, leaves nothing free to vary.
+# A cell with a smaller expected count, and no event, has no freedom to vary.
 LEAST_EXPECTED = 0.1
 # Below this p-value the audit warns.
 WARN_BELOW = 0.01
-LEAST_CHANCE = 1e-5
+LEAST_PROB = 1e-5
+LARGEST_NUMBER = 1e308  # JSON has no infinity
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Mismatch:
 
     Parameters
     ----------
-    statistic : G, infinite where something impossible happened
+    statistic : G, infinite if something impossible happened
     degrees : of freedom
-    p_value : chance of a statistic at least as large if the model is right
-    rounds : that were counted
+    p_value : probability of a statistic at least as large if the model is right
+    rounds : number of counted rounds
     """
 
     statistic: float
@@ -44,8 +45,12 @@ class Mismatch:
 
     @property
     def is_warned(self) -> bool:
-        """Whether the rounds do not look like the model."""
+        """Return whether the rounds contradict the model."""
         return self.p_value < WARN_BELOW
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `covertfl audit --json`."""
+        return {**vars(self), "statistic": min(self.statistic, LARGEST_NUMBER)}
 
 
 def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Mismatch:
@@ -60,8 +65,8 @@ def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> 
             moves[before, after] += 1
         for state, record in zip(states, records, strict=True):
             outcomes[state, int(bool(record["accepted"]))] += 1
-    # Measured chances of 0 and 1 are only nearly so.
-    success = np.clip(oracle.success, LEAST_CHANCE, 1.0 - LEAST_CHANCE)
+    # Measured probabilities of 0 and 1 are only nearly so.
+    success = np.clip(oracle.success, LEAST_PROB, 1.0 - LEAST_PROB)
     probs = np.column_stack([1.0 - success, success])
     parts = [_compare(moves, oracle.transition), _compare(outcomes, probs)]
     statistic, degrees = (sum(part[index] for part in parts) for index in (0, 1))
@@ -74,7 +79,7 @@ def check_model(oracle: Oracle, runs: Sequence[Sequence[Mapping[str, Any]]]) -> 
 
 
 def _compare(counts: FloatArray, probs: FloatArray) -> tuple[float, int]:
-    """G and its degrees of freedom, over rows that were seen."""
+    """Return G and its degrees of freedom, over the rows with any counts."""
     seen = counts.sum(axis=1) > 0
     counts, probs = counts[seen], probs[seen]
     expected = counts.sum(axis=1, keepdims=True) * probs

@@ -1,7 +1,7 @@
 """Policy files: a policy as a table in JSON.
 
-`{"problem": "queue", "learn_prob": [oracle][arrival][backlog]}` or
-`{"problem": "horizon", "learn_prob": [rounds_left - 1][oracle][backlog]}`.
+`{"format": 1, "problem": "queue", "learn_prob": [oracle][arrival][backlog]}` or
+`{"format": 1, "problem": "horizon", "learn_prob": [rounds_left - 1][oracle][backlog]}`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.format import FORMATS, require_format
 
 KINDS: dict[str, type[QueueTable] | type[HorizonTable]] = {
     "queue": QueueTable,
@@ -23,7 +24,7 @@ KINDS: dict[str, type[QueueTable] | type[HorizonTable]] = {
 def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable) -> None:
     """Write a policy file, whole or not at all."""
     kind = "queue" if isinstance(policy, QueueTable) else "horizon"
-    content = {"problem": kind, "learn_prob": policy.table.tolist()}
+    content = {"format": FORMATS["policy"], "problem": kind, "learn_prob": policy.table.tolist()}
     write_atomically(path, json.dumps(content) + "\n")
 
 
@@ -44,6 +45,8 @@ def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
         raise InvalidInput(f"{name}: not valid JSON: {error}") from error
     except RecursionError as error:
         raise InvalidInput(f"{name}: not valid JSON: lists nested too deeply") from error
+    if isinstance(content, dict):
+        require_format("policy", content.pop("format", 1), name)
     if not isinstance(content, dict) or set(content) != {"problem", "learn_prob"}:
         came = list(content) if isinstance(content, dict) else content
         raise InvalidInput(

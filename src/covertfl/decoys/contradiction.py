@@ -22,12 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decoys.opinion import (
-    find_classes,
-    measure_loss,
-    name_classes,
-    name_other_classes,
-)
+from covertfl.decoys.opinion import find_classes, measure_loss, name_classes, name_other_classes
 from covertfl.decoys.public import draw_seed
 from covertfl.kernels.job import Examples, LocalJob, Loss, Work
 from covertfl.kernels.weights import Vector

@@ -9,12 +9,7 @@ import numpy as np
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.opinion import draw_labels
 from covertfl.decoys.public import draw_rows, draw_seed
-from covertfl.decoys.step_length import (
-    count_batches,
-    count_equivalent,
-    guess_length,
-    scale_length,
-)
+from covertfl.decoys.step_length import count_batches, count_equivalent, guess_length, scale_length
 from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Vector

@@ -43,7 +43,7 @@ def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
     import torch
 
-    from covertfl.kernels.choose import describe_layout
+    from covertfl.kernels.autograd import describe_layout
 
     with torch.random.fork_rng(devices=[]):
         layout = describe_layout(task.make_model())

@@ -1,1 +1,5 @@
-"""."""
+"""The paper's main experiment on a small scale, as one command and one page.
+
+`run`   trains and audits every condition: `run_demo`
+`page`  the HTML page with the table and the accuracy curves
+"""

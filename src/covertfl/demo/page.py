@@ -1,4 +1,4 @@
-"""The demonstration as one HTML page: the table and the accuracy curves."""
+"""The HTML page of the demonstration: the table and the accuracy curves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from covertfl.errors import Missing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-LEARNER, EAVESDROPPER, CHANCE = "#0072B2", "#D55E00", "#666666"
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
+LEARNER, EAVESDROPPER, GUESS = "#0072B2", "#D55E00", "#666666"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,7 @@ class Panel:
 
 
 def render_page(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> str:
-    """The page, complete in itself.
-
-    Parameters
-    ----------
-    rows : of the table
-    panels : of the picture
-    """
+    """Render the page, complete in itself, from the rows of its table and its panels."""
     try:
         import jinja2
     except ImportError as error:
@@ -53,7 +47,7 @@ def render_page(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> s
 
 
 def draw_curves(panels: Sequence[Panel]) -> str:
-    """Accuracy of learner and eavesdropper by round, a panel for each condition, as SVG."""
+    """Draw the accuracy of learner and eavesdropper by round, one panel per condition, as SVG."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -84,7 +78,7 @@ def draw_curves(panels: Sequence[Panel]) -> str:
 def _draw_panel(axis: Axes, panel: Panel) -> None:
     curves = (
         ("learner", LEARNER, panel.learner),
-        ("eavesdropper's estimate (6)", EAVESDROPPER, panel.eavesdropper),
+        ("eavesdropper's estimate, equation (6)", EAVESDROPPER, panel.eavesdropper),
     )
     for label, colour, values in curves:
         rounds = np.arange(1, values.shape[1] + 1)
@@ -96,9 +90,9 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
             color=colour,
             alpha=0.2,
             linewidth=0,
-            label=f"{label}, least to most",
+            label=f"{label}, range over runs",
         )
-    axis.axhline(0.5, color=CHANCE, linewidth=0.8, linestyle=":", label="chance")
+    axis.axhline(0.5, color=GUESS, linewidth=0.8, linestyle=":", label="guessing")
     axis.set_title(panel.title)
     axis.set_xlabel("round")
     axis.set_ylabel("accuracy")

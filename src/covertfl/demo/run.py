@@ -1,8 +1,8 @@
 """The demonstration: the paper's main experiment on a small scale, and what an eavesdropper gets.
 
-The toxicity classifier is trained by 20 clients in 45 rounds, 16 updates owed.  In scenario 1 the
-public set, which the eavesdropper holds, has no toxic comments, in scenario 2 a tenth of it.  The
-eavesdropper is the paper's: proportional sampling, equation (6).
+20 clients train the toxicity classifier in 45 rounds, with 16 updates to make.  The public set,
+which the eavesdropper owns, has no toxic comments in scenario 1, and a tenth of it is toxic in
+scenario 2.  The eavesdropper is the paper's: proportional sampling, equation (6) of the paper.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import KernelCache, RunProgress
-from covertfl.runs.run_file import RunSettings, build_run
+from covertfl.runs.build import KernelCache
+from covertfl.runs.progress import RunProgress
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
 from covertfl.training import train_all
 
 NUM_SEEDS = 5
 LISTENER = "majority"  # the paper's eavesdropper
 POSITIVE_SHARES = {1: 0.0, 2: 0.1}
-# The paper's table: eavesdropper's and learner's accuracy by scenario and policy.
+# Table 1 of the paper: accuracy of eavesdropper and learner by scenario and policy.
 PAPER = {
     (1, "greedy"): (0.83, 0.84),
     (1, "optimal"): (0.52, 0.81),
@@ -46,18 +48,18 @@ class Condition:
 
     @property
     def folder(self) -> str:
-        """Where its runs go."""
+        """Return the name of the folder of its runs."""
         return f"scenario-{self.scenario}-{self.policy}-{self.decoy}"
 
     def settings(self, seed: int) -> RunSettings:
-        """The run of one seed."""
+        """Return the settings of the run with one seed."""
         content = {
             "task": "toxicity",
             "seed": seed,
             "data": {"public_positive_share": POSITIVE_SHARES[self.scenario]},
             "policy": {"kind": self.policy},
-            # As in the paper.  Gated, a decoy hardly moves here: nearly all rounds that would be
-            # accepted are spent on learning.
+            # As in the paper.  A gated decoy would hardly move here: nearly all rounds that would
+            # be accepted are used for learning.
             "decoy": {"kind": self.decoy, "gated": False},
         }
         return build_run(content, "demo", folder=Path())
@@ -75,8 +77,12 @@ CONDITIONS = (
 
 
 def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, Any]:
-    """A row of `demo --json`; a few runs finish by luck, so the exact chance stands beside them."""
-    federation, summaries = runs[0].federation, [run.summary or {} for run in runs]
+    """Return a row of `demo --json`.
+
+    Completion over a few runs is partly luck, so the exact probability is given beside it.
+    """
+    federation = runs[0].federation
+    outcomes = [run.outcome for run in runs if run.outcome is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
     expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
     paper = (
@@ -86,16 +92,16 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
         "scenario": condition.scenario,
         "policy": condition.policy,
         "decoy": condition.decoy,
-        "learner_accuracy": _mean(summary["learner_accuracy"] for summary in summaries),
+        "learner_accuracy": _mean(outcome.learner_accuracy for outcome in outcomes),
         "eavesdropper_accuracy": _mean(_find_curve(run)[-1] for run in runs),
         "eavesdropper_worst": max(_find_curve(run)[-1] for run in runs),
         "held_true": sum(run.findings[LISTENER].named or 0.0 for run in runs),
         "runs": len(runs),
-        "exposure": _mean(summary["exposure"] for summary in summaries),
-        "completion": _mean(summary["completed"] for summary in summaries),
+        "exposure": _mean(outcome.exposure for outcome in outcomes),
+        "completion": _mean(outcome.completed for outcome in outcomes),
         "expected_exposure": expected.exposure,
         "expected_completion": expected.finish_prob,
-        "updates_done": _mean(summary["updates_done"] for summary in summaries),
+        "updates_done": _mean(outcome.updates_done for outcome in outcomes),
         "paper": None
         if paper is None
         else {"eavesdropper_accuracy": paper[0], "learner_accuracy": paper[1]},
@@ -103,19 +109,19 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
 
 
 def _find_curve(run: RunAudit) -> tuple[float, ...]:
-    """Accuracy of the eavesdropper's estimate after each round."""
+    """Return the accuracy of the eavesdropper's estimate after each round."""
     return run.findings[LISTENER].accuracy or ()
 
 
-def make_panels(watched: Mapping[Condition, Sequence[RunAudit]]) -> list[Panel]:
-    """The curves of each condition."""
+def make_panels(audited: Mapping[Condition, Sequence[RunAudit]]) -> list[Panel]:
+    """Return the curves of each condition."""
     return [
         Panel(
             f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy",
             np.array([run.learner for run in runs]),
             np.array([_find_curve(run) for run in runs]),
         )
-        for condition, runs in watched.items()
+        for condition, runs in audited.items()
     ]
 
 
@@ -130,12 +136,13 @@ def run_demo(
     conditions: Sequence[Condition] = CONDITIONS,
     on_round: Callable[[RunProgress], None] | None = None,
 ) -> dict[str, Any]:
-    """Train every condition, listen to it, and write the page; gives what `--json` prints.
+    """Train every condition, audit it and write the page; return what `--json` prints.
 
     Parameters
     ----------
-    folder : where runs, result.json and index.html go
-    tell : told of every round of every run
+    folder : for the runs, result.json and index.html
+    seeds : number of runs for each condition
+    on_round : called after every round of every run
     """
     places = [
         (condition.settings(seed), folder / "runs" / condition.folder / f"seed-{seed}")
@@ -143,12 +150,12 @@ def run_demo(
         for seed in range(seeds)
     ]
     train_all(places, force=True, on_round=on_round)
-    kernels, watched, rows = KernelCache(), {}, []
+    kernels, audited, rows = KernelCache(), {}, []
     for number, condition in enumerate(conditions):
         part = places[number * seeds : (number + 1) * seeds]
-        watched[condition] = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
-        rows.append(describe_row(condition, watched[condition]))
+        audited[condition] = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
+        rows.append(describe_row(condition, audited[condition]))
     content = {"rows": rows, "page": str(folder / "index.html")}
     write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")
-    write_atomically(folder / "index.html", render_page(rows, make_panels(watched)))
+    write_atomically(folder / "index.html", render_page(rows, make_panels(audited)))
     return content

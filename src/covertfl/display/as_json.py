@@ -1,4 +1,7 @@
-"""Solutions, plans and fits as plain dictionaries: what `--json` prints."""
+"""Solutions, plans and fits as dictionaries, as `--json` prints them.
+
+The keys are part of the command line's interface.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from covertfl.fitting.oracle import FittedOracle
-from covertfl.planning.planner import ExposurePlan, HorizonPlan, QueuePlan
+from covertfl.planning.exposure import ExposurePlan
+from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state
@@ -20,7 +25,7 @@ from covertfl.solvers.structure import (
 
 
 def describe_structure(report: StructureReport) -> dict[str, Any]:
-    """The structure report; M4 is left out because it cannot be computed."""
+    """Describe the structure of a solution; assumptions that cannot be computed are left out."""
     described: dict[str, Any] = {
         "monotone_in_backlog": report.monotone_in_backlog,
         "monotone_in_oracle": report.monotone_in_oracle,
@@ -36,7 +41,7 @@ def describe_structure(report: StructureReport) -> dict[str, Any]:
 
 
 def describe_queue_solution(solution: QueueSolution, seconds: float) -> dict[str, Any]:
-    """A queue's solution; the keys are part of the command line's interface."""
+    """Describe a queue's solution."""
     evaluation = solution.evaluation
     return {
         "problem": "queue",
@@ -59,7 +64,7 @@ def describe_queue_solution(solution: QueueSolution, seconds: float) -> dict[str
 
 
 def describe_horizon_solution(solution: HorizonSolution, seconds: float) -> dict[str, Any]:
-    """A horizon's solution; the keys are part of the command line's interface."""
+    """Describe a horizon's solution."""
     thresholds = None if solution.thresholds is None else solution.thresholds.tolist()
     return {
         "problem": "horizon",
@@ -71,13 +76,13 @@ def describe_horizon_solution(solution: HorizonSolution, seconds: float) -> dict
     }
 
 
-def _known(gap: float) -> float | None:
-    """A gap, None where there is no optimum to compare with."""
+def _or_none(gap: float) -> float | None:
+    """Return a gap, None if it is NaN because the optimum costs nothing."""
     return float(gap) if gap == gap else None  # noqa: PLR0124
 
 
 def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[str, Any]:
-    """A search's chosen run; thresholds are those it rounds to."""
+    """Describe the chosen run of a search; its thresholds are rounded parameters."""
     described = describe_queue_solution(score.solution, seconds)
     first, certain, _ = round_parameters(score.runs[score.chosen].parameters)
     capacity = score.problem.num_levels - 1
@@ -88,11 +93,11 @@ def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[s
         ],
         "iterations": score.solution.iterations,
         "seed": seed,
-        "gap": _known(score.gaps[score.chosen]),
+        "gap": _or_none(score.gaps[score.chosen]),
         "optimum": score.optimum.cost,
         "runs": [
             {
-                "gap": _known(gap),
+                "gap": _or_none(gap),
                 "privacy_cost": evaluation.privacy_cost,
                 "learning_cost": evaluation.learning_cost,
             }
@@ -102,7 +107,7 @@ def describe_queue_score(score: QueueScore, seed: int, seconds: float) -> dict[s
 
 
 def describe_horizon_score(score: HorizonScore, seed: int, seconds: float) -> dict[str, Any]:
-    """A search's best stationary thresholds, the same for every number of rounds left."""
+    """Describe the best stationary thresholds of a search, repeated for each round."""
     problem = score.optimum.problem
     chosen = score.thresholds[score.chosen].tolist()
     structure = examine_horizon_solution(score.optimum)
@@ -119,8 +124,15 @@ def describe_horizon_score(score: HorizonScore, seed: int, seconds: float) -> di
     }
 
 
+def describe_plan(plan: HorizonPlan | QueuePlan) -> dict[str, Any]:
+    """Describe what a problem allows."""
+    if isinstance(plan, HorizonPlan):
+        return describe_horizon_plan(plan)
+    return describe_queue_plan(plan)
+
+
 def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
-    """A horizon's plan; the keys are part of the command line's interface."""
+    """Describe a horizon's plan."""
     bound, evaluation = plan.best_eavesdropper, plan.evaluation
     interval = plan.minority_interval
     return {
@@ -145,7 +157,7 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
 
 
 def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
-    """A queue's plan; the keys are part of the command line's interface."""
+    """Describe a queue's plan."""
     return {
         "problem": "queue",
         "stable": plan.stable,
@@ -162,12 +174,12 @@ def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
 
 
 def describe_exposure(plan: ExposurePlan) -> dict[str, Any]:
-    """The answer to the inverse question."""
+    """Describe the setting that leads to a wanted exposure."""
     return asdict(plan)
 
 
 def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
-    """A fitted oracle with its 95% intervals and what they rest on."""
+    """Describe a fitted oracle with its 95% intervals and the counts behind them."""
     violation = fitted.dominance_violation
     return {
         "rounds": fitted.num_rounds,

@@ -1,4 +1,4 @@
-"""The audit as tables for people."""
+"""Audits as tables."""
 
 from __future__ import annotations
 
@@ -6,88 +6,71 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from covertfl.auditing.coalitions import describe_coalitions
-from covertfl.auditing.summary import AuditReport, Threat, describe_audit
+from covertfl.auditing.summary import AuditReport
+
+COLUMNS = ("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage")
 
 
 def render_audit(report: AuditReport) -> RenderableType:
-    """What each eavesdropper gets, a verdict for each threat, and warnings."""
-    table = Table(
-        title=f"What eavesdroppers get, {len(report.runs)} run{'s' * (len(report.runs) != 1)}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
+    """Render what each eavesdropper gets, a verdict on each threat, and warnings."""
+    return Group(
+        _render_threats(report),
+        *_describe_learner(report),
+        *_describe_coalitions(report),
+        "",
+        *(f"{threat.name} ({threat.threat}): {threat.verdict}." for threat in report.threats),
+        *(f"Warning: {warning}" for warning in report.notes),
     )
+
+
+def _render_threats(report: AuditReport) -> Table:
+    title = f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("eavesdropper", no_wrap=True)
-    for column in (
-        "names the\ntrue model",
-        "95%",
-        "final\naccuracy",
-        "worst\naccuracy",
-        "advantage",
-    ):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
     for threat in report.threats:
+        interval = threat.interval
         table.add_row(
             threat.name,
-            _share(threat.names_true),
-            ""
-            if threat.interval is None
-            else f"{threat.interval[0]:.0%} to {threat.interval[1]:.0%}",
-            _number(threat.final_accuracy),
-            _number(threat.worst_accuracy),
+            "unknown" if threat.names_true is None else f"{threat.names_true:.0%}",
+            "" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}",
+            _format_accuracy(threat.final_accuracy),
+            _format_accuracy(threat.peak_accuracy),
             "" if threat.advantage is None else f"{threat.advantage:+.3f}",
         )
-    return Group(
-        table,
-        *_learner_lines(report),
-        *_coalition_lines(report),
-        "",
-        *map(_verdict, report.threats),
-        *_warnings(report),
-    )
+    return table
 
 
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0%}"
-
-
-def _number(value: float | None) -> str:
+def _format_accuracy(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def _verdict(threat: Threat) -> str:
-    return f"{threat.name} ({threat.threat}): {threat.verdict}."
-
-
-def _learner_lines(report: AuditReport) -> list[str]:
-    learner = describe_audit(report)["learner"]
+def _describe_learner(report: AuditReport) -> list[str]:
+    learner = report.learner
     lines = []
-    if learner["accuracy"] is not None:
+    if learner.accuracy is not None:
         lines.append(
-            f"Learner: accuracy {learner['accuracy']:.3f}, {learner['exposure']:.0%} true queries, "
-            f"{learner['completion']:.0%} of runs finished."
+            f"Learner: accuracy {learner.accuracy:.3f}, {learner.exposure:.0%} true queries, "
+            f"{learner.completion:.0%} of runs finished."
         )
     if report.bound is not None:
-        value, low, high = report.bound
+        bound = report.bound
         lines.append(
-            "By schedule alone nobody can expect to name the true model in over "
-            f"{value:.1%} of runs ({low:.1%} to {high:.1%}; F4)."
+            "From the schedule of queries alone, even the best eavesdropper that knows the policy "
+            f"names the true model in at most {bound.value:.1%} of runs ({bound.low:.1%} to "
+            f"{bound.high:.1%})."
         )
     return lines
 
 
-def _coalition_lines(report: AuditReport) -> list[str]:
+def _describe_coalitions(report: AuditReport) -> list[str]:
     lines = []
-    for size, found in (describe_coalitions(report.coalitions) or {}).items():
-        named = ", ".join(
-            f"{name} {entry['names_true']:.0%}" for name, entry in found["eavesdroppers"].items()
-        )
-        clients = "client sees" if size == "1" else "clients see"
+    for found in report.coalitions:
+        named = ", ".join(f"{threat.name} {threat.names_true:.0%}" for threat in found.threats)
+        clients = "client sees" if found.size == 1 else "clients see"
         lines.append(
-            f"{size} {clients} {found['rounds_seen']:.0%} of the rounds; names true: {named}."
+            f"{found.size} {clients} {found.rounds_seen:.0%} of the rounds; names the true model: "
+            f"{named}."
         )
     return lines
-
-
-def _warnings(report: AuditReport) -> list[str]:
-    return [f"Warning: {warning}" for warning in describe_audit(report)["warnings"]]

@@ -1,4 +1,4 @@
-"""Pictures of the structured policy gradient at work."""
+"""Pictures of the progress of the structured policy gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def effective_thresholds(run: SpgaRun, arrival: int) -> FloatArray:
-    """What theta_1 and theta_2 together amount to: their mean, weighted by h and 1 - h, (K, W)."""
+    """Return the mean of theta_1 and theta_2 weighted by h and 1 - h, (iterations, W)."""
     theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, arrival], 1, 0)
     return np.asarray(h * theta1 + (1.0 - h) * theta2)
 
@@ -29,44 +29,52 @@ def plot_convergence(
     arrival: int = 0,
     title: str = "Thresholds of the structured policy gradient",
 ) -> Figure:
-    """Thresholds and costs against iterations: mean and spread over runs, exact values as lines.
+    """Plot thresholds and costs against iterations, with exact values as lines.
 
     Parameters
     ----------
-    runs : of one problem
-    optima : (iteration from which it holds, exact solution); more than one where the system changes
+    runs : runs of one problem; their mean and spread are drawn
+    optima : (first iteration, exact solution from there on); several if the problem changes
     arrival : arrival state whose thresholds are drawn
+    title : of the figure
     """
     figure = new_figure(9.0, 6.4)
     panels = figure.subplot_mosaic(
         [["thresholds", "thresholds"], ["privacy", "learning"]], height_ratios=[1.5, 1.0]
     )
     _draw_thresholds(panels["thresholds"], runs, optima, arrival)
-    panels["thresholds"].set_title(f"{title} ({_count(len(runs))})", fontsize=11, loc="left")
-    privacy = np.array([run.history.privacy_cost for run in runs])
-    learning = np.array([run.history.learning_cost for run in runs])
-    last = len(privacy[0])
-    for name, costs in (("privacy", privacy), ("learning", learning)):
-        axes = panels[name]
-        smooth = _smooth(costs.mean(axis=0))
-        axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
-        largest = 0.0
-        for number, (start, optimum) in enumerate(optima):
-            stop = optima[number + 1][0] if number + 1 < len(optima) else last
-            exact = getattr(optimum.evaluation, f"{name}_cost")
-            largest = max(largest, exact)
-            label = "exact optimum" if number == 0 else None
-            axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
-        axes.set_xlabel("iteration")
-        axes.set_ylabel(f"{name} cost of a round")
-        axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
-        axes.legend(frameon=False, fontsize=8)
-        tidy(axes)
+    spread = "one run" if len(runs) == 1 else f"mean and spread of {len(runs)} runs"
+    panels["thresholds"].set_title(f"{title} ({spread})", fontsize=11, loc="left")
+    _draw_costs(panels["privacy"], "privacy_cost", runs, optima)
+    _draw_costs(panels["learning"], "learning_cost", runs, optima)
     return figure
 
 
-def _count(runs: int) -> str:
-    return "one run" if runs == 1 else f"mean and spread of {runs} runs"
+def _list_spans(
+    optima: list[tuple[int, QueueSolution]], last: int
+) -> list[tuple[int, int, QueueSolution]]:
+    """Return the first and last iteration of each exact solution."""
+    stops = [start for start, _ in optima[1:]] + [last]
+    return [(start, stop, optimum) for (start, optimum), stop in zip(optima, stops, strict=True)]
+
+
+def _draw_costs(
+    axes: Any, key: str, runs: list[SpgaRun], optima: list[tuple[int, QueueSolution]]
+) -> None:
+    costs = np.array([getattr(run.history, key) for run in runs])
+    smooth = _smooth(costs.mean(axis=0))
+    axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
+    largest, label = 0.0, "exact optimum"
+    for start, stop, optimum in _list_spans(optima, len(smooth)):
+        exact = getattr(optimum.evaluation, key)
+        largest = max(largest, exact)
+        axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
+        label = "_"  # later lines have no entry in the legend
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(f"{key.replace('_', ' ')} per round")
+    axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes)
 
 
 def _draw_thresholds(
@@ -81,9 +89,8 @@ def _draw_thresholds(
         axes.plot(mean, color=color, linestyle=dash, linewidth=1.8, label=f"oracle state {state}")
         if len(runs) > 1:
             axes.fill_between(np.arange(last), low, high, color=color, alpha=0.15, linewidth=0)
-        for number, (start, optimum) in enumerate(optima):
-            stop = optima[number + 1][0] if number + 1 < len(optima) else last
-            exact = _exact_threshold(optimum, state, arrival)
+        for start, stop, optimum in _list_spans(optima, last):
+            exact = _find_exact_threshold(optimum, state, arrival)
             if exact is not None:
                 axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
     axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
@@ -93,22 +100,23 @@ def _draw_thresholds(
     axes.set_xlabel("iteration")
     happened = "an arrival" if arrival else "no arrival"
     axes.set_ylabel(f"threshold with {happened} (updates)")
-    # Beside the panel: inside, it would lie on an exact line sooner or later.
+    # Beside the panel: inside, it would sooner or later cover an exact line.
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     tidy(axes)
 
 
-def _exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:
+def _find_exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:
     thresholds = find_queue_thresholds(optimum)
     if thresholds is not None:
         column = thresholds[state][arrival]
         return None if column is None else float(column[1])
-    # Not a threshold policy: the first backlog from which it learns at all.
+    # Not a threshold policy: the first backlog at which it ever learns.
     learns = np.flatnonzero(optimum.policy.table[state, arrival] > 0.0)
     return float(learns[0]) if len(learns) else None
 
 
 def _smooth(values: FloatArray) -> FloatArray:
+    """Return a moving average over a hundredth of the values."""
     window = max(1, len(values) // 100)
     kernel = np.ones(window) / window
     padded = np.concatenate([np.full(window - 1, values[0]), values])

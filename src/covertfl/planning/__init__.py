@@ -1,1 +1,7 @@
-"""."""
+"""What is possible, and at what price.
+
+- `horizon`: `plan_horizon`, which returns a `HorizonPlan`: the probability of finishing covertly
+- `queue`: `plan_queue`, which returns a `QueuePlan`: stability, least exposure, frontier
+- `exposure`: `find_limit_for_exposure` and `find_scale_for_exposure`, the inverse question
+- `updates`: how many updates reach a given accuracy
+"""

@@ -1,17 +1,17 @@
-"""How many updates a goal needs, and what the simplest eavesdropper believes: F1, F2 and F3.
+"""Updates needed for a given accuracy, and the belief of the simplest eavesdropper.
 
 The goal is E|grad f|^2 <= epsilon, equation (3), for the randomised estimate that is iterate i with
-chance mu_i / sum(mu), mu the step sizes (Theorem 1 and the remark after it).  Theorem 1 gives the
-order only; here the gap to the best value is kept and the constants are written out (deviation
-D10).
+probability mu_i / sum(mu), mu the step sizes (Theorem 1 and the remark after it).  Theorem 1 states
+the order only; here the gap to the optimum is kept and the constants are explicit (deviation D10).
+The formulas are F1, F2 and F3 of docs/paper_map.md.
 
-=================  ==================  ========================================
+=================  ==================  ===========================================
 name               symbol              meaning
-=================  ==================  ========================================
-`gap`              D = f(x_1) - f*     how far the first value is from the best
+=================  ==================  ===========================================
+`gap`              D = f(x_1) - f*     distance of the first value from the optimum
 `smoothness_noise` L s^2               Lipschitz constant times the noise bound
 `epsilon`          eps                 the goal
-=================  ==================  ========================================
+=================  ==================  ===========================================
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import math
 
 from covertfl.errors import InvalidInput, NoSolution
 
-ROUNDING = 1e-12  # relative, so that a bound that is whole but for rounding stays that number
+ROUNDING = 1e-12  # relative, so that a bound that is an integer up to rounding is not rounded up
 
 
 def bound_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> float:
-    """Number of updates with steps 1/m that meets the goal, as a real number (F1).
+    """Return the number of updates with steps 1/m that meets the goal, as a real number.
 
-    sum of mu_m >= log(M + 1) and sum of mu_m^2 <= pi^2 / 6 give
+    Formula F1, from Theorem 1: sum of mu_m >= log(M + 1) and sum of mu_m^2 <= pi^2 / 6 imply
 
         M >= exp((D + pi^2 L s^2 / 12) / eps) - 1.
 
     Raises
     ------
     NoSolution
-        if the number is beyond 1e308
+        if the number exceeds 1e308
     """
     _check(gap, smoothness_noise, epsilon)
     exponent = (gap + math.pi**2 * smoothness_noise / 12.0) / epsilon
@@ -46,16 +46,29 @@ def bound_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -
 
 
 def bound_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> float:
-    """Number of updates with the best constant step that meets the goal, as a real number (F2).
+    """Return the number of updates with the best constant step that meets the goal.
 
-    The step sqrt(2 D / (L s^2 M)) gives M >= 2 D L s^2 / eps^2.
+    Formula F2, from Theorem 1, a real number: the step sqrt(2 D / (L s^2 M)) implies
+    M >= 2 D L s^2 / eps^2.
     """
     _check(gap, smoothness_noise, epsilon)
     return 2.0 * (gap / epsilon) * (smoothness_noise / epsilon)
 
 
+def bound_updates(
+    gap: float, smoothness_noise: float, epsilon: float
+) -> tuple[float | None, float | None]:
+    """Return the updates needed with steps 1/m and with a constant step, None above 1e308."""
+    constant = bound_constant_step(gap, smoothness_noise, epsilon)
+    try:
+        decreasing = bound_decreasing_step(gap, smoothness_noise, epsilon)
+    except NoSolution:
+        return None, constant if math.isfinite(constant) else None
+    return decreasing, constant
+
+
 def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
-    """Smallest whole number of updates that satisfies F1, steps 1/m.
+    """Return the smallest number of updates that meets the goal with steps 1/m (formula F1).
 
     Parameters
     ----------
@@ -67,7 +80,7 @@ def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon:
 
 
 def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
-    """Smallest whole number of updates that satisfies F2, constant step.
+    """Return the smallest number of updates that meets the goal with a constant step (formula F2).
 
     Parameters
     ----------
@@ -79,7 +92,9 @@ def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: f
 
 
 def proportional_belief(learning_queries: int, queries: int) -> float:
-    """Chance that the proportional-sampling eavesdropper gives the true trajectory (F3, (6)).
+    """Return the probability that proportional sampling names the true trajectory.
+
+    Equation (6) of the paper, formula F3.
 
     Parameters
     ----------

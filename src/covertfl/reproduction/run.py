@@ -33,7 +33,8 @@ from covertfl.reproduction.page import (
     render_section,
     write_page,
 )
-from covertfl.runs.build import list_versions, require_torch
+from covertfl.runs.build import require_torch
+from covertfl.runs.run_file import list_versions
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of finished parts

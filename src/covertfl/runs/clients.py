@@ -15,7 +15,7 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import Attendance, RecordedRounds, accepts_data, count_examples
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy

@@ -13,7 +13,7 @@ from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import UpdateQueue
 from covertfl.runs.responder import Responder
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.state import RunState
 from covertfl.seeding import Stream, draw_seed
 

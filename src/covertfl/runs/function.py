@@ -12,7 +12,7 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import Outcome, Query, Responder, Work
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.function import FunctionTask
 

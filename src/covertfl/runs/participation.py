@@ -1,36 +1,47 @@
 """Who takes part in a round, with how much data, and whether that is enough.
 
-As in the paper's experiments the oracle state gives the number of clients, and each of them
-contributes a uniformly random number of batches, from none to all it has.  A client that drew none
-is absent, which is no fault.  A round is accepted by `data`, when the examples that arrived reach a
-share of all examples, or by `model`, by a draw with the problem's success chance (deviation D19).
+As in the paper's experiments, the oracle state determines the number of clients, and each client
+contributes a uniformly random number of batches, from none to all it has.  A client that draws none
+is absent, which is not an error.  A round is accepted by `data`, if the examples that arrive reach
+a share of all examples, or by `model`, at random with the problem's success probability (deviation
+D19 in docs/deviations.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog
+from covertfl.fitting.log import ParticipationLog, read_log
+from covertfl.runs.settings import FederationSection, RunSettings
+from covertfl.tasks.task import TrainingTask
 
-# Draws behind a measured success chance: its standard error is at most 0.0012.
+# Rounds drawn to measure a success probability: its standard error is at most 0.0012.
 MEASURED_ROUNDS = 200_000
-# Draws made at a time, so that many clients do not fill the memory.
+# The same if no policy is solved with it: the standard error is at most 0.0036.
+REPORTED_ROUNDS = 20_000
+# The measured probabilities belong to the federation, not to a run, so they have a fixed seed.
+MEASURING_SEED = 20
+# Draws made at a time, to limit the memory needed with many clients.
 DRAWS_AT_A_TIME = 4_000_000
+
+
+# --- a round ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
-    """Who answers a query.
+    """The clients that a query is sent to.
 
     Parameters
     ----------
-    clients : (k,) numbers of the clients that are asked, in rising order
-    batches : (k,) batches that each trains on; 0 for an absent one
+    clients : (k,) numbers of the clients, increasing
+    batches : (k,) batches that each client trains on; 0 if it is absent
     """
 
     clients: IntArray
@@ -38,15 +49,16 @@ class Attendance:
 
 
 def count_batches(sizes: IntArray, batch_size: int) -> IntArray:
-    """Batches that clients of some sizes have; examples that fill no batch are left over.
+    """Return the number of batches of clients with `sizes` examples.
 
-    A client with less than one batch has one short batch.
+    Examples that do not fill a batch are left over; a client with less than one batch has one short
+    batch.
     """
     return np.where(sizes > 0, np.maximum(sizes // batch_size, 1), 0)
 
 
 def count_examples(batches: IntArray, sizes: IntArray, batch_size: int) -> IntArray:
-    """Examples in some batches of clients of some sizes."""
+    """Return the number of examples in `batches` batches of clients with `sizes` examples."""
     return np.minimum(batches * batch_size, sizes)
 
 
@@ -58,7 +70,7 @@ def draw_attendance(
     Parameters
     ----------
     sizes : (n,) examples of all clients
-    count : how many of them take part
+    count : number of clients that take part
     """
     if count > len(sizes):
         raise InvalidInput(f"participation must be at most {len(sizes)} clients, got {count}")
@@ -68,9 +80,38 @@ def draw_attendance(
 
 
 def accepts_data(examples: int, total: int, min_share: float) -> bool:
-    """Whether the examples that arrived are at least a share of all; none are never enough."""
-    # Divided, because 0.07 * 100 is more than 7 in floating point.
+    """Return whether the examples that arrived are at least a share of all, and more than none."""
+    # Divide rather than multiply: 0.07 * 100 is more than 7 in floating point.
     return examples > 0 and examples / total >= min_share
+
+
+# --- success probabilities --------------------------------------------------------------------
+
+
+def measure_federation(task: TrainingTask, section: FederationSection) -> FloatArray:
+    """Return the success probabilities of a run's federation, by oracle state."""
+    return _measure_sizes(
+        tuple(len(rows) for rows in task.clients),
+        tuple(section.participation),
+        section.batch_size,
+        section.min_share,
+        MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS,
+    )
+
+
+@lru_cache(maxsize=64)
+def _measure_sizes(
+    sizes: tuple[int, ...],
+    participation: tuple[int, ...],
+    batch_size: int,
+    min_share: float,
+    rounds: int,
+) -> FloatArray:
+    """Measure success once for all runs with clients of the same sizes."""
+    generator = np.random.default_rng(MEASURING_SEED)
+    return measure_success(
+        np.array(sizes), participation, batch_size, min_share, generator=generator, rounds=rounds
+    )
 
 
 def measure_success(
@@ -82,11 +123,18 @@ def measure_success(
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
 ) -> FloatArray:
-    """Chance that enough data arrives, by oracle state: g as this federation has it.
+    """Estimate the probability that enough data arrives, by oracle state: g of this federation.
 
     Parameters
     ----------
-    participation : clients that take part, by oracle state
+    sizes : (n,) examples of each client
+    participation : (W,) clients that take part, by oracle state
+    min_share : share of all examples that is enough
+    rounds : rounds drawn for each oracle state
+
+    Returns
+    -------
+    (W,) shares of the rounds that are accepted
     """
     at_once = max(DRAWS_AT_A_TIME // len(sizes), 1)
     most, total = count_batches(sizes, batch_size), int(sizes.sum())
@@ -96,7 +144,7 @@ def measure_success(
         while left > 0:
             draws = min(at_once, left)
             keys = generator.random((draws, len(sizes)))
-            # The clients with the smallest keys are a uniform choice of `count` of them.
+            # The clients with the smallest keys are a uniform choice of `count` clients.
             chosen = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
             batches = generator.integers(0, most + 1, size=keys.shape) * chosen
             examples = count_examples(batches, sizes, batch_size).sum(axis=1)
@@ -106,28 +154,19 @@ def measure_success(
     return np.array(probs)
 
 
-def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:
-    """Oracle states of recorded rounds: the state whose number of clients is nearest.
-
-    Parameters
-    ----------
-    clients : (T,) clients in each round
-    participation : clients by oracle state, rising
-    """
-    middles = (np.array(participation[1:]) + np.array(participation[:-1])) / 2.0
-    return np.searchsorted(middles, clients, side="left").astype(np.int64)
+# --- participation from a log -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedRounds:
-    """Participation replayed from a log.
+    """Rounds replayed from a participation log.
 
     Parameters
     ----------
     clients : (T,) clients in each round
     states : (T,) oracle states
-    success : (T,) whether the round was accepted, None where the log does not say
-    arrivals : (T,) updates that arrived, None where the log does not say
+    success : (T,) whether the round was accepted, None if the log has no such column
+    arrivals : (T,) updates that arrived, None if the log has no such column
     """
 
     clients: IntArray
@@ -139,16 +178,54 @@ class RecordedRounds:
         return len(self.clients)
 
 
+def read_recorded(settings: RunSettings) -> RecordedRounds | None:
+    """Return the rounds of a run's participation log, None if the run has none.
+
+    Raises
+    ------
+    InvalidInput
+        if the log is shorter than the run, or has more clients than the run
+    """
+    section = settings.sections.federation
+    if section.log is None:
+        return None
+    recorded = replay_log(read_log(section.log), section.participation)
+    if len(recorded) < settings.rounds:
+        raise InvalidInput(
+            f"{section.log} must have at least {settings.rounds} rounds for this run, "
+            f"got {len(recorded)}"
+        )
+    most = int(recorded.clients.max())
+    if most > section.clients:
+        raise InvalidInput(
+            f"{section.log}: column clients must be at most {section.clients}, the number of "
+            f"clients, got {most}"
+        )
+    return recorded
+
+
 def replay_log(log: ParticipationLog, participation: Sequence[int]) -> RecordedRounds:
-    """Rounds of a log, with oracle states by the nearest number of clients."""
+    """Return the rounds of a log, each with the oracle state of the nearest number of clients."""
     clients = log.column("clients")
     return RecordedRounds(
         clients=clients.astype(np.int64),
         states=classify_clients(clients, participation),
-        success=_optional_column(log, "success"),
-        arrivals=_optional_column(log, "arrival"),
+        success=_find_column(log, "success"),
+        arrivals=_find_column(log, "arrival"),
     )
 
 
-def _optional_column(log: ParticipationLog, name: str) -> IntArray | None:
+def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:
+    """Return the oracle states whose number of clients is nearest.
+
+    Parameters
+    ----------
+    clients : (T,) clients in each round
+    participation : (W,) clients by oracle state, increasing
+    """
+    middles = (np.array(participation[1:]) + np.array(participation[:-1])) / 2.0
+    return np.searchsorted(middles, clients, side="left").astype(np.int64)
+
+
+def _find_column(log: ParticipationLog, name: str) -> IntArray | None:
     return log.column(name).astype(np.int64) if name in log.columns else None

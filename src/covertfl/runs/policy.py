@@ -25,7 +25,7 @@ from covertfl.decision.policy import (
 from covertfl.decision.policy_file import read_policy
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
-from covertfl.runs.run_file import PolicySection
+from covertfl.runs.settings import PolicySection
 from covertfl.seeding import Stream, draw_seed, make_generator
 from covertfl.solvers.spga.experience import Experience, ReplayedLog
 

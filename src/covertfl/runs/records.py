@@ -10,10 +10,10 @@ import numpy as np
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.runs.actions import Decision
 from covertfl.runs.federation import Federation
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.responder import Outcome
 from covertfl.runs.state import RunState, pack_state
-from covertfl.runs.transcript import RunFolder
 
 
 class Costs(NamedTuple):

@@ -18,13 +18,13 @@ from typing import Any
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import Federation
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.state import RunState
-from covertfl.runs.transcript import RunFolder
 from covertfl.runs.update import update_trajectories
 
 # Rounds that must have been seen before the policy is searched for on them.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy.typing as npt
 
 from covertfl.kernels.weights import Layout
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import LearnerState, ServerMemory
 from covertfl.runs.queue import UpdateQueue, unpack_queue
-from covertfl.runs.transcript import Checkpoint
 
 
 @dataclass(frozen=True, eq=False)

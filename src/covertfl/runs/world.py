@@ -13,7 +13,7 @@ import numpy as np
 from covertfl.arrays import IntArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.runs.participation import Attendance, RecordedRounds, draw_attendance
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 
 

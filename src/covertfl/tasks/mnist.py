@@ -26,12 +26,7 @@ from covertfl.files.atomic import write_atomically
 from covertfl.kernels.job import Examples
 from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import (
-    CONVOLUTIONS,
-    DIGIT_MODELS,
-    choose_vector_model,
-    unknown_model,
-)
+from covertfl.tasks.models import CONVOLUTIONS, DIGIT_MODELS, choose_vector_model, unknown_model
 from covertfl.tasks.task import TrainingTask
 
 MD5: Mapping[str, str] = MappingProxyType(

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from covertfl.auditing.folders import audit_folders
+from covertfl.auditing.run import audit_run
 from covertfl.engines.flower.client_app import (
     describe_client_run,
     format_client_run,
@@ -27,8 +27,9 @@ from covertfl.flower import (
     make_client_app,
     make_eavesdropper_app,
 )
+from covertfl.runs.build import KernelCache
+from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import read_run
-from covertfl.runs.transcript import PublicTranscript
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, run_covert
 from tests.support.small_runs import make_run, read_column, read_folder, read_rounds
 
@@ -50,8 +51,8 @@ def test_it_records_the_rounds_in_which_it_is_asked(tmp_path: Path) -> None:
     sent = {r["round"]: r["weights"] for r in read_rounds(tmp_path / "run", "public/rounds.jsonl")}
     assert [record.weights for record in records] == [sent[record.round] for record in records]
     assert len(read_rounds(spied, "metadata.jsonl")) == len(records)
-    report = audit_folders([spied], names=["majority", "repeat"])
-    assert report.runs[0].num_queries == len(records)
+    found = audit_run(spied, KernelCache(), names=["majority", "repeat"])
+    assert found.num_queries == len(records)
 
 
 def test_evaluations_are_kept_apart(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.errors import InvalidInput
 from covertfl.flower import InProcessGrid, RoundSettings
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from tests.support.small_runs import read_column, read_rounds

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
+from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import (
@@ -118,7 +118,7 @@ def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
 def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: Path) -> None:
     settings = make_run(**FLOWER)
     [first] = train(settings, tmp_path / "run")
-    with pytest.raises(InvalidInput, match="--resume goes on with it"):
+    with pytest.raises(InvalidInput, match="use --resume to continue the run in it"):
         train(settings, tmp_path / "run")
     assert train(settings, tmp_path / "run", resume=True) == [first]
     train(settings, tmp_path / "run", force=True)
@@ -126,14 +126,14 @@ def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: 
 
 def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
     summaries = train(make_run(**FLOWER), tmp_path, seeds=2)
-    assert [summary["rounds"] for summary in summaries] == [12, 12]
+    assert [summary.rounds for summary in summaries] == [12, 12]
 
 
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
         (FUNCTION_QUEUE, {}, "kind = flower needs clients"),
-        (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must rise"),
+        (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must increase"),
         (HORIZON, {"engine": {"round_seconds": 0.0}}, "round_seconds must be more than 0"),
     ],
 )

@@ -30,7 +30,7 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.errors import InvalidInput
 from covertfl.flower import CovertStrategy, InProcessGrid, RoundSettings
-from covertfl.runs.transcript import read_checkpoint
+from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
     ROUNDS,

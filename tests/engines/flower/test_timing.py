@@ -20,7 +20,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from covertfl.engines.flower.eavesdropper_app import record_message
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.kernels.weights import Layout
-from covertfl.runs.transcript import Checkpoint, RunFolder
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.folder import RunFolder
 from tests import ROOT
 from tests.support.flower_runs import make_app
 

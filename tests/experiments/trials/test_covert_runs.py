@@ -28,11 +28,12 @@ from covertfl.experiments.trials.setups import (
 from covertfl.experiments.trials.walks import Trajectory, walk_truth
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
+from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache
+from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run
-from covertfl.runs.transcript import read_lines
 from covertfl.tasks.task import score_accuracy
-from covertfl.training import export_model, train
+from covertfl.training import train
 
 SETUP = Setup(
     task="digits",
@@ -54,7 +55,7 @@ def train_the_same(
     content["task"], content["data"] = setup.task, {"model": setup.model}
     content["decoy"] = {"kind": decoy, "gated": False}
     settings = build_run(content, "run.toml", folder=Path())
-    (summary,) = train(settings, folder)
+    summary = train(settings, folder)[0].to_dict()
     records = list(read_lines(folder / "private" / "rounds.jsonl"))
     return audit_run(folder, KernelCache(), names=["majority"]), summary, records
 

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from covertfl.api.solution import solve_by_search
+from covertfl.api.solve import solve
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import build_horizon_threshold_table, build_threshold_table
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
@@ -115,20 +115,16 @@ def test_optimum_that_costs_nothing_has_no_gap() -> None:
     horizon = replace(main_horizon(), learning_cost=LearningCost("quadratic", 0.0))
     runs = spga.solve_spga_horizon(horizon, spga.horizon_settings(horizon, iterations=2), seed=1)
     assert np.isnan(score_horizon_runs(horizon, runs).gaps).all()
-    outcome = solve_by_search(
-        horizon, seed=1, iterations=2, runs=1, on_progress=lambda _detail, _share: None
-    )
-    assert outcome.as_json()["gap"] is None
+    assert solve(horizon, "spga", seed=1, iterations=2).to_dict()["gap"] is None
 
 
 def test_infeasible_problem_is_refused_before_the_search() -> None:
     told: list[float] = []
     with pytest.raises(Infeasible, match="cannot be met"):
-        solve_by_search(
+        solve(
             queue_preset("sound/queue").with_limit(1.0),
-            seed=1,
+            "spga",
             iterations=2,
-            runs=1,
             on_progress=lambda _detail, share: told.append(share),
         )
     assert not any(told)

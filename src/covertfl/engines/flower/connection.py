@@ -17,9 +17,9 @@ from covertfl.engines.flower.node_numbers import StoredNodeNumbers
 from covertfl.engines.flower.responder import PENDING, GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.responder import Remembered
-from covertfl.runs.transcript import Checkpoint
 
 NODES = "private/nodes.jsonl"
 # How many times the estimated number of examples is accepted in a client's reply.

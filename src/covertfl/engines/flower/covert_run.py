@@ -23,13 +23,15 @@ from covertfl.engines.flower.strategy_settings import (
     StartSettings,
     StrategySettings,
 )
-from covertfl.runs.build import KernelCache, PreparedRun, build_federation, watch_run
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.opening import PreparedRun
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.run_file import RunSettings
+from covertfl.runs.progress import watch_run
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.state import RunState
-from covertfl.runs.transcript import RunFolder
 
 
 def run_covertly(given: StrategySettings, start: StartSettings) -> Result:

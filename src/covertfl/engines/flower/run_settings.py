@@ -14,8 +14,9 @@ from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.runs.build import check_place
-from covertfl.runs.run_file import LARGEST_SEED, RunSettings, build_run
+from covertfl.runs.opening import check_folder
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.tasks.task import TrainingTask
 
 SEED = "private/seed.json"
@@ -34,7 +35,7 @@ def find_run_settings(given: StrategySettings, num_rounds: int | None) -> RunSet
         if they are wrong, or the folder of the run is in use for another one
     """
     settings = _read_settings(given, num_rounds)
-    check_place(settings, given.folder, resume=given.resume, force=given.force)
+    check_folder(settings, given.folder, resume=given.resume, force=given.force)
     if given.seed == "run":
         return settings
     path = given.folder / SEED

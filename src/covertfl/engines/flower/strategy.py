@@ -39,7 +39,8 @@ from covertfl.engines.flower.strategy_settings import (
     StrategySettings,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import OnRound, require_torch
+from covertfl.runs.build import require_torch
+from covertfl.runs.progress import OnRound
 from covertfl.tasks.task import TrainingTask
 
 # Seconds that a round waits for replies, as in Flower's own strategies.

@@ -17,8 +17,8 @@ from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.engines.flower.responder import Accepts
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import OnRound
-from covertfl.runs.run_file import LARGEST_SEED, RunSettings
+from covertfl.runs.progress import OnRound
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.tasks.task import TrainingTask
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]

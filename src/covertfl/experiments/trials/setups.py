@@ -19,8 +19,10 @@ from covertfl.files.toml import parse_toml
 from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
-from covertfl.runs.run_file import RunSettings, build_run
-from covertfl.tasks.registry import DataSettings, make_task
+from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import RunSettings
+from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import TrainingTask
 
 Transition = tuple[tuple[float, ...], ...]

@@ -18,7 +18,7 @@ from covertfl.engines.flower.deployment.progress import (
     reporting_failures,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import RunProgress
+from covertfl.runs.progress import RunProgress
 
 
 def test_rounds_come_whole_and_failures_stay_on_the_server(tmp_path: Path) -> None:

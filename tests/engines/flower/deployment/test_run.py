@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"federation": {"clients": 4, "participation": [1, 2, 4]
         ({}, 5, "nodes must be 1..4"),
         ({}, 0, "nodes must be 1..4"),
         ({"task": "own"}, 4, "task = own cannot be deployed"),
-        ({"federation": {"clients": 4, "participation": [2, 2, 4]}}, 4, "must rise"),
+        ({"federation": {"clients": 4, "participation": [2, 2, 4]}}, 4, "must increase"),
     ],
 )
 def test_runs_that_cannot_be_deployed(

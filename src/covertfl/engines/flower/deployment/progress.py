@@ -13,7 +13,7 @@ from typing import Any
 from covertfl import errors
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.errors import CovertflError
-from covertfl.runs.build import OnRound, RunProgress
+from covertfl.runs.progress import OnRound, RunProgress
 
 
 @contextlib.contextmanager

@@ -27,9 +27,11 @@ from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.progress import ProgressReader
 from covertfl.engines.flower.deployment.server_settings import ROUND_LIMIT, ServerSettings
 from covertfl.files.atomic import write_atomically
-from covertfl.runs.build import OnRound, check_place
-from covertfl.runs.run_file import RunSettings, format_run
-from covertfl.runs.transcript import RunFolder
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.opening import check_folder
+from covertfl.runs.progress import OnRound
+from covertfl.runs.run_file import format_run
+from covertfl.runs.settings import RunSettings
 
 EAVESDROPPER = "eavesdropper"
 # Seconds between two looks at the progress of a run.
@@ -69,7 +71,7 @@ class Deployment:
         self._settings, self._out = as_deployed(settings), out.resolve()
         # Before anything is started; the server app checks again.
         if app is None:
-            check_place(self._settings, self._out, resume=resume, force=force)
+            check_folder(self._settings, self._out, resume=resume, force=force)
         elif not (resume or force):
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app = num_nodes, app

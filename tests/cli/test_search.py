@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.api import solution as outcomes
 from covertfl.cli import app as cli
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.policy_file import read_policy
 from covertfl.decision.problem_file import read_preset
-from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.experience import SimulatedSource
@@ -114,32 +112,6 @@ def test_horizon_search(run: Run, tmp_path: Path) -> None:
     assert isinstance(read_policy(policy), HorizonTable)
     assert content(run(*arguments, "--json")) == described
     assert "stationary" in run(*arguments)
-
-
-def test_horizon_search_has_no_picture(tmp_path: Path) -> None:
-    outcome = outcomes.solve_by_search(
-        read_preset("sound/main").problem,
-        seed=0,
-        iterations=5,
-        runs=1,
-        on_progress=lambda _detail, _share: None,
-    )
-    with pytest.raises(InvalidInput, match="no curve to draw"):
-        outcome.draw(tmp_path / "search.png")
-
-
-def test_progress_tells_costs_and_share() -> None:
-    told: list[tuple[str, float]] = []
-    outcomes.solve_by_search(
-        reference_queue(),
-        seed=0,
-        iterations=100,
-        runs=1,
-        on_progress=lambda detail, share: told.append((detail, share)),
-    )
-    details, shares = zip(*told, strict=True)
-    assert len(told) > 1 and list(shares) == sorted(shares) and shares[-1] == 1.0
-    assert all(d.startswith("privacy ") and ", learning " in d for d in details)
 
 
 # --- fit ----------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""`audit`: what every kind of eavesdropper would have got from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from covertfl.api.arguments import Source, read_path
+from covertfl.api.result import Result
+from covertfl.auditing import summary
+from covertfl.auditing.folders import audit_folders, write_audit
+from covertfl.auditing.threats import Threat
+from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditReport(summary.AuditReport, Result):
+    """What eavesdroppers get from runs that differ in their seeds only.
+
+    Parameters
+    ----------
+    num_runs : number of audited runs
+    learner : its accuracy, completion and exposure
+    threats : one entry per eavesdropper, with its `name`, `names_true`, `verdict` and more
+    bound : largest probability of naming the true trajectory by the schedule alone (formula F4 of
+        docs/paper_map.md), None if it does not apply
+    coalitions : of clients that pool their queries, one for each size
+    separation : of queries into trajectories
+    mismatch : test of the rounds against the problem's oracle, None if it cannot be made
+    notes : reasons to read the figures with care
+    """
+
+    __repr__ = Result.__repr__
+
+    def find(self, name: str) -> Threat:
+        """Return the entry of one eavesdropper."""
+        for threat in self.threats:
+            if threat.name == name:
+                return threat
+        known = ", ".join(threat.name for threat in self.threats)
+        raise InvalidInput(f"name must be one of {known}, got {name!r}")
+
+    def save(self, folder: Source) -> None:
+        """Keep the audit in a run's folder, where `covertfl report` finds it."""
+        write_audit(read_path(folder, "folder"), self)
+
+    def plot(self) -> Figure:
+        """Return a figure of how often each eavesdropper names the true model."""
+        from covertfl.display.curves import plot_threats
+
+        return plot_threats(self.threats)
+
+    def _facts(self) -> Mapping[str, str]:
+        return {
+            "runs": str(self.num_runs),
+            **{
+                threat.name: f"{threat.names_true:.0%}"
+                for threat in self.threats
+                if threat.names_true is not None
+            },
+        }
+
+    def __rich__(self) -> RenderableType:
+        from covertfl.display.audit_tables import render_audit
+
+        return render_audit(self)
+
+
+def audit(
+    *folders: Source,
+    eavesdroppers: Sequence[str] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> AuditReport:
+    """Return what eavesdroppers would have got from runs that differ in their seeds only.
+
+    Parameters
+    ----------
+    folders : of runs, of their seeds, or public folders that a client recorded
+    eavesdroppers : names to audit, all that are possible where None
+    on_progress : called with a detail and the share done
+
+    Raises
+    ------
+    InvalidInput
+        if a folder holds no run, or runs differ in more than their seeds
+    """
+    if not folders:
+        raise InvalidInput("folders of runs are needed, got none")
+    for name in eavesdroppers or ():
+        if name not in EAVESDROPPERS:
+            raise InvalidInput(f"eavesdroppers must be of {', '.join(EAVESDROPPERS)}, got {name!r}")
+    paths = [read_path(folder, "folder") for folder in folders]
+    found = audit_folders(paths, names=eavesdroppers, on_progress=on_progress)
+    return AuditReport(**{field.name: getattr(found, field.name) for field in fields(found)})

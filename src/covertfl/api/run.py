@@ -1,0 +1,285 @@
+"""`Run`: a training run described by name or by file, and what training it returns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.api.arguments import Source, read_count, read_path
+from covertfl.api.problem import describe_problem
+from covertfl.api.result import Result
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.errors import InvalidInput
+from covertfl.report.measures import stack_by_round
+from covertfl.report.records import read_run_records
+from covertfl.runs.progress import OnRound
+from covertfl.runs.run_file import build_run, read_run
+from covertfl.runs.settings import RunSections, RunSettings
+from covertfl.runs.summary import RunSummary
+from covertfl.tasks.task import TrainingTask
+from covertfl.training import train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+# Sections whose `kind` may be given by the section's name: policy="minority".
+KINDS = ("policy", "decoy", "engine")
+SECTIONS: dict[str, tuple[str, ...]] = {
+    name: tuple(getattr(field.annotation, "model_fields", ()))
+    for name, field in RunSections.model_fields.items()
+}
+
+
+class Run(Result):
+    """A training run: what is trained, by whom, under which policy, with which decoy.
+
+    Parameters
+    ----------
+    task : the name of a task, or a `TrainingTask` of your own
+    keys : every key of a run file by its name, such as `rounds`, `updates`, `clients` or
+        `batch_size`; `policy`, `decoy` and `engine` take a kind, or a dictionary as every section
+        does; `problem` takes a path or a problem.  A key that two sections share, such as `path`,
+        is given with its section: `data={"path": "mine.npz"}`.
+
+    Paths are relative to the working directory.
+
+    Raises
+    ------
+    InvalidInput
+        in one sentence that names the key, what is allowed and what came
+
+    Examples
+    --------
+    >>> Run(task="toxicity", policy="minority", decoy="adversarial", rounds=79)
+    <Run: task toxicity, policy minority, decoy adversarial, rounds 79, clients 20, seed 0>
+    """
+
+    settings: RunSettings
+
+    def __init__(self, task: str | TrainingTask, **keys: Any) -> None:
+        own = task if isinstance(task, TrainingTask) else None
+        content = _nest({"task": "own" if own is not None else task, **keys})
+        if own is not None:
+            content.setdefault("federation", {}).setdefault("clients", len(own.clients))
+        settings = build_run(content, "Run", folder=Path())
+        self._set(settings if own is None else settings.with_task(own))
+
+    def _set(self, settings: RunSettings) -> None:
+        object.__setattr__(self, "settings", settings)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise InvalidInput(f"a run cannot be changed, make another one; got {name} = {value!r}")
+
+    @classmethod
+    def load(cls, path: Source) -> Run:
+        """Return the run that a run file describes."""
+        run = cls.__new__(cls)
+        run._set(read_run(read_path(path, "path")))
+        return run
+
+    @property
+    def problem(self) -> Problem:
+        """Return the problem that the policy is solved for."""
+        return self.settings.problem
+
+    def train(
+        self,
+        out: Source,
+        *,
+        seeds: int = 1,
+        resume: bool = False,
+        force: bool = False,
+        on_round: OnRound | None = None,
+    ) -> TrainingResult:
+        """Train the run and record it in a folder.
+
+        Parameters
+        ----------
+        out : the folder; `out`/public holds what clients were sent, `out`/private what was done
+        seeds : runs, counted from the run's seed; several go to `out`/seed-0, `out`/seed-1 ...
+        resume : continue runs that were cut off; finished ones are left as they are
+        force : replace what is there
+        on_round : called after every round of every run
+
+        Raises
+        ------
+        InvalidInput
+            if the folder holds another run, or an argument is not valid
+        Missing
+            if data or a dependency is missing
+        """
+        folder, count = read_path(out, "out"), read_count(seeds, "seeds")
+        if resume and force:
+            raise InvalidInput("resume continues a run and force replaces it: choose one of them")
+        summaries = train(
+            self.settings,
+            folder,
+            seeds=None if count == 1 else count,
+            resume=resume,
+            force=force,
+            on_round=on_round,
+        )
+        return TrainingResult(folder, tuple(summaries))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sections of the run file, all keys filled in."""
+        sections = self.settings.sections.model_dump(exclude_none=True)
+        return {**sections, "rounds": self.settings.rounds}
+
+    def _facts(self) -> Mapping[str, str]:
+        sections = self.settings.sections
+        return {
+            "task": sections.task,
+            "policy": sections.policy.kind,
+            "decoy": sections.decoy.kind,
+            "rounds": str(self.settings.rounds),
+            "clients": str(sections.federation.clients),
+            "seed": str(sections.seed),
+        }
+
+    def __rich__(self) -> RenderableType:
+        return repr(self)
+
+
+def _nest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a run file: each key in the section that has it."""
+    content: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, FiniteHorizon | QueueProblem) and key == "problem":
+            content |= describe_problem(value)
+        elif key in RunSections.model_fields:
+            section = {"kind": value} if key in KINDS and isinstance(value, str) else value
+            content[key] = _merge(content.get(key), section, key)
+        else:
+            place = _find_section(key)
+            content[place] = _merge(content.get(place), {key: _plain(value)}, place)
+    return content
+
+
+def _merge(before: Any, section: Any, name: str) -> Any:
+    if not isinstance(before, dict) or not isinstance(section, dict):
+        return dict(section) if isinstance(section, dict) else section
+    twice = sorted(set(before) & set(section))
+    if twice:
+        raise InvalidInput(f"Run: [{name}] {twice[0]} must be given once, got it twice")
+    return before | section
+
+
+def _find_section(key: str) -> str:
+    places = [name for name, known in SECTIONS.items() if key in known]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        ways = " or ".join(f"{name}={{{key!r}: ...}}" for name in places)
+        raise InvalidInput(f"Run: {key} is a key of several sections; give it as {ways}")
+    known = [*RunSections.model_fields, *(name for names in SECTIONS.values() for name in names)]
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = (
+        f"; did you mean {near[0]}?" if near else f"; allowed are {', '.join(sorted(set(known)))}"
+    )
+    raise InvalidInput(f"Run: unknown key {key}{hint}")
+
+
+def _plain(value: Any) -> Any:
+    """Return what a run file could hold: paths as text, tuples as lists."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingResult(Result):
+    """What training one run or several seeds of it came to.
+
+    Parameters
+    ----------
+    folder : of the run, or of its seeds
+    runs : the summary of each
+
+    Figures of several runs are means over them.
+    """
+
+    folder: Path
+    runs: tuple[RunSummary, ...]
+
+    @property
+    def learner_accuracy(self) -> float | None:
+        """Return the accuracy of the true model on the validation set; None without one."""
+        values = [run.learner_accuracy for run in self.runs]
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if known else None
+
+    @property
+    def exposure(self) -> float:
+        """Return learning queries over all rounds."""
+        return self._mean("exposure")
+
+    @property
+    def completed(self) -> float:
+        """Return the share of runs that owe no update at the end."""
+        return self._mean("completed")
+
+    @property
+    def updates_done(self) -> float:
+        """Return the updates of the true model."""
+        return self._mean("updates_done")
+
+    @property
+    def updates_missing(self) -> float:
+        """Return the updates still owed at the end."""
+        return self._mean("updates_missing")
+
+    @property
+    def rounds(self) -> float:
+        """Return the rounds of a run."""
+        return self._mean("rounds")
+
+    @property
+    def learning_queries(self) -> float:
+        """Return the rounds that sent the true weights."""
+        return self._mean("learning_queries")
+
+    @property
+    def rejected_replies(self) -> float:
+        """Return the replies that were not valid."""
+        return self._mean("rejected_replies")
+
+    def _mean(self, name: str) -> float:
+        return float(np.mean([float(getattr(run, name)) for run in self.runs]))
+
+    def plot(self) -> Figure:
+        """Return a figure of the true model's score and the exposure by round."""
+        from covertfl.display.curves import plot_training
+
+        seeds = [path for path in sorted(self.folder.glob("seed-*")) if path.is_dir()]
+        folders = [self.folder] if len(self.runs) == 1 else seeds[: len(self.runs)]
+        records = [read_run_records(path) for path in folders]
+        return plot_training(
+            stack_by_round(records, "learner_score"), stack_by_round(records, "exposure")
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `covertfl train --json` prints."""
+        return {"out": str(self.folder), "runs": [run.to_dict() for run in self.runs]}
+
+    def _facts(self) -> Mapping[str, str]:
+        accuracy = self.learner_accuracy
+        return {
+            "runs": str(len(self.runs)),
+            "learner accuracy": "none" if accuracy is None else f"{accuracy:.4f}",
+            "exposure": f"{self.exposure:.1%}",
+            "updates done": f"{self.updates_done:g}",
+            "updates missing": f"{self.updates_missing:g}",
+            "folder": str(self.folder),
+        }
+
+    def __rich__(self) -> RenderableType:
+        from covertfl.display.run_tables import render_training
+
+        return render_training(self.runs)

@@ -1,0 +1,151 @@
+"""`solve`: find the optimal policy of a problem by any method."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, get_args
+
+from covertfl.api.arguments import read_choice, read_count
+from covertfl.api.problem import ProblemSource, resolve_problem
+from covertfl.api.solution import (
+    SearchedHorizon,
+    SearchedQueue,
+    Solution,
+    SolvedHorizon,
+    SolvedQueue,
+)
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.errors import InvalidInput
+from covertfl.solvers.backward_induction import solve_horizon
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.spga.score import describe_costs, score_horizon_runs, score_queue_runs
+
+if TYPE_CHECKING:
+    from covertfl.solvers.spga.search import SpgaRun
+
+Method = Literal["exact", "lp", "spga"]
+OnProgress = Callable[[str, float], None]
+
+
+def solve(
+    problem: ProblemSource,
+    method: Method = "exact",
+    *,
+    seed: int = 0,
+    iterations: int = 2000,
+    runs: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Solution:
+    """Return the optimal policy of a queue (9) or a horizon (7), with its certificate.
+
+    Parameters
+    ----------
+    problem : a problem, the name of a preset or the path of a problem file
+    method : "exact"; "lp", a linear programme, for queues only; or "spga", the structured policy
+        gradient (Algorithm 1), which needs no transition probabilities
+    seed, iterations, runs : of the policy gradient; the best of its runs is kept
+    on_progress : called with a detail and the share done, 0 where that is not known
+
+    Raises
+    ------
+    InvalidInput
+        if the problem or an argument is not valid
+    Infeasible, Unstable, SplitChain
+        if the problem has no solution; the message says which bound cannot be met
+    """
+    loaded = resolve_problem(problem)
+    report = on_progress or _ignore
+    read_choice(method, "method", get_args(Method))
+    if method == "exact":
+        return _solve_exactly(loaded.problem, report)
+    if method == "lp":
+        return _solve_by_programme(loaded.problem, loaded.name, report)
+    return _solve_by_search(
+        loaded.problem,
+        seed=read_count(seed, "seed", least=0),
+        iterations=read_count(iterations, "iterations"),
+        runs=read_count(runs, "runs"),
+        on_progress=report,
+    )
+
+
+def _ignore(_detail: str, _share: float) -> None:
+    pass
+
+
+def _solve_exactly(problem: Problem, on_progress: OnProgress) -> Solution:
+    """Solve by policy iteration and multiplier search, or by backward induction."""
+    start = time.perf_counter()
+    if isinstance(problem, FiniteHorizon):
+        found = solve_horizon(problem)
+        seconds = time.perf_counter() - start
+        return SolvedHorizon(problem, "exact", found.policy, seconds, found)
+    return _wrap_queue(_solve_queue(problem, on_progress), start)
+
+
+def _wrap_queue(found: QueueSolution, start: float) -> SolvedQueue:
+    seconds = time.perf_counter() - start
+    return SolvedQueue(found.problem, found.method, found.policy, seconds, found)
+
+
+def _solve_queue(problem: QueueProblem, on_progress: OnProgress) -> QueueSolution:
+    return solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
+
+
+def _solve_by_programme(problem: Problem, name: str, on_progress: OnProgress) -> Solution:
+    """Solve a queue by the linear program, at the capacity that the exact solver finds."""
+    from covertfl.solvers.occupation_lp import solve_occupation_lp
+
+    if isinstance(problem, FiniteHorizon):
+        raise InvalidInput(f"{name}: method lp is for queue problems; a horizon needs exact")
+    start = time.perf_counter()
+    if problem.capacity is None:
+        problem = _solve_queue(problem, on_progress).problem
+    return _wrap_queue(solve_occupation_lp(problem), start)
+
+
+def _solve_by_search(
+    problem: Problem, *, seed: int, iterations: int, runs: int, on_progress: OnProgress
+) -> Solution:
+    """Search by the structured policy gradient, in parallel over cores, and judge the runs.
+
+    A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
+    search uses nothing of it.
+    """
+    optimum = None
+    if isinstance(problem, QueueProblem):
+        optimum = _solve_queue(problem, on_progress)
+    found, seconds = _search(problem, seed, iterations, runs, on_progress)
+    if isinstance(problem, FiniteHorizon):
+        horizon = score_horizon_runs(problem, found)
+        return SearchedHorizon(problem, "spga", horizon.policy, seconds, horizon, seed)
+    score = score_queue_runs(problem, found, optimum=optimum)
+    return SearchedQueue(
+        score.solution.problem, "spga", score.solution.policy, seconds, score, seed
+    )
+
+
+def _search(
+    problem: Problem, seed: int, iterations: int, runs: int, on_progress: OnProgress
+) -> tuple[list[SpgaRun], float]:
+    """Return the runs of a search and the seconds they took."""
+    from covertfl.solvers.spga import search
+
+    def report(done: int, privacy: float, learning: float) -> None:
+        on_progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
+
+    threads = max(1, min(runs, os.cpu_count() or 1))
+    start = time.perf_counter()
+    if isinstance(problem, FiniteHorizon):
+        horizon_settings = search.horizon_settings(problem, iterations=iterations)
+        found = search.solve_spga_horizon(
+            problem, horizon_settings, seed=seed, runs=runs, threads=threads, on_progress=report
+        )
+    else:
+        settings = search.default_settings(problem, iterations=iterations)
+        found = search.solve_spga(
+            problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
+        )
+    return found, time.perf_counter() - start

@@ -1,0 +1,105 @@
+"""Pictures of plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covertfl.display.plots import PALETTE, new_figure, plot_horizon_policy, tidy, use_whole_numbers
+from covertfl.errors import InvalidInput
+from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
+from covertfl.planning.queue import QueuePlan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DASHED: dict[str, Any] = {"color": PALETTE[0], "linestyle": "--", "linewidth": 1.2}
+
+
+def plot_plan(plan: HorizonPlan | QueuePlan) -> dict[str, Figure]:
+    """Plot everything there is to see of a plan; return the figures by file name.
+
+    A queue without a frontier has no picture.
+    """
+    if isinstance(plan, HorizonPlan):
+        return {
+            "completion.png": plot_completion(plan),
+            "thresholds.png": plot_horizon_policy(plan.solution),
+        }
+    return {"frontier.png": plot_frontier(plan)} if plan.frontier else {}
+
+
+def plot_completion(plan: HorizonPlan) -> Figure:
+    """Plot the largest probability of finishing covertly against the rounds (formula F5)."""
+    figure = new_figure(8.0, 4.2)
+    axes = figure.subplots()
+    percent = 100.0 * compute_completion_curve(plan)
+    axes.plot(np.arange(len(percent)), percent, color=PALETTE[1], linewidth=2.0)
+    for prob, rounds in plan.rounds_needed.items():
+        if rounds is not None:
+            axes.plot(rounds, percent[rounds], "o", color=PALETTE[0])
+            place = (rounds, percent[rounds])
+            _annotate(axes, f"{prob:.0%}: {rounds} rounds", place, (-8, 5), ha="right")
+    here = plan.problem.rounds
+    axes.axvline(here, **DASHED)
+    _annotate(axes, f"this problem: {here} rounds, {percent[here]:.0f}%", (here, 3), (6, 0))
+    axes.set_xlabel("rounds")
+    axes.set_ylabel("probability of finishing covertly (%)")
+    axes.set_ylim(0, 104)
+    axes.set_xlim(0, len(percent) - 1)
+    use_whole_numbers(axes.xaxis)
+    title = f"{plan.problem.updates} updates with true queries a strict minority, best policy"
+    axes.set_title(title, fontsize=11, loc="left")
+    tidy(axes)
+    return figure
+
+
+def _annotate(
+    axes: Any, text: str, place: tuple[float, float], offset: tuple[int, int], ha: str = "left"
+) -> None:
+    axes.annotate(text, place, textcoords="offset points", xytext=offset, ha=ha, fontsize=9)
+
+
+def plot_frontier(plan: QueuePlan) -> Figure:
+    """Plot the optimal cost and the exposure against the limit (formula F9)."""
+    if not plan.frontier:
+        raise InvalidInput("the queue has no frontier to draw: it cannot be kept up with")
+    figure = new_figure(8.0, 4.2)
+    cost_axes, exposure_axes = figure.subplots(1, 2)
+    _draw_costs(cost_axes, plan)
+    _draw_exposure(exposure_axes, plan)
+    name = plan.problem.limit_name.replace("_", " ")
+    for axes in (cost_axes, exposure_axes):
+        axes.axvline(
+            plan.problem.limit, color=PALETTE[3], linewidth=1.2, label="limit of this problem"
+        )
+        axes.set_xlabel(f"{name} (average per round)")
+        axes.set_ylim(bottom=0.0)
+        axes.legend(frameon=False, fontsize=8)
+        tidy(axes)
+    figure.suptitle("Cost and exposure as the limit is loosened", fontsize=11)
+    return figure
+
+
+def _draw_costs(axes: Any, plan: QueuePlan) -> None:
+    objective = plan.problem.objective
+    limits = [point.limit for point in plan.frontier]
+    costs = [
+        point.learning_cost if objective == "learning" else point.privacy_cost
+        for point in plan.frontier
+    ]
+    axes.plot(limits, costs, "o-", color=PALETTE[1], markersize=4)
+    axes.set_ylabel(f"optimal average {objective} cost per round")
+    if plan.privacy_cost_bound is not None and objective == "privacy":
+        axes.axhline(plan.privacy_cost_bound, **DASHED, label="lower bound for stable queues")
+
+
+def _draw_exposure(axes: Any, plan: QueuePlan) -> None:
+    limits = [point.limit for point in plan.frontier]
+    percent = [100.0 * point.learn_fraction for point in plan.frontier]
+    axes.plot(limits, percent, "o-", color=PALETTE[2], markersize=4, label="optimal policy")
+    axes.set_ylabel("learning queries (% of rounds)")
+    axes.axhline(50.0, color="#555555", linewidth=1.0, linestyle=":", label="one half")
+    if plan.least_exposure is not None:
+        axes.axhline(100.0 * plan.least_exposure, **DASHED, label="least of stable queues")

@@ -1,0 +1,129 @@
+"""Plans as tables."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from covertfl.display.names import name_state
+from covertfl.display.tables import make_fact_table, name_truth
+from covertfl.planning.exposure import ExposurePlan
+from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.queue import QueuePlan
+
+
+def render_plan(plan: HorizonPlan | QueuePlan) -> RenderableType:
+    """Render what a problem allows, ending with one sentence of advice."""
+    parts = (
+        _render_horizon_plan(plan) if isinstance(plan, HorizonPlan) else _render_queue_plan(plan)
+    )
+    return Group(*parts, Text(plan.advice, style="bold"))
+
+
+def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
+    evaluation, bound = plan.evaluation, plan.best_eavesdropper
+    needed = ", ".join(
+        f"{prob:.0%}: {'out of reach' if rounds is None else rounds}"
+        for prob, rounds in plan.rounds_needed.items()
+    )
+    queries = plan.greedy_learning_queries
+    greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"
+    rows = [
+        ("rounds needed", f"{needed} (first oracle state stationary)"),
+        ("greedy policy", greedy),
+        (
+            "optimal policy",
+            f"{evaluation.exposure:.1%} learning queries, finishes {evaluation.finish_prob:.1%} "
+            f"of runs, covertly {evaluation.covert_finish_prob:.1%}",
+        ),
+        (
+            "best eavesdropper that knows it",
+            f"names the true trajectory in {bound.value:.1%} of runs "
+            f"[{bound.low:.1%}, {bound.high:.1%}]",
+        ),
+    ]
+    return [_render_completion(plan), make_fact_table("", rows), Text()]
+
+
+def _render_completion(plan: HorizonPlan) -> Table:
+    """Render the probability of finishing covertly, by first oracle state."""
+    title = "Largest probability of finishing with learning queries a strict minority"
+    table = Table(title=title, title_justify="left")
+    table.add_column("first oracle state")
+    table.add_column("at the end", justify="right")
+    if plan.minority_interval is not None:
+        table.add_column("95% interval", justify="right")
+    table.add_column("after every round", justify="right")
+    num_states = plan.problem.oracle.num_states
+    for state in range(num_states):
+        cells = [f"{plan.minority[state]:.3f}", f"{plan.prefix_minority[state]:.3f}"]
+        if plan.minority_interval is not None:
+            low, high = plan.minority_interval[state]
+            cells.insert(1, f"{low:.3f} to {high:.3f}")
+        table.add_row(name_state(state, num_states), *cells)
+    return table
+
+
+def _render_queue_plan(plan: QueuePlan) -> list[RenderableType]:
+    limit_name = plan.problem.limit_name.replace("_", " ")
+    rows = [
+        ("updates that arrive", f"{plan.load:.4g} a round"),
+        ("updates that can be done", f"{plan.service_capacity:.4g} a round at most"),
+        ("can be kept stable", name_truth(plan.stable)),
+    ]
+    if plan.stable:
+        rows += [
+            ("least exposure", f"{plan.least_exposure:.2%} of queries"),
+            ("privacy cost bound", f"{plan.privacy_cost_bound:.4g} a round"),
+        ]
+    if plan.least_limit is not None:
+        rows.append((f"least {limit_name}", f"{plan.least_limit:.6g}"))
+    if plan.always_stable is not None:
+        rows.append(("every feasible policy stable", name_truth(plan.always_stable)))
+    parts: list[RenderableType] = [make_fact_table("The queue", rows), Text()]
+    if plan.frontier:
+        parts += [_render_frontier(plan, limit_name), Text()]
+    return parts
+
+
+def _render_frontier(plan: QueuePlan, limit_name: str) -> Table:
+    """Render the frontier, the problem's own limit in bold."""
+    table = Table(title="Frontier: optimal policies by limit", title_justify="left")
+    for column in (limit_name, "privacy cost", "learning cost", "learning queries"):
+        table.add_column(column, justify="right")
+    for point in plan.frontier:
+        table.add_row(
+            f"{point.limit:.4g}",
+            f"{point.privacy_cost:.4f}",
+            f"{point.learning_cost:.4f}",
+            f"{point.learn_fraction:.1%}",
+            style="bold" if point.limit == plan.problem.limit else "",
+        )
+    return table
+
+
+def render_exposure(plan: ExposurePlan) -> RenderableType:
+    """Render the setting that leads to a wanted exposure, in one sentence."""
+    return Text(
+        f"{plan.setting} = {plan.value:.6g} gives {plan.exposure:.2%} learning queries "
+        f"(asked for {plan.target:.1%}) at a privacy cost of {plan.privacy_cost:.4g}.",
+        style="bold",
+    )
+
+
+def render_updates_needed(
+    epsilon: float, decreasing: float | None, constant: float | None
+) -> RenderableType:
+    """Render how many updates reach an accuracy, for both step sizes."""
+    return Text(
+        f"Updates for an expected squared gradient norm of {epsilon:g}: more than "
+        f"{_format_count(decreasing)} with step 1/m, {_format_count(constant)} with the best "
+        "constant step."
+    )
+
+
+def _format_count(number: float | None) -> str:
+    if number is None:
+        return "1e308"
+    return f"{number:.0f}" if number < 1e9 else f"{number:.3g}"

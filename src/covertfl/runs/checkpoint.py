@@ -1,0 +1,81 @@
+"""Checkpoints: the state of a run after its last complete round, with a checksum.
+
+The checksum is part of the file because a file that can be read is not always the one that was
+written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.kernels.weights import Vector
+
+CHECKPOINT = "checkpoint/state.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state of a run after a round.
+
+    Parameters
+    ----------
+    round : number of rounds done
+    arrays : weights and optimiser memories, by name
+    facts : everything else, as JSON values
+    """
+
+    round: int
+    arrays: Mapping[str, Vector]
+    facts: Mapping[str, Any]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Lengths of the line files in bytes, by name, in a checkpoint that was read."""
+        return {name: int(length) for name, length in self.facts["lengths"].items()}
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, lengths: Mapping[str, int]) -> None:
+    """Replace the checkpoint of a run's folder, whole or not at all."""
+    from safetensors.numpy import save
+
+    facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
+    arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
+    text = json.dumps({**facts, "checksum": _checksum(arrays, facts)}, allow_nan=False)
+    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"facts": text}))
+
+
+def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the checkpoint of a run's folder, None before the first round is complete."""
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(folder) / CHECKPOINT
+    if not file.exists():
+        return None
+    try:
+        with safe_open(file, framework="numpy") as content:
+            arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+            facts = json.loads(content.metadata()["facts"])
+        checksum = facts.pop("checksum")
+    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+        raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
+    if checksum != _checksum(arrays, facts):
+        raise InvalidInput(f"{file} is damaged: its content does not match its checksum")
+    return Checkpoint(int(facts["round"]), arrays, facts)
+
+
+def _checksum(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,332 @@
+"""The folder of a run: its records, and the checkpoint from which it is resumed.
+
+    run.toml                     complete settings and versions
+    public/rounds.jsonl          a line per query: round, client (null for all), weights
+    public/weights/<sha256>.safetensors
+    private/rounds.jsonl         a line per round: observation, action, outcome, costs
+    private/updates.jsonl        a line per update: task, round of arrival, round of completion
+    metrics.jsonl                a line per round: accuracies and exposure
+    checkpoint/state.safetensors the state after the last complete round
+    summary.json                 results of a run that has ended
+
+A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
+lengths of the line files.  After a crash, lines beyond these lengths are cut off and the round is
+repeated.  Everything a checkpoint relies on is on the disk before the checkpoint is written.
+
+What eavesdroppers may read of it is in `public`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.format import require_format
+from covertfl.files.toml import parse_toml, read_text
+from covertfl.kernels.weights import Layout, Vector, name_content, serialise
+from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
+from covertfl.runs.lines import read_lines
+from covertfl.runs.summary import SUMMARY, RunSummary
+
+LINE_FILES = (
+    "public/rounds.jsonl",
+    "private/rounds.jsonl",
+    "private/updates.jsonl",
+    "metrics.jsonl",
+)
+LOCK = "lock"
+WEIGHTS = "public/weights"
+SPARE = ".spare"
+SETTINGS = "run.toml"
+
+
+class RunFolder:
+    """The folder of one run, open in one process at a time.
+
+    Parameters
+    ----------
+    path : path of the folder
+    is_steady : whether every round takes the same time on the disk, whatever it writes
+    keeps_weights : whether queries are recorded; if not, the run cannot be audited
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        is_steady: bool = False,
+        keeps_weights: bool = True,
+    ) -> None:
+        self.path = Path(path)
+        self._is_steady, self._keeps_weights = is_steady, keeps_weights
+        self._lock: IO[bytes] | None = None
+        self._lines: dict[str, IO[bytes]] = {}
+        self._written: set[str] = set()
+        # Files of weights that may not be on the disk yet.
+        self._fresh: dict[Path, IO[bytes]] = {}
+        self._sealed: dict[str, int] = {}
+        self._spares = 0
+
+    # --- opening and closing ---
+
+    def require_absent(self) -> None:
+        """Raise InvalidInput if the folder exists and is not empty."""
+        if self.path.exists() and not _is_empty(self.path):
+            raise self._refuse()
+
+    def _refuse(self) -> InvalidInput:
+        return InvalidInput(
+            f"{self.path} exists: use --resume to continue the run in it or --force to replace it"
+        )
+
+    def create(self, settings: str, *, force: bool) -> None:
+        """Make the folder; replace an existing one only with `force`.
+
+        Raises
+        ------
+        InvalidInput
+            if the folder exists, is in use, or cannot be made
+        """
+        if not force:
+            self.require_absent()
+        with _report_errors(self.path):
+            (self.path / "checkpoint").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Lock before anything is removed: another process may be using the folder.
+        self._acquire_lock()
+        if (self.path / SETTINGS).exists() and not force:  # made by another process meanwhile
+            raise self._refuse()
+        with _report_errors(self.path):
+            _remove_run(self.path)
+            self._make_folders()
+        self._write_settings(settings)
+        self._open_lines(dict.fromkeys(LINE_FILES, 0))
+
+    def resume(self, settings: str) -> Checkpoint | None:
+        """Return to the last sealed round and return its checkpoint, None if there is none."""
+        if not (self.path / "checkpoint").is_dir():
+            raise InvalidInput(f"{self.path} holds no run to resume")
+        self._acquire_lock()
+        checkpoint = read_checkpoint(self.path)
+        with _report_errors(self.path):
+            _remove_leftovers(self.path)
+            self._make_folders()
+            # The summary of a run that continues is out of date.
+            (self.path / SUMMARY).unlink(missing_ok=True)
+        self._open_lines(dict.fromkeys(LINE_FILES, 0) if checkpoint is None else checkpoint.lengths)
+        self._remove_unsent()
+        self._write_settings(settings)
+        return checkpoint
+
+    def _remove_unsent(self) -> None:
+        """Remove weights of a round that was interrupted: repeated, it may send others."""
+        sent = {record["weights"] for record in read_lines(self.path / LINE_FILES[0])}
+        for path in (self.path / WEIGHTS).glob("*.safetensors"):
+            if path.stem not in sent:
+                with _report_errors(path):
+                    path.unlink()
+
+    def close(self) -> None:
+        """Close all files and release the lock."""
+        for stream in self._lines.values():
+            # A failed write was reported when it happened; unsealed lines are not needed.
+            with contextlib.suppress(OSError):
+                stream.close()
+        self._close_fresh()
+        if self._spares:
+            with contextlib.suppress(OSError):  # resuming removes them as well
+                for path in (self.path / WEIGHTS).glob(f".*{SPARE}"):
+                    path.unlink()
+        if self._lock is not None:
+            self._lock.close()
+        self._lines, self._lock = {}, None
+
+    def _write_settings(self, settings: str) -> None:
+        """Write the settings for the owner only: all actions can be derived from the seed."""
+        write_atomically(self.path / SETTINGS, settings, mode=0o600)
+
+    def _make_folders(self) -> None:
+        (self.path / "private").mkdir(mode=0o700, exist_ok=True)
+        (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
+
+    def _acquire_lock(self) -> None:
+        path = self.path / "checkpoint" / LOCK
+        with _report_errors(path):
+            self._lock = path.open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidInput(f"{self.path} is in use by another process") from error
+
+    def _open_lines(self, lengths: Mapping[str, int]) -> None:
+        for name, length in lengths.items():
+            path = self.path / name
+            with _report_errors(path):
+                stream = self._lines[name] = os.fdopen(_open_to_append(path), "ab")
+                if stream.tell() < length:
+                    raise InvalidInput(
+                        f"{path} is shorter than its checkpoint requires: it must have at least "
+                        f"{length} bytes, got {stream.tell()}"
+                    )
+                stream.truncate(length)
+
+    # --- recording a round ---
+
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
+        """Record weights that are sent, once for each content; return their SHA-256.
+
+        With `is_steady`, a round that sends known weights writes a spare file instead: a round
+        without a write would end sooner, and one that replaces a file later.  Sealing a round
+        removes the spare of the round before, so there are never more than two.  Without
+        `keeps_weights`, nothing is written and the empty string is returned.
+        """
+        if not self._keeps_weights:
+            return ""
+        content = serialise(layout, vector)
+        name = name_content(content)
+        path = self.path / WEIGHTS / f"{name}.safetensors"
+        with _report_errors(path):
+            if self._is_steady:
+                self._spares += 1
+                target = self._name_spare(self._spares) if path.exists() else path
+                self._fresh[target] = _write_new(target, content)
+            elif name not in self._written and not _has_content(path, content):
+                self._fresh[path] = _write_new(path, content)
+        self._written.add(name)
+        return name
+
+    def _name_spare(self, number: int) -> Path:
+        return self.path / WEIGHTS / f".{number}{SPARE}"
+
+    def _remove_spare(self) -> None:
+        """Remove the spare file of the previous round, if any; called in every round."""
+        path = self._name_spare(self._spares - 1)
+        with _report_errors(path):
+            path.unlink(missing_ok=True)
+
+    def append(self, name: str, *records: Mapping[str, Any]) -> None:
+        """Add lines to one of the line files."""
+        text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+        with _report_errors(self.path / name):
+            self._lines[name].write(text.encode())
+
+    def seal(self, checkpoint: Checkpoint) -> None:
+        """Write all lines and weights so far to the disk, then replace the checkpoint."""
+        lengths = {}
+        for name, stream in self._lines.items():
+            with _report_errors(self.path / name):
+                stream.flush()
+                lengths[name] = stream.tell()
+        self._sync(lengths)
+        write_checkpoint(self.path, checkpoint, lengths)
+
+    def _sync(self, lengths: Mapping[str, int]) -> None:
+        """Wait until everything is on the disk; files are synced at the same time."""
+        changed = [
+            name for name in lengths if self._is_steady or lengths[name] != self._sealed.get(name)
+        ]
+        files = {self.path / name: self._lines[name].fileno() for name in changed}
+        if self._is_steady:
+            for handle in files.values():
+                os.utime(handle)  # a file without a new line must have something to sync as well
+        files |= {path: stream.fileno() for path, stream in self._fresh.items()}
+        folders = {path.parent for path in (files if not self._sealed else self._fresh)}
+        with contextlib.ExitStack() as opened:
+            for folder in folders:
+                with _report_errors(folder):
+                    files[folder] = os.open(folder, os.O_RDONLY)
+                opened.callback(os.close, files[folder])
+            with ThreadPoolExecutor(max_workers=len(files) + 1) as pool:
+                # Removing a large file takes time; during the syncs it delays nothing.
+                removal = pool.submit(self._remove_spare)
+                list(pool.map(_sync_file, files, files.values()))
+            removal.result()
+        self._close_fresh()
+        self._sealed = dict(lengths)
+
+    def _close_fresh(self) -> None:
+        for stream in self._fresh.values():
+            stream.close()
+        self._fresh = {}
+
+    def finish(self, summary: RunSummary) -> None:
+        """Write the summary of a run that has ended."""
+        text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
+        write_atomically(self.path / SUMMARY, text)
+
+
+def require_readable(path: str | os.PathLike[str]) -> None:
+    """Raise InvalidInput if a newer version of covertfl wrote the run in a folder."""
+    file = Path(path) / SETTINGS
+    if file.exists():
+        content = parse_toml(read_text(file, "the folder of a run"), str(file))
+        require_format("run", content.get("format", 1), str(file))
+
+
+@contextlib.contextmanager
+def _report_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into InvalidInput that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _open_to_append(path: Path) -> int:
+    """Open a line file; only the owner may read what reveals actions."""
+    mode = 0o666 if path.parent.name == "public" else 0o600
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+
+
+def _sync_file(path: Path, handle: int) -> None:
+    with _report_errors(path):
+        os.fsync(handle)
+
+
+def _has_content(path: Path, content: bytes) -> bool:
+    """Return whether a file exists and is complete; after a crash it may not be."""
+    return path.exists() and path.read_bytes() == content
+
+
+def _write_new(path: Path, content: bytes) -> IO[bytes]:
+    """Write a file that gets its name once it is complete; it stays open until it is synced."""
+    temporary = path.with_name(f".{path.name}.new")
+    stream = temporary.open("wb")
+    try:
+        stream.write(content)
+        stream.flush()
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            stream.close()
+        raise
+    return stream
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _remove_run(path: Path) -> None:
+    """Remove the files of a run from its folder, and nothing else; the lock stays."""
+    _remove_leftovers(path)
+    for name in ("public", "private"):
+        if (path / name).exists():
+            shutil.rmtree(path / name)
+    for name in (SETTINGS, SUMMARY, CHECKPOINT, "metrics.jsonl"):
+        (path / name).unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of interrupted writes."""
+    for pattern in (f".{SETTINGS}.*", f".{SUMMARY}.*", f"{WEIGHTS}/.*.*", "checkpoint/.*.*"):
+        for leftover in path.glob(pattern):
+            leftover.unlink()

@@ -1,0 +1,34 @@
+"""Where runs are: a folder may be that of a run, or hold one sub-folder for each seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from covertfl.errors import InvalidInput
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Return the runs in a folder: itself, or its sub-folders in the order of their numbers.
+
+    Raises
+    ------
+    InvalidInput
+        if there is no such folder, or no run in it
+    """
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder, the folder of a run is needed")
+    if _is_run(folder):
+        return [folder]
+    found = [child for child in folder.iterdir() if child.is_dir() and _is_run(child)]
+    if not found:
+        raise InvalidInput(f"{folder} holds no run: public/ or rounds.jsonl is needed")
+    return sorted(found, key=lambda child: (len(child.name), child.name))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "public").is_dir() or is_public(folder)
+
+
+def is_public(folder: Path) -> bool:
+    """Return whether a folder is itself a public one, of a run or as a client recorded it."""
+    return not (folder / "public").is_dir() and (folder / "rounds.jsonl").is_file()

@@ -1,0 +1,269 @@
+"""The settings of a training run: the sections of a run file, and `RunSettings`.
+
+Every key except `task` is optional; the defaults are the paper's main experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import shorten
+
+if TYPE_CHECKING:
+    from covertfl.tasks.task import TrainingTask
+
+PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon")
+LARGEST_SEED = 2**63 - 1
+# Rounds of a queue's run if the run file does not set them.
+QUEUE_ROUNDS = 200
+# Each decoy holds a model in memory, so a mistyped count must not exhaust it.
+MAX_DECOYS = 1000
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
+PolicyKind = Literal[
+    "optimal",
+    "spga",
+    "minority",
+    "greedy",
+    "random",
+    "always-learn",
+    "always-obfuscate",
+    "file",
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DirichletSplit(_Section):
+    """`split = { dirichlet = 0.3 }`: unequal shares of the classes, drawn for each client."""
+
+    dirichlet: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class DataSection(_Section):
+    """`[data]`: the data, and how it is divided among clients and the public set."""
+
+    split: Literal["iid"] | DirichletSplit = "iid"
+    public_size: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    public_positive_share: Share = 0.1
+    public_classes: Count | None = None
+    public_class_share: Share | None = None
+    path: str | None = None
+    model: str | None = None
+
+
+class OptimizerSection(_Section):
+    """`[federation] optimizer`: of the clients with fedavg, of the server with fedsgd."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-3
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+
+
+class FederationSection(_Section):
+    """`[federation]`: the clients, and when a round is accepted."""
+
+    clients: Count = 20
+    participation: list[Count] = Field(default_factory=lambda: [5, 10, 20], min_length=1)
+    log: str | None = None
+    acceptance: Literal["data", "model"] = "data"
+    min_share: Share = 0.25
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
+    batch_size: Count = 40
+
+
+class PolicySection(_Section):
+    """`[policy]`: when to learn."""
+
+    kind: PolicyKind = "optimal"
+    preset: str | None = None
+    problem: str | None = None
+    path: str | None = None
+    refresh: Count | None = None
+
+
+class DecoySection(_Section):
+    """`[decoy]`: what is sent when the policy obfuscates."""
+
+    kind: str = "public"
+    count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
+    gated: bool = True
+
+
+class EngineSection(_Section):
+    """`[engine]`: who answers the queries."""
+
+    kind: Literal["simulated", "flower"] = "simulated"
+    device: str = "cpu"
+    mode: Literal["in-process", "simulation", "deployment"] = "in-process"
+    round_seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+
+
+class RunSections(_Section):
+    """A run file as it is written."""
+
+    task: TaskName
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+    rounds: Count | None = None
+    updates: Count | None = None
+    arrivals: str | None = None
+    format: int = 1
+    data: DataSection = Field(default_factory=DataSection)
+    federation: FederationSection = Field(default_factory=FederationSection)
+    policy: PolicySection = Field(default_factory=PolicySection)
+    decoy: DecoySection = Field(default_factory=DecoySection)
+    engine: EngineSection = Field(default_factory=EngineSection)
+    oracle: dict[str, Any] | None = None
+    cost: dict[str, Any] | None = None
+    queue: dict[str, Any] | None = None
+    horizon: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RunSettings:
+    """The settings of a run, complete: no other file is needed to understand them.
+
+    Parameters
+    ----------
+    name : name of the run file in messages
+    sections : the sections as written, with absolute paths
+    problem : decision problem the policy is solved for, before success probabilities are measured
+    content : sections of the problem, as in a problem file
+    own_task : task made in Python, for task = "own"
+    secret : seed of everything that clients must not be able to reproduce, if they know `seed`;
+        None if they do not
+    """
+
+    name: str
+    sections: RunSections
+    problem: Problem
+    content: Mapping[str, Any]
+    own_task: TrainingTask | None = None
+    secret: int | None = None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the data and of the clients' participation."""
+        return self.sections.seed
+
+    @property
+    def hidden_seed(self) -> int:
+        """Seed of the learner's own draws: actions, decoys, initial weights, policy search."""
+        return self.sections.seed if self.secret is None else self.secret
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of the run."""
+        if isinstance(self.problem, FiniteHorizon):
+            return self.problem.rounds
+        return self.sections.rounds or QUEUE_ROUNDS
+
+    def with_seed(self, seed: int) -> RunSettings:
+        """Return the same run with another seed."""
+        sections = self.sections.model_copy(update={"seed": seed})
+        return replace(self, sections=sections)
+
+    def with_task(self, task: TrainingTask) -> RunSettings:
+        """Return the same run with a task made in Python.
+
+        Raises
+        ------
+        InvalidInput
+            if the run file does not have task = "own", or another number of clients than the task
+        """
+        if self.sections.task != "own":
+            raise InvalidInput(f'{self.name}: task must be "own", got {self.sections.task!r}')
+        if len(task.clients) != self.sections.federation.clients:
+            raise InvalidInput(
+                f"{self.name}: [federation] clients must be {len(task.clients)}, the number of "
+                f"clients of the task, got {self.sections.federation.clients}"
+            )
+        return replace(self, own_task=task)
+
+    def with_condition(self, policy: PolicyKind, decoy: str) -> RunSettings:
+        """Return the same run with another policy and decoy."""
+        sections = self.sections
+        update = {
+            "policy": sections.policy.model_copy(update={"kind": policy, "refresh": None}),
+            "decoy": sections.decoy.model_copy(update={"kind": decoy}),
+        }
+        return replace(self, sections=sections.model_copy(update=update))
+
+    def with_device(self, device: str) -> RunSettings:
+        """Return the same run on another device."""
+        engine = self.sections.engine.model_copy(update={"device": device})
+        return replace(self, sections=self.sections.model_copy(update={"engine": engine}))
+
+
+def check_sections(sections: RunSections, name: str) -> None:
+    """Raise InvalidInput if keys that need or exclude each other disagree."""
+    for check in (_check_participation, _check_policy):
+        check(sections, name)
+    optimizer = sections.federation.optimizer
+    if optimizer.momentum > 0.0 and optimizer.name != "sgd":
+        raise InvalidInput(
+            f"{name}: [federation] optimizer.momentum needs name = sgd, got name = {optimizer.name}"
+        )
+    if sections.task == "embeddings" and sections.data.path is None:
+        raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+
+
+def _check_participation(sections: RunSections, name: str) -> None:
+    clients, participation = sections.federation.clients, sections.federation.participation
+    if sections.engine.kind == "flower":
+        if sections.task == "function":
+            raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
+        if not all(after > before for before, after in pairwise(participation)):
+            raise InvalidInput(
+                f"{name}: [federation] participation must increase from one oracle state to the "
+                "next with [engine] kind = flower, because the state is inferred from the number "
+                f"of clients present, got {shorten(participation)}"
+            )
+    if participation != sorted(participation):
+        raise InvalidInput(
+            f"{name}: [federation] participation must not decrease from one oracle state to the "
+            f"next, got {shorten(participation)}"
+        )
+    if participation[-1] > clients:
+        raise InvalidInput(
+            f"{name}: [federation] participation must be at most clients = {clients}, "
+            f"got {participation[-1]}"
+        )
+
+
+def _check_policy(sections: RunSections, name: str) -> None:
+    policy = sections.policy
+    if policy.kind == "file" and policy.path is None:
+        raise InvalidInput(f"{name}: [policy] kind = file needs path, a policy file")
+    if policy.kind != "file" and policy.path is not None:
+        raise InvalidInput(f"{name}: [policy] path needs kind = file, got kind = {policy.kind}")
+    if policy.kind != "spga" and policy.refresh is not None:
+        raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
+
+
+def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
+    """Raise InvalidInput if a key does not fit the kind of problem, horizon or queue."""
+    if isinstance(problem, FiniteHorizon):
+        if sections.arrivals is not None:
+            raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
+        return
+    if sections.updates is not None:
+        raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
+    if sections.policy.kind in ("random", "minority"):
+        raise InvalidInput(
+            f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
+            "got [queue]"
+        )

@@ -1,0 +1,81 @@
+"""`cf.audit` and what it returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import covertfl as cf
+from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from tests.support.small_runs import HORIZON
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "a"
+    cf.Run(**HORIZON).train(path, seeds=2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> cf.AuditReport:
+    return cf.audit(str(folder))
+
+
+def test_every_eavesdropper_has_an_entry(report: cf.AuditReport) -> None:
+    names = [threat.name for threat in report.threats]
+    assert set(names) <= set(EAVESDROPPERS) and "majority" in names and "train-alone" in names
+    for threat in report.threats:
+        assert isinstance(threat, cf.Threat)
+        assert threat.verdict
+        assert threat.names_true is None or 0.0 <= threat.names_true <= 1.0
+    assert report.find("majority").name == "majority"
+    assert report.num_runs == 2
+
+
+def test_a_report_shows_itself(report: cf.AuditReport) -> None:
+    assert "majority" in repr(report) and "<table>" in report._repr_html_()
+    described = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert described["runs"] == 2
+    assert list(described["eavesdroppers"]) == [threat.name for threat in report.threats]
+    assert list(report.notes) == described["warnings"]
+
+
+def test_nothing_is_written_unless_asked_for(report: cf.AuditReport, folder: Path) -> None:
+    assert not (folder / "audit.json").exists()
+    report.save(str(folder))
+    assert json.loads((folder / "audit.json").read_text()) == report.to_dict()
+
+
+def test_some_eavesdroppers_only(folder: Path) -> None:
+    chosen = cf.audit(folder, eavesdroppers=["minority"])
+    assert [threat.name for threat in chosen.threats] == ["minority"]
+
+
+def test_a_plot_is_a_figure(report: cf.AuditReport) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    assert isinstance(report.plot(), figure.Figure)
+
+
+@pytest.mark.parametrize(
+    ("folders", "options", "sentence"),
+    [
+        ((), {}, "folders of runs are needed"),
+        ((5,), {}, "folder must be a path"),
+        (("/no/such/folder",), {}, "no such folder"),
+        (("/tmp",), {"eavesdroppers": ["nobody"]}, "eavesdroppers must be of"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(
+    folders: Any, options: Any, sentence: str
+) -> None:
+    with pytest.raises(cf.InvalidInput, match=sentence):
+        cf.audit(*folders, **options)
+
+
+def test_an_unknown_name_is_refused(report: cf.AuditReport) -> None:
+    with pytest.raises(cf.InvalidInput, match="name must be one of"):
+        report.find("nobody")

@@ -1,0 +1,147 @@
+"""Queries read from public folders, intact and damaged, and compared with the private records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from safetensors.numpy import save
+
+from covertfl.auditing.overheard import Overheard, find_truth, keep_recorded
+from covertfl.auditing.run import audit_run
+from covertfl.eavesdroppers.eavesdropper import SeenQuery
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Layout, name_content
+from covertfl.runs.build import KernelCache
+from tests.support.audits import write_public
+
+
+def make_overheard(numbers: list[int]) -> Overheard:
+    queries = [
+        SeenQuery(t, number, np.zeros(1, dtype=np.float32), None)
+        for t, number in enumerate(numbers, start=1)
+    ]
+    return Overheard(tuple(queries), Layout(("w",), ((1,),)))
+
+
+@pytest.mark.parametrize(
+    ("separated", "actual", "truth", "misplaced"),
+    [
+        ([0, 1, 0, 1], [0, 1, 0, 1], {0: True, 1: False}, 0),
+        ([0, 1, 0, 1], [1, 0, 1, 0], {0: False, 1: True}, 0),
+        ([0, 0, 0], [0, 0, 0], {0: True}, 0),
+        # One query on the wrong side.
+        ([0, 1, 0, 1, 0], [0, 1, 0, 0, 0], {0: True, 1: True}, 2),
+        ([0, 1, 0, 1, 1, 1], [0, 1, 0, 0, 1, 1], {0: True, 1: False}, 1),
+        # The true trajectory in two parts, the smaller of which went misplaced.
+        ([0, 0, 0, 1, 2, 2], [0, 0, 0, 0, 1, 1], {0: True, 1: True, 2: False}, 1),
+        # Two trajectories taken for one.
+        ([0, 0, 0, 0, 0], [0, 0, 1, 1, 1], {0: False}, 2),
+        # Split and merged: 0 lost two queries to a part that also holds the only one of 1.
+        ([0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 1], {0: True, 1: True}, 3),
+        ([0, 1, 2, 3], [0, 0, 1, 2], {0: True, 1: True, 2: False, 3: False}, 1),
+    ],
+)
+def test_queries_misplaced_are_counted(
+    separated: list[int], actual: list[int], truth: dict[int, bool], misplaced: int
+) -> None:
+    records = [{"trajectory": trajectory} for trajectory in actual]
+    found = find_truth(make_overheard(separated), records)
+    assert found == (truth, misplaced)
+    assert found[1] <= len(separated)
+
+
+def test_rounds_that_both_sides_have() -> None:
+    overheard = make_overheard([0, 1, 0])
+    kept, records = keep_recorded(overheard, [{"round": 1}, {"round": 2}], Path("nowhere"))
+    assert len(kept.queries) == len(records) == 2
+
+
+def change_weights(public: Path) -> None:
+    file = next((public / "weights").iterdir())
+    file.write_bytes(file.read_bytes()[:-1] + b"\x00")
+
+
+def remove_weights(public: Path) -> None:
+    next((public / "weights").iterdir()).unlink()
+
+
+def add_line(text: str) -> Callable[[Path], None]:
+    def damage(public: Path) -> None:
+        with (public / "rounds.jsonl").open("a") as stream:
+            stream.write(text + "\n")
+
+    return damage
+
+
+def empty(public: Path) -> None:
+    (public / "rounds.jsonl").write_text("")
+
+
+def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
+    def damage(public: Path) -> None:
+        content = save(tensors)
+        name = name_content(content)
+        (public / "weights" / f"{name}.safetensors").write_bytes(content)
+        add_line(json.dumps({"round": 13, "client": None, "weights": name}))(public)
+
+    return damage
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["run", "public folder"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (change_weights, "does not hold what its name says"),
+        (remove_weights, r"\.safetensors cannot be read: No such file"),
+        (add_line("{"), r"rounds\.jsonl line 13 is not JSON"),
+        (add_line("[]"), "line 13 must be an object"),
+        (add_line('{"round": 1}'), "line 13 must have the keys round, client and weights"),
+        (add_line('{"round": 1, "client": null, "weights": "../x"}'), "line 13 must have whole"),
+        (empty, "holds no query"),
+        (add_weights(other=np.ones(3)), "is of another model than the rest"),
+    ],
+)
+def test_damage_is_named_in_one_sentence(
+    copied: Path, damage: Callable[[Path], None], message: str, alone: bool
+) -> None:
+    damage(copied / "public")
+    with pytest.raises(InvalidInput, match=message) as raised:
+        audit_run(copied / "public" if alone else copied, KernelCache())
+    assert "\n" not in str(raised.value)
+
+
+def remove_lines(public: Path) -> None:
+    (public / "rounds.jsonl").unlink()
+
+
+def test_no_rounds_at_all(copied: Path) -> None:
+    remove_lines(copied / "public")
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
+        audit_run(copied, KernelCache())
+    with pytest.raises(InvalidInput, match="neither the folder of a run nor a public folder"):
+        audit_run(copied / "public", KernelCache())
+
+
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    folder = write_public(tmp_path / "a", [{"w": np.array([1.0, np.nan], dtype=np.float32)}])
+    with pytest.raises(InvalidInput, match="must hold finite numbers"):
+        audit_run(folder, KernelCache())
+
+
+def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save as save_torch
+
+    folder = write_public(tmp_path / "a", [])
+    content = save_torch({"w": torch.ones(3, dtype=torch.bfloat16)})
+    name = name_content(content)
+    (folder / "weights" / f"{name}.safetensors").write_bytes(content)
+    add_line(json.dumps({"round": 1, "client": 1, "weights": name}))(folder)
+    with pytest.raises(InvalidInput, match="must hold numbers of 16, 32 or 64 bits"):
+        audit_run(folder, KernelCache())

@@ -1,0 +1,122 @@
+"""The command `fit`: from a log to a problem, and logs that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covertfl.decision.problem_file import read_problem
+from tests.support.commands import EXAMPLE_LOG, Run, refuse
+
+
+def test_from_a_log_to_a_policy(run: Run, tmp_path: Path) -> None:
+    problem = tmp_path / "problem.toml"
+    arguments = ("fit", EXAMPLE_LOG, "--cuts", "8,15", "--min-examples", "6800")
+    outcome = run(*arguments, "-o", problem)
+    assert outcome.status == 0
+    assert f"next: covertfl plan {problem}" in outcome.out
+    plan = run("plan", problem, "--json").content
+    assert plan["stable"] is True
+    solution = run("solve", problem, "--json").content
+    assert solution["structure"]["monotone_in_backlog"] is True
+    limit = tomllib.loads(problem.read_text())["queue"]["learning_limit"]
+    here = next(point for point in plan["frontier"] if point["limit"] == limit)
+    assert here["privacy_cost"] == pytest.approx(solution["privacy_cost"], rel=1e-9)
+    content = run(*arguments, "--json").content
+    assert np.shape(content["transition"]) == (3, 3)
+    assert read_problem(problem).problem.oracle.success.tolist() == content["success"]
+    assert "[oracle]" in run(*arguments).out
+
+
+def test_a_fitted_horizon_carries_its_uncertainty_into_the_plan(run: Run, tmp_path: Path) -> None:
+    log, problem = tmp_path / "log.csv", tmp_path / "problem.toml"
+    lines = [line.rsplit(",", 1)[0] for line in Path(EXAMPLE_LOG).read_text().splitlines()]
+    log.write_text("\n".join(lines) + "\n")
+    arguments = ("--min-examples", "6800", "-o", problem, "--rounds", "20", "--updates", "4")
+    assert run("fit", log, *arguments).status == 0
+    completion = run("plan", problem, "--json").content["completion"]
+    for prob, (low, high) in zip(
+        completion["minority"], completion["minority_interval"], strict=True
+    ):
+        assert low < prob < high
+    assert "95% interval" in run("plan", problem).out
+
+
+def test_states_from_a_quality_score(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    generator = np.random.default_rng(0)
+    rows = [
+        f"{number},20,100,{score:.3f},{int(luck < score)}"
+        for number, (score, luck) in enumerate(generator.random((300, 2)), start=1)
+    ]
+    log.write_text("round,clients,examples,quality,success\n" + "\n".join(rows) + "\n")
+    content = run("fit", log, "--column", "quality", "--states", "4", "--json").content
+    assert content["column"] == "quality"
+    assert len(content["cuts"]) == 3 and content["visits"] == [75] * 4
+    assert content["success"] == sorted(content["success"])
+    assert "one state" in refuse(run("fit", log, "--json"), 2)  # 20 clients in every round
+
+
+HEADER = "round,clients,examples\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (b"", "is empty"),
+        (HEADER.encode(), "has a header only"),
+        (b"clients,examples\n3,4\n", "a column named round is needed"),
+        (b"round,examples\n1,4\n2,5\n", "has no column clients"),
+        (b"round,clients\n1,4\n2,5\n3,4\n4,5\n", "has no column examples"),
+        (HEADER.encode() + b"1,5,5\n3,6,6\n", "line 3: round 2 is missing"),
+        (HEADER.encode() + b"1,5,5\n1,6,6\n", "line 3: round 1 appears twice"),
+        (HEADER.encode() + b"1,five,5\n2,6,6\n", "line 2: clients must be a number, got 'five'"),
+        (HEADER.encode() + b"1,5,\n2,6,6\n", "line 2: examples must be a number, got a blank cell"),
+        (HEADER.encode() + b"1,5\n2,6,6\n", "line 2: the header has 3 columns, got 2"),
+        (HEADER.encode() + b"1,5,5\n2,5,6\n", "clients is 5 in every round"),
+        (HEADER.encode() + b"1,5,5\n2,\xff,6\n", "must be UTF-8 text"),
+    ],
+)
+def test_logs_that_cannot_be_used(run: Run, tmp_path: Path, log: bytes, expected: str) -> None:
+    path, problem = tmp_path / "log.csv", tmp_path / "problem.toml"
+    path.write_bytes(log)
+    arguments = ("--states", "2", "--min-examples", "5", "-o", problem)
+    message = refuse(run("fit", path, *arguments), 2)
+    assert message.startswith(str(path)) and expected in message
+    assert not problem.exists()
+
+
+def test_fit_options_that_cannot_be_used(run: Run, tmp_path: Path) -> None:
+    assert "give --min-examples" in refuse(run("fit", EXAMPLE_LOG), 2)
+    given = ("fit", EXAMPLE_LOG, "--min-examples", "6800")
+    assert "--cuts must be numbers" in refuse(run(*given, "--cuts", "8;15"), 2)
+    assert "cuts must increase" in refuse(run(*given, "--cuts", "15,8"), 2)
+    assert "exclude each other" in refuse(run(*given, "--cuts", "8", "--states", "2"), 2)
+    assert "states must be at least 2" in refuse(run(*given, "--states", "1"), 2)
+    assert "no column speed" in refuse(run(*given, "--column", "speed"), 2)
+    assert "min-examples must be" in refuse(run("fit", EXAMPLE_LOG, "--min-examples", "-5"), 2)
+    assert "does not exist" in refuse(run("fit", tmp_path / "nothing.csv"), 2)
+    assert "is a directory" in refuse(run("fit", tmp_path), 2)
+    assert run(*given, "--rounds", "0").status == 2
+
+
+def test_a_fit_that_cannot_be_written_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    given = ("fit", EXAMPLE_LOG, "--min-examples", "6800", "-o")
+    place = tmp_path / "missing" / "problem.toml"
+    assert refuse(run(*given, place), 2) == f"{place} cannot be written: No such file or directory"
+    assert "Is a directory" in refuse(run(*given, tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_fit_into_a_folder_that_is_read_only(run: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        given = ("fit", EXAMPLE_LOG, "--min-examples", "6800", "-o")
+        assert "Permission denied" in refuse(run(*given, tmp_path / "problem.toml"), 2)
+    finally:
+        tmp_path.chmod(0o700)

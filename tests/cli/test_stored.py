@@ -1,0 +1,113 @@
+"""What `--json` prints stays as it is: commands and their stored outputs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covertfl.cli.app import main
+
+STORED = Path(__file__).parent / "stored"
+LOG = Path(str(resources.files("covertfl") / "data" / "participation.csv"))
+RUN_FILE = """
+task = "digits"
+rounds = 12
+updates = 4
+seed = 3
+[data]
+model = "logistic"
+[federation]
+clients = 6
+participation = [2, 4, 6]
+batch_size = 20
+[policy]
+kind = "optimal"
+[decoy]
+kind = "public"
+"""
+FUNCTION_FILE = """
+task = "function"
+rounds = 20
+seed = 5
+"""
+
+# The name of the stored output and the command, in order: later commands use earlier ones' files.
+COMMANDS = {
+    "presets": "presets --json",
+    "preset": "presets sound/main --json",
+    "solve_queue": "solve --preset sound/queue --policy-out policy.json --json",
+    "solve_horizon": "solve --preset sound/main --json",
+    "solve_lp": "solve --preset paper-code/queue --method lp --json",
+    "solve_spga": "solve --preset paper-code/queue --method spga --iterations 30 --runs 2 --json",
+    "solve_spga_horizon": "solve --preset sound/main --method spga --iterations 30 --json",
+    "plan_horizon": "plan --preset sound/main --exposure 0.4 --epsilon 0.25 --json",
+    "plan_queue": "plan --preset paper-code/queue --exposure 0.6 --json",
+    "fit": "fit log.csv --cuts 8,15 --min-examples 6800 -o fitted.toml --json",
+    "fit_policy": "fit log.csv --min-examples 6800 --policy log-policy.json --iterations 30 --json",
+    "plan_fitted": "plan fitted.toml --json",
+    "train": "train run.toml --out runs/digits --json",
+    "train_seeds": "train function.toml --out runs/function --seeds 2 --json",
+    "audit": "audit runs/digits --json",
+    "audit_seeds": "audit runs/function --json",
+    "export": "export runs/digits -o model.safetensors --json",
+    "report": "report runs/digits --json",
+}
+TRAINING = {"train", "train_seeds", "audit", "audit_seeds", "export", "report"}
+LEFT_OUT = {"seconds", "version"}  # differ from one machine and release to the next
+
+
+def prepare(folder: Path) -> None:
+    """Write the files that the commands read."""
+    shutil.copy(LOG, folder / "log.csv")
+    (folder / "run.toml").write_text(RUN_FILE)
+    (folder / "function.toml").write_text(FUNCTION_FILE)
+
+
+def leave_out(content: Any) -> Any:
+    """Return the content without times and versions."""
+    if isinstance(content, dict):
+        return {key: leave_out(value) for key, value in content.items() if key not in LEFT_OUT}
+    return [leave_out(value) for value in content] if isinstance(content, list) else content
+
+
+def assert_same(found: Any, stored: Any, relative: float, where: str) -> None:
+    """Compare JSON: the keys in order, everything but floats exactly."""
+    assert type(found) is type(stored), where
+    if isinstance(stored, dict):
+        assert list(found) == list(stored), where
+        for key, value in stored.items():
+            assert_same(found[key], value, relative, f"{where}.{key}")
+    elif isinstance(stored, list):
+        assert len(found) == len(stored), where
+        for index, value in enumerate(stored):
+            assert_same(found[index], value, relative, f"{where}[{index}]")
+    elif isinstance(stored, float):
+        assert found == pytest.approx(stored, rel=relative, abs=relative), where
+    else:
+        assert found == stored, where
+
+
+def test_outputs_are_those_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for extra in ("torch", "matplotlib", "jinja2"):
+        pytest.importorskip(extra)
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name, command in COMMANDS.items():
+        monkeypatch.setattr(sys, "argv", ["covertfl", *shlex.split(command)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        assert not stop.value.code, f"{command}: {err}"
+        stored = json.loads((STORED / f"{name}.json").read_text())
+        # Training rounds differently on other processors.
+        relative = 1e-3 if name in TRAINING else 1e-9
+        assert_same(leave_out(json.loads(out)), stored, relative, name)

@@ -1,0 +1,74 @@
+"""The command `train`: folders, summaries, resumption and run files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import RUN_FILE, Run, refuse
+
+pytest.importorskip("torch")
+
+SUMMARY = {
+    "learner_accuracy",
+    "updates_done",
+    "rounds",
+    "learning_queries",
+    "exposure",
+    "completed",
+    "rejected_replies",
+    "seconds",
+}
+
+
+def test_train_and_train_again(run: Run, run_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    outcome = run("train", run_file, "--out", folder, "--json")
+    assert outcome.err == ""
+    (summary,) = outcome.content["runs"]
+    assert set(summary) >= SUMMARY
+    assert summary == json.loads((folder / "summary.json").read_text())
+    message = refuse(run("train", run_file, "--out", folder), 2)
+    assert "--resume" in message and "--force" in message
+    assert run("train", run_file, "--out", folder, "--force").status == 0
+
+
+def test_seeds_make_a_folder_each(run: Run, run_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    outcome = run("train", run_file, "--out", folder, "--seeds", 2)
+    assert outcome.status == 0
+    assert "Training runs" in outcome.out
+    assert sorted(path.name for path in folder.iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_a_missing_run_file(run: Run, tmp_path: Path) -> None:
+    message = refuse(run("train", tmp_path / "none.toml", "--out", tmp_path / "out"), 2)
+    assert "no such" in message
+
+
+def test_resuming_and_replacing_exclude_each_other(
+    run: Run, run_file: Path, tmp_path: Path
+) -> None:
+    arguments = ("train", run_file, "--out", tmp_path / "out", "--resume", "--force")
+    assert "give one of them" in refuse(run(*arguments), 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ('task = "digits"', 'task = "poetry"', "task must be one of toxicity"),
+        ('task = "digits"', 'task = "digits"\nspeed = 3', "unknown key speed; allowed are task"),
+        ('task = "digits"', 'task = "digits"\nseed = "one"', "seed must be a whole number, got"),
+        ("[decoy]", "[engine]\ndevice = 'moon'\n[decoy]", "device"),
+    ],
+)
+def test_bad_run_files(
+    run: Run, run_file: Path, tmp_path: Path, old: str, new: str, part: str
+) -> None:
+    assert RUN_FILE.count(old) == 1
+    run_file.write_text(RUN_FILE.replace(old, new))
+    message = refuse(run("train", run_file, "--out", tmp_path / "out"), 2)
+    assert part in message and str(run_file) in message
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,61 @@
+"""Pictures of plans: labelled axes and the numbers they show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from covertfl.display.plan_plots import plot_completion, plot_frontier, plot_plan
+from covertfl.errors import InvalidInput
+from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
+from covertfl.planning.queue import QueuePlan, plan_queue
+from tests.support.presets import horizon_preset, queue_preset
+
+pytest.importorskip("matplotlib")
+
+
+@cache
+def planned_queue() -> QueuePlan:
+    return plan_queue(queue_preset("paper-code/queue"))
+
+
+@cache
+def planned_horizon() -> HorizonPlan:
+    problem = replace(horizon_preset("sound/main"), rounds=25, updates=6)
+    return plan_horizon(problem, generator=np.random.default_rng(0))
+
+
+def test_every_figure_of_a_plan_has_labels() -> None:
+    horizon, queue = plot_plan(planned_horizon()), plot_plan(planned_queue())
+    assert list(horizon) == ["completion.png", "thresholds.png"]
+    assert list(queue) == ["frontier.png"]
+    for figure in (*horizon.values(), *queue.values()):
+        for axes in figure.axes:
+            assert axes.get_xlabel() and axes.get_ylabel()
+
+
+def test_completion_is_drawn_as_it_is() -> None:
+    plan = planned_horizon()
+    line = plot_completion(plan).axes[0].lines[0]
+    assert line.get_ydata() == pytest.approx(100.0 * compute_completion_curve(plan))
+
+
+def test_the_frontier_is_drawn_as_it_is() -> None:
+    plan = planned_queue()
+    costs, shares = plot_frontier(plan).axes
+    assert np.array_equal(
+        costs.lines[0].get_ydata(), [point.privacy_cost for point in plan.frontier]
+    )
+    assert shares.lines[0].get_ydata() == pytest.approx(
+        [100.0 * point.learn_fraction for point in plan.frontier]
+    )
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    flood = plan_queue(replace(queue_preset("sound/queue"), arrival_prob=1.0))
+    assert plot_plan(flood) == {}
+    with pytest.raises(InvalidInput, match="no frontier to draw"):
+        plot_frontier(flood)

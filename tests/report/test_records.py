@@ -1,0 +1,160 @@
+"""Result files that are missing, incomplete or damaged, and what the page makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.report.audit import read_audit
+from covertfl.report.measures import compute_little_wait
+from covertfl.report.records import read_run_records
+from covertfl.report.write import list_notes, write_report
+from covertfl.runs.locate import find_runs
+from tests.support.reports import (
+    COMMAND,
+    FIGURES,
+    NUM_ROUNDS,
+    SETTINGS,
+    check_number,
+    read_page,
+    write_run,
+)
+from tests.support.small_runs import FUNCTION_QUEUE, run_small
+
+
+def read_notes(folder: Path) -> str:
+    """What the page warns of."""
+    runs = [read_run_records(path) for path in find_runs(folder)]
+    return "\n".join(list_notes(runs, read_audit(folder)))
+
+
+def test_without_an_audit_the_page_says_how_to_make_one(folder: Path) -> None:
+    (folder / "audit.json").unlink()
+    page = read_page(folder)
+    assert "audit" not in page.tables
+    assert f"covertfl audit {folder}" in page.words
+    assert page.num_plots == len(FIGURES) - 1
+
+
+def test_one_run(folder: Path) -> None:
+    page = read_page(folder / "seed-1")
+    assert [row[0] for row in page.tables["runs"][1:]] == ["seed-1"]
+    assert page.num_plots == len(FIGURES) - 1
+
+
+def test_a_public_folder_alone(folder: Path) -> None:
+    page = read_page(folder / "seed-0" / "public")
+    assert "without any of the learner's actions" in page.words
+    assert page.num_plots == 0
+    assert page.tables["runs"][1][:4] == ["public", "no", "unknown", str(NUM_ROUNDS)]
+
+
+def test_no_private_records(folder: Path) -> None:
+    shutil.rmtree(folder / "seed-0" / "private")
+    page = read_page(folder / "seed-0")
+    assert "seed-0 has no private records" in page.words
+    assert page.num_plots == 3  # accuracy, exposure, backlog
+
+
+def test_a_run_that_has_not_ended(folder: Path) -> None:
+    run = folder / "seed-2"
+    (run / "summary.json").unlink()
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(lines[:5]) + "\n" + lines[5][:20])
+    page = read_page(folder)
+    assert "seed-2 has not ended" in page.words
+    assert "metrics.jsonl line 6 is not JSON" in page.words
+    assert "different numbers of rounds" in page.words
+    assert "Completed0 of 2" in page.words
+    last = json.loads(lines[4])
+    row = page.tables["runs"][3]
+    assert row[1] == "no" and row[3] == "5"
+    check_number(row[2], last["learner_score"], 1.0)
+    assert row[7] == str(last["backlog"])
+
+
+def test_a_run_without_rounds(tmp_path: Path) -> None:
+    (tmp_path / "run" / "public").mkdir(parents=True)
+    (tmp_path / "run" / "run.toml").write_text(SETTINGS.format(seed=0))
+    page = read_page(tmp_path / "run")
+    assert page.num_plots == 0
+    assert "run has not ended" in page.words
+
+
+def test_no_update_done(folder: Path) -> None:
+    for seed in range(3):
+        (folder / f"seed-{seed}" / "private" / "updates.jsonl").write_text("")
+    page = read_page(folder)
+    assert "No pending update has been made." in page.words
+    assert page.num_plots == len(FIGURES) - 1
+
+
+def test_an_audit_of_other_runs(folder: Path) -> None:
+    write_run(folder / "seed-3", 3)
+    assert "The audit is of another set of runs" in read_notes(folder)
+
+
+def test_an_audit_of_fewer_rounds(folder: Path) -> None:
+    audit = json.loads((folder / "audit.json").read_text())
+    audit["learner"]["exposure_by_round"] = [0.3]
+    (folder / "audit.json").write_text(json.dumps(audit))
+    assert "The audit covers fewer rounds" in read_notes(folder)
+
+
+def test_runs_of_different_settings(folder: Path) -> None:
+    path = folder / "seed-1" / "run.toml"
+    path.write_text(path.read_text().replace('"optimal"', '"greedy"'))
+    assert "differ in more than their seeds ([policy] kind)" in read_notes(folder)
+
+
+def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
+    """A run as training writes it."""
+    summary = run_small(tmp_path / "run", FUNCTION_QUEUE)
+    page = read_page(tmp_path / "run")
+    assert f"Function value{summary.learner_value:.3f}" in page.words
+    assert "A function has no accuracy" in page.words
+    row = page.tables["runs"][1]
+    assert row[3] == str(summary.rounds)
+    assert row[4] == str(summary.learning_queries)
+    check_number(row[8], summary.mean_wait, 1.0)
+    little = compute_little_wait([read_run_records(tmp_path / "run")])
+    assert little == pytest.approx(summary.little_wait)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("audit.json", "{", "is not JSON"),
+        ("audit.json", "[]", "must hold a JSON object"),
+        ("audit.json", '{"runs": 1, "learner": {}}', "lacks 'eavesdroppers'"),
+        (
+            "audit.json",
+            '{"runs": 1, "learner": {}, "eavesdroppers": {"x": {"threat": "y"}}}',
+            "eavesdropper 'x' lacks a valid 'verdict'",
+        ),
+        (
+            "audit.json",
+            '{"runs": 1, "learner": {}, "eavesdroppers": {}, "coalitions": {"2": {}}}',
+            "coalition '2' lacks a valid 'rounds_seen'",
+        ),
+        ("seed-0/summary.json", "nonsense", "summary.json is not JSON"),
+        ("seed-0/run.toml", "= 3", "not valid TOML"),
+    ],
+)
+def test_damaged_files_are_named(folder: Path, file: str, content: str, words: str) -> None:
+    (folder / file).write_text(content)
+    with pytest.raises(InvalidInput, match=re.escape(words)):
+        write_report(folder, command=COMMAND)
+    assert not (folder / "report.html").exists()
+
+
+def test_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no run"):
+        write_report(tmp_path, command=COMMAND)
+    with pytest.raises(InvalidInput, match="no such folder"):
+        write_report(tmp_path / "nowhere", command=COMMAND)

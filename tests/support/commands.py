@@ -1,0 +1,72 @@
+"""Commands run in this process, and the files they read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+QUEUE_FILE = """[oracle]
+transition = [[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]
+success    = [0.1, 0.43, 0.95]
+
+[cost]
+privacy  = [1.8, 0.8, 0.3]
+learning = { shape = "linear", scale = 0.6, charged = "always" }
+
+[queue]
+arrival_prob   = 0.05
+arrival_size   = 4
+learning_limit = 3.0
+capacity       = "auto"
+full_cost      = 0.0
+minimise       = "privacy"
+"""
+RUN_FILE = """
+task = "digits"
+rounds = 8
+updates = 3
+[federation]
+clients = 4
+participation = [1, 2, 4]
+batch_size = 20
+[policy]
+kind = "greedy"
+[decoy]
+kind = "random"
+"""
+EXAMPLE_LOG = str(resources.files("covertfl") / "data" / "participation.csv")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def content(self) -> Any:
+        """The one JSON object on standard output."""
+        assert self.status == 0, self.err
+        assert self.out.count("\n") == 1 and self.out.endswith("\n")
+        return json.loads(self.out)
+
+
+Run = Callable[..., Outcome]
+
+
+def refuse(outcome: Outcome, status: int) -> str:
+    """Return the sentence of a refusal; nothing else may be printed."""
+    assert outcome.out == ""
+    return refuse_after_output(outcome, status)
+
+
+def refuse_after_output(outcome: Outcome, status: int) -> str:
+    """Return the sentence of a refusal that comes after a result."""
+    assert outcome.status == status
+    assert outcome.err.startswith("covertfl: ") and outcome.err.count("\n") == 1
+    return outcome.err.removeprefix("covertfl: ").rstrip("\n")

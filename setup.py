@@ -15,7 +15,7 @@ setup(
         Extension(
             "covertfl.kernels._mlp",
             ["src/covertfl/kernels/_mlp.c"],
-            depends=["src/covertfl/kernels/_mlp_job.h"],
+            depends=["src/covertfl/kernels/_mlp_input.h", "src/covertfl/kernels/_mlp_job.h"],
             # Products and sums are fused where the processor can; vectors never cross a call.
             extra_compile_args=[*FLAGS, "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
             py_limited_api=True,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from covertfl.kernels.autograd import TorchKernel
+from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.blocks import describe_network
 from covertfl.kernels.cnn.kernel import CnnKernel

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from covertfl.arrays import IntArray
-from covertfl.kernels.autograd import describe_layout
+from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.job import Examples, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector

@@ -27,8 +27,17 @@ from covertfl.display.spga_plots import plot_convergence
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga import search as spga
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import LIMIT_SLACK, measure_gap
+from covertfl.solvers.spga.search import SpgaSearch, simulate_source, solve_spga
+from covertfl.solvers.spga.settings import (
+    ABLATIONS,
+    Settings,
+    default_settings,
+    printed_settings,
+    undo_change,
+)
 
 BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 RUNS, SOUND_RUNS = 20, 10
@@ -75,27 +84,27 @@ class Outcome:
         return gap, f"{np.mean(self.learning):.2f}", f"{kept} of {self.runs}"
 
 
-def list_variants(case: Case) -> Iterator[tuple[str, QueueProblem, spga.Settings]]:
+def list_variants(case: Case) -> Iterator[tuple[str, QueueProblem, Settings]]:
     """Name, problem to search on and settings of each row of the table."""
-    default = spga.default_settings(case.problem)
+    default = default_settings(case.problem)
     yield "default", case.problem, default
-    for change in spga.ABLATIONS:
-        yield f"without {change}", case.problem, spga.without(default, change)
+    for change in ABLATIONS:
+        yield f"without {change}", case.problem, undo_change(default, change)
     # The printed algorithm begins with a full queue, so it needs a capacity.
-    yield "as printed", case.bounded, spga.printed_settings(case.bounded)
+    yield "as printed", case.bounded, printed_settings(case.bounded)
 
 
-def measure_variant(case: Case, problem: QueueProblem, settings: spga.Settings) -> Outcome:
+def measure_variant(case: Case, problem: QueueProblem, settings: Settings) -> Outcome:
     """Search and judge by exact evaluation."""
     threads = os.cpu_count() or 1
-    runs = spga.solve_spga(problem, settings, seed=SEED, runs=case.runs, threads=threads)
+    runs = solve_spga(problem, settings, seed=SEED, runs=case.runs, threads=threads)
     judged = [judge for judge in (_judge(case.bounded, run) for run in runs) if judge is not None]
     return Outcome(
         tuple(gap for gap, _ in judged), tuple(learning for _, learning in judged), case.runs
     )
 
 
-def _judge(problem: QueueProblem, run: spga.SpgaRun) -> tuple[float, float] | None:
+def _judge(problem: QueueProblem, run: SpgaRun) -> tuple[float, float] | None:
     """Gap and learning cost over the limit, None for a policy that gave up."""
     policy = run.policy(problem)
     try:
@@ -165,8 +174,8 @@ def draw_pictures(folder: Path) -> None:
     """Convergence on the reference queue, and tracking of a change (D21)."""
     reference = make_queue(40)
     threads = os.cpu_count() or 1
-    runs = spga.solve_spga(
-        reference, spga.default_settings(reference), seed=SEED, runs=PICTURE_RUNS, threads=threads
+    runs = solve_spga(
+        reference, default_settings(reference), seed=SEED, runs=PICTURE_RUNS, threads=threads
     )
     figure = plot_convergence(runs, [(0, solve_queue(reference))])
     save_figure(figure, folder / "spga-convergence.png")
@@ -180,17 +189,17 @@ def draw_pictures(folder: Path) -> None:
     save_figure(figure, folder / "spga-tracking.png")
 
 
-def track_change(before: QueueProblem, after: QueueProblem, number: int) -> spga.SpgaRun:
+def track_change(before: QueueProblem, after: QueueProblem, number: int) -> SpgaRun:
     """One search with a constant step, under which the system changes."""
     seeds = np.random.SeedSequence([SEED, number]).spawn(3)
     ours, first, second = map(np.random.default_rng, seeds)
-    settings = spga.default_settings(
+    settings = default_settings(
         before, iterations=TRACKING_ITERATIONS, rollout=TRACKING_ROLLOUT, tracking=True
     )
-    search = spga.SpgaSearch(spga.extract_rules(before), settings, generator=ours)
-    search.iterate(spga.simulate_source(before, settings, generator=first), CHANGE_AT)
+    search = SpgaSearch(extract_rules(before), settings, generator=ours)
+    search.iterate(simulate_source(before, settings, generator=first), CHANGE_AT)
     search.iterate(
-        spga.simulate_source(after, settings, generator=second), TRACKING_ITERATIONS - CHANGE_AT
+        simulate_source(after, settings, generator=second), TRACKING_ITERATIONS - CHANGE_AT
     )
     return search.result()
 

@@ -19,15 +19,9 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.problem import QueueProblem
 from covertfl.solvers.spga.experience import Experience
-from covertfl.solvers.spga.search import (
-    Settings,
-    SpgaSearch,
-    default_settings,
-    extract_rules,
-    simulate_source,
-    solve_spga,
-)
-from covertfl.solvers.spga.state import Rules
+from covertfl.solvers.spga.rules import Rules, extract_rules
+from covertfl.solvers.spga.search import SpgaSearch, simulate_source, solve_spga
+from covertfl.solvers.spga.settings import Settings, default_settings
 
 RUNS, ITERATIONS, ROLLOUT = 100, 4000, 100
 QUICK_RUNS = 10

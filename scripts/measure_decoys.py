@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from covertfl.decoys.decoy import Decoy, DecoyView
-from covertfl.decoys.opinion import measure_loss
+from covertfl.decoys.predictions import measure_loss
 from covertfl.decoys.registry import DECOYS, make_decoy
 from covertfl.decoys.update_rule import average
 from covertfl.files.atomic import write_atomically

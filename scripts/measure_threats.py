@@ -1,9 +1,9 @@
-"""What every eavesdropper gets from the paper's scheme and its variants, for docs/threat_model.md.
+"""Measure what every eavesdropper gets from the paper's scheme and its variants.
 
     python scripts/measure_threats.py [--seeds 10] [--out out/matrix] [--write]
 
-trains every policy with every decoy on the toxicity task, audits all runs, and writes the table
-and the heat map.  Runs that are in the folder already are kept.
+trains every policy with every decoy on the toxicity task, audits all runs, and with --write puts
+the table and the heat map into docs/threat_model.md.  Finished runs in the folder are kept.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ CONTENT = {"task": "toxicity", "decoy": {"gated": False}}
 
 
 def format_table(content: Mapping[str, Any]) -> str:
-    """Chances of naming the true model as a Markdown table."""
+    """Return the shares of runs in which the true model is named, as a Markdown table."""
     names = [name for name in content["rows"][0]["eavesdroppers"] if name != "train-alone"]
     lines = ["| policy | decoy | learner | " + " | ".join(names) + " |"]
     lines.append("| --- | --- |" + " ---: |" * (1 + len(names)))
     for row in content["rows"]:
-        probs = [row["eavesdroppers"][name]["names_true"] for name in names]
-        cells = " | ".join("" if prob is None else f"{prob:.0%}" for prob in probs)
+        shares = [row["eavesdroppers"][name]["names_true"] for name in names]
+        cells = " | ".join("" if share is None else f"{share:.0%}" for share in shares)
         accuracy = row["learner"]["accuracy"]
         lines.append(f"| {row['policy']} | {row['decoy']} | {accuracy:.3f} | {cells} |")
     return "\n".join(lines)
 
 
 def write_page(content: Mapping[str, Any], seeds: int, seconds: float) -> None:
-    """Put the table between its marks."""
+    """Write the table between its marks in the page, and the heat map beside it."""
     made = (
         f"Made on {datetime.date.today().isoformat()} by `python scripts/measure_threats.py "
         f"--seeds {seeds} --write` in {seconds:.0f} s: toxicity, scenario 2, {seeds} seeds, decoys "
         "that move in every obfuscating round. Share of runs in which each eavesdropper names the "
-        "true trajectory; half is a guess."
+        "true trajectory; a uniform guess has one half."
     )
     text = PAGE.read_text("utf-8")
     before, rest = text.split(BEGIN)
@@ -57,7 +57,7 @@ def write_page(content: Mapping[str, Any], seeds: int, seconds: float) -> None:
 
 
 def main() -> int:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if requested."""
     parser = argparse.ArgumentParser(description="measure what eavesdroppers get")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "matrix")

@@ -96,7 +96,8 @@ def _format_signature(value: Any) -> str:
 
 
 def _format_parameter(parameter: inspect.Parameter) -> str:
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    is_rest, is_keys = parameter.kind.name == "VAR_POSITIONAL", parameter.kind.name == "VAR_KEYWORD"
+    stars = "**" if is_keys else "*" if is_rest else ""
     kind = "" if _is_empty(parameter.annotation) else f": {parameter.annotation}"
     default = "" if _is_empty(parameter.default) else f" = {parameter.default!r}"
     return f"{stars}{parameter.name}{kind}{default}"

@@ -49,7 +49,7 @@ GOOD = [[0.5, 0.5], [0.25, 0.75]]
         (
             [[0.5, 0.5], [1.25, -0.25]],
             [0.1, 0.9],
-            r"transition row 1 must hold chances in \[0, 1\], got 1\.25 in column 0",
+            r"transition row 1 must hold probabilities in \[0, 1\], got 1\.25 in column 0",
         ),
         ([[0.5, 0.5], [float("nan"), 1.0]], [0.1, 0.9], "row 1 .* got nan in column 0"),
         ([[0.5, 0.5]], [0.1, 0.9], "transition must be square, .* got 1 x 2"),
@@ -58,7 +58,7 @@ GOOD = [[0.5, 0.5], [0.25, 0.75]]
         ([], [], "transition must be square, .* got 0"),
         ([[0.5, 0.5], [1.0]], [0.1, 0.9], "transition must be numbers in rows of one length"),
         ([["a", "b"], ["c", "d"]], [0.1, 0.9], "transition must be numbers"),
-        (GOOD, [0.1, 0.5, 0.9], "success must have one chance for each of the 2 .* got 3"),
+        (GOOD, [0.1, 0.5, 0.9], "success must have one probability for each of the 2 .* got 3"),
         (GOOD, [0.1, 1.5], r"success\[1\] must lie in \[0, 1\], got 1\.5"),
         (GOOD, [-0.1, 0.5], r"success\[0\] must lie in \[0, 1\], got -0\.1"),
         (GOOD, [0.1, float("nan")], r"success\[1\] must lie in \[0, 1\], got nan"),
@@ -143,7 +143,7 @@ def test_the_first_violated_pair_of_the_seven_states_is_named() -> None:
     assert violation.tail_of_worse == pytest.approx(0.03)
     assert violation.tail_of_better == pytest.approx(0.025)
     assert str(violation) == (
-        "rows 2 and 3: the chance of state 6 or better is 0.03 after state 2 "
+        "rows 2 and 3: the probability of state 6 or better is 0.03 after state 2 "
         "but only 0.025 after state 3"
     )
 

@@ -214,13 +214,13 @@ def test_the_temperature_is_positive(temperature: float) -> None:
 
 
 def test_parameters_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="first must be numbers, 3 x 2 of them, got 4"):
+    with pytest.raises(InvalidInput, match="first must be 3 x 2 numbers, got 4"):
         build_threshold_table(QUEUE, [1, 2, 3, 4])
-    with pytest.raises(InvalidInput, match="parameters must be numbers, 3 x 3 x 2 of them, got 5"):
+    with pytest.raises(InvalidInput, match="parameters must be 3 x 3 x 2 numbers, got 5"):
         build_sigmoid_table(QUEUE, np.zeros(5), 1.0)
     with pytest.raises(InvalidInput, match="first must be numbers, got nan"):
         build_threshold_table(QUEUE, float("nan"))
-    with pytest.raises(InvalidInput, match="must not lie below the first one"):
+    with pytest.raises(InvalidInput, match="must not be below the first one"):
         build_mixture_table(QUEUE, 3, 2, 0.5)
     with pytest.raises(InvalidInput, match=r"learn_prob\[0\]\[0\]\[1\] must lie in \[0, 1\]"):
         build_mixture_table(QUEUE, 1, 2, 1.5)

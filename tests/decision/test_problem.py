@@ -19,7 +19,6 @@ from covertfl.decision.problem import (
     lost_updates,
     next_backlog,
     round_learning_cost,
-    state_index,
 )
 from covertfl.errors import InvalidInput
 from tests.support.literal_queue import LEARN, OBFUSCATE, LiteralQueue
@@ -110,13 +109,6 @@ def test_costs_and_losses_agree_with_the_literal_queue(problem: QueueProblem) ->
             np.testing.assert_allclose(ours[:, :, first:], expected, atol=1e-12)
 
 
-@given(queue_problems())
-def test_the_state_index_is_the_order_of_a_flattened_table(problem: QueueProblem) -> None:
-    places = np.arange(problem.num_states).reshape(problem.table_shape)
-    for (oracle, arrival, backlog), place in np.ndenumerate(places):
-        assert state_index(problem, oracle, arrival, backlog) == place
-
-
 def test_derived_numbers() -> None:
     problem = tiny_queue()
     assert (problem.num_levels, problem.table_shape, problem.num_states) == (4, (2, 2, 4), 16)
@@ -139,7 +131,7 @@ def test_a_capacity_given_later_keeps_the_overflow_cost_or_makes_one() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 def test_costs_of_an_automatic_capacity_are_refused(action: Action) -> None:
-    with pytest.raises(InvalidInput, match="needs a capacity in numbers"):
+    with pytest.raises(InvalidInput, match="a numeric capacity is needed"):
         round_learning_cost(sound_queue(), action)
 
 
@@ -151,6 +143,12 @@ def test_costs_of_an_automatic_capacity_are_refused(action: Action) -> None:
         ({"privacy_cost": [1.0, -2.0]}, r"privacy\[1\] must be .* at least 0, got -2"),
         ({"privacy_cost": [float("inf"), 2.0]}, r"privacy\[0\] must be a finite number .* got inf"),
         ({"privacy_cost": ["dear", "cheap"]}, "privacy must be numbers"),
+        ({"privacy_cost": [10**400, 2.0]}, "privacy must be numbers"),
+        ({"oracle": [[1.0]]}, r"oracle must be of type Oracle, got \[\[1.0\]\]"),
+        ({"learning_cost": "linear"}, "learning_cost must be of type LearningCost, got 'linear'"),
+        ({"limit": None}, "learning_limit must be a finite number of at least 0, got None"),
+        ({"full_cost": 10**400}, "full_cost must be a finite number of at least 0, got inf"),
+        ({"arrival_prob": "often"}, r"arrival_prob must lie in \(0, 1\], got often"),
         ({"arrival_prob": 0.0}, r"arrival_prob must lie in \(0, 1\], got 0"),
         ({"arrival_prob": 1.5}, r"arrival_prob must lie in \(0, 1\], got 1\.5"),
         ({"arrival_prob": float("nan")}, r"arrival_prob must lie in \(0, 1\], got nan"),
@@ -172,7 +170,7 @@ def test_costs_of_an_automatic_capacity_are_refused(action: Action) -> None:
         ),
         (
             {"learning_cost": LearningCost("table", values=(0.0, 1.0)), "capacity": None},
-            'given as a table needs a capacity in numbers, got "auto"',
+            'given as a table needs a numeric capacity, got "auto"',
         ),
         (
             {"oracle": Oracle(np.eye(2), np.array([0.5, 0.5]))},
@@ -192,6 +190,9 @@ def test_bad_queues_are_refused(changes: dict[str, Any], sentence: str) -> None:
         ({"charged": "sometimes"}, "learning.charged must be always or when-obf.* got 'sometimes'"),
         ({"scale": -0.6}, "learning.scale must be .* at least 0, got -0.6"),
         ({"scale": float("nan")}, "learning.scale must be a finite number .* got nan"),
+        ({"scale": "0.6"}, "learning.scale must be a finite number .* got '0.6'"),
+        ({"shape": "table", "values": 3.0}, "learning.values must be one row of numbers"),
+        ({"shape": "table", "values": "ab"}, "learning.values must be numbers"),
         ({"shape": "table"}, "learning.values goes with shape table"),
         ({"values": (1.0, 2.0)}, "learning.values goes with shape table"),
         ({"shape": "table", "values": (0.0, -1.0)}, r"learning.values\[1\] must be .* got -1"),
@@ -200,6 +201,16 @@ def test_bad_queues_are_refused(changes: dict[str, Any], sentence: str) -> None:
 def test_bad_learning_costs_are_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         LearningCost(**arguments)
+
+
+def test_lists_are_taken_for_arrays() -> None:
+    oracle = Oracle([[0.9, 0.1], [0.2, 0.8]], [0.5, 1.0])
+    cost = LearningCost("table", values=[0, 1.0, 2.0, 4.0])
+    queue = QueueProblem(oracle, [3.0, 1.0], cost, 0.25, 2, 5.0, capacity=3, overflow_cost=0.0)
+    horizon = FiniteHorizon(oracle, [3, 1], cost, rounds=5, updates=3)
+    assert cost.values == (0.0, 1.0, 2.0, 4.0)
+    for costs in (queue.privacy_cost, horizon.privacy_cost):
+        assert costs.tolist() == [3.0, 1.0] and not costs.flags.writeable
 
 
 # --- finite horizon -----------------------------------------------------------------------------
@@ -221,6 +232,7 @@ def test_a_horizon_has_a_cost_for_each_backlog_left(problem: FiniteHorizon) -> N
     ("changes", "sentence"),
     [
         ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"learning_cost": None}, "learning_cost must be of type LearningCost, got None"),
         ({"updates": 0}, "updates must be a whole number of at least 1, got 0"),
         ({"rounds": 4.5}, "rounds must be a whole number of at least 1, got 4.5"),
         ({"privacy_cost": [1.0, 2.0]}, "privacy must have one cost for each of the 3"),

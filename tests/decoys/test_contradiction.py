@@ -27,7 +27,7 @@ def make_public(*, positives: int, size: int = 200, seed: int = 0) -> Examples:
 
 
 def predict_well(weights: Vector, features: Outputs) -> Outputs:
-    """The learner knows the boundary, the decoy (weights 0) says 0 everywhere."""
+    """The learner knows the boundary, the decoy (weights 0) outputs 0 everywhere."""
     return np.asarray(weights[0] * (features[:, :1] - 5.0), dtype=np.float32)
 
 
@@ -70,8 +70,10 @@ def test_an_untrained_learner_does_not_keep_it_from_denying() -> None:
     assert not points.labels[near_positives].any()
 
 
-def test_denial_is_the_least_chance_to_keep_a_point() -> None:
-    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1, denial=0.5)
+def test_least_keep_prob_bounds_what_is_dropped() -> None:
+    contradiction = Contradiction(
+        make_public(positives=20), "binary", 10, reach=0.1, least_keep_prob=0.5
+    )
     points = draw(contradiction, predict_well)
     assert (points.features[:, 0] < 5.0).sum() == pytest.approx(0.5 * 2_000, rel=0.1)
 
@@ -94,7 +96,7 @@ def test_unseen_classes_are_denied_with_the_decoys_second_choice() -> None:
 
     contradiction = Contradiction(Examples(public.features, labels), "multiclass", 10)
     points = draw(contradiction, predict)
-    assert len(points) == 4_000  # the learner names class 2, which the public set does not have
+    assert len(points) == 4_000  # the learner predicts class 2, which the public set does not have
     assert points.labels.dtype == np.int64
     assert (points.labels == 1).all()  # the decoy's favourite is 2, its next choice 1
 
@@ -112,7 +114,7 @@ def test_contradiction_gives_way_as_the_fit_gets_worse(ratio: float, expected: f
 
     negatives = Examples(public.features[20:], public.labels[20:])
     contradiction = Contradiction(negatives, "binary", 10)
-    assert contradiction.weigh(OWN, LEARNER, predict) == pytest.approx(expected, abs=1e-5)
+    assert contradiction.choose_share(OWN, LEARNER, predict) == pytest.approx(expected, abs=1e-5)
 
 
 def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:

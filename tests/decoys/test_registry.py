@@ -1,4 +1,4 @@
-"""What every decoy promises."""
+"""Properties that every decoy has."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import pytest
 
 from covertfl.decoys.step_length import (
     AGREED_DECAY,
-    count_equivalent,
-    guess_length,
+    count_equivalent_clients,
+    estimate_length,
     limit_length,
     measure_noise,
     scale_length,
@@ -16,9 +16,9 @@ from covertfl.decoys.step_length import (
 
 
 def test_length_puts_both_parts_together() -> None:
-    assert guess_length(3.0, 4.0, 0) == 5.0
-    assert guess_length(2.0, 0.0, 3) == pytest.approx(2.0 * AGREED_DECAY**3)
-    assert guess_length(1.0, 0.5, 10_000) == pytest.approx(0.5)
+    assert estimate_length(3.0, 4.0, 0) == 5.0
+    assert estimate_length(2.0, 0.0, 3) == pytest.approx(2.0 * AGREED_DECAY**3)
+    assert estimate_length(1.0, 0.5, 10_000) == pytest.approx(0.5)
 
 
 def test_noise_of_a_mean() -> None:
@@ -49,5 +49,5 @@ def test_limit_and_scale() -> None:
 def test_equivalent_clients_match_the_variance_of_a_weighted_mean() -> None:
     batches = np.random.default_rng(0).integers(0, 39, size=(4_000, 20)).astype(float)
     noise = np.mean(np.sum(batches**2, axis=1) / batches.sum(axis=1) ** 2)
-    assert count_equivalent(20) == pytest.approx(1.0 / noise, rel=0.06)
-    assert count_equivalent(1) == 1.0
+    assert count_equivalent_clients(20) == pytest.approx(1.0 / noise, rel=0.06)
+    assert count_equivalent_clients(1) == 1.0

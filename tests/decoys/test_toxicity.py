@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.opinion import measure_loss
+from covertfl.decoys.predictions import measure_loss
 from covertfl.decoys.registry import DECOYS, make_decoy
 from covertfl.decoys.update_rule import average
 from covertfl.kernels.choose import choose_kernel, draw_weights

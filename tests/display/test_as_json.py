@@ -13,13 +13,14 @@ import pytest
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import Evidence, read_preset
 from covertfl.display import as_json as results
-from covertfl.fitting.log import read_example_log
+from covertfl.fitting.log import read_log
 from covertfl.fitting.oracle import fit_oracle
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import plan_horizon
 from covertfl.planning.queue import plan_queue
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
+from tests.support.example_log import EXAMPLE_LOG
 
 STRUCTURE = {"monotone_in_backlog", "monotone_in_oracle", "counterexample", "assumptions"}
 
@@ -131,7 +132,7 @@ def test_a_queue_plan() -> None:
 
 
 def test_a_fit() -> None:
-    fitted = fit_oracle(read_example_log(), cuts=(8.0, 15.0), min_examples=6800.0)
+    fitted = fit_oracle(read_log(EXAMPLE_LOG), cuts=(8.0, 15.0), min_examples=6800.0)
     content = through_json(results.describe_fit(fitted))
     assert np.shape(content["transition"]) == (3, 3)
     assert np.shape(content["transition_interval"]) == (3, 3, 2)

@@ -11,17 +11,19 @@ import pytest
 from covertfl.display import plots
 from covertfl.display.spga_plots import effective_thresholds, plot_convergence
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga import search as spga
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.search import solve_spga
+from covertfl.solvers.spga.settings import default_settings
 from tests.support.paper_queues import reference_queue
 
 pytest.importorskip("matplotlib")
 
 
 @cache
-def searched() -> tuple[list[spga.SpgaRun], QueueSolution]:
+def searched() -> tuple[list[SpgaRun], QueueSolution]:
     problem = reference_queue()
-    settings = spga.default_settings(problem, iterations=200, rollout=500)
-    return spga.solve_spga(problem, settings, seed=1, runs=5), solve_queue(problem)
+    settings = default_settings(problem, iterations=200, rollout=500)
+    return solve_spga(problem, settings, seed=1, runs=5), solve_queue(problem)
 
 
 def test_effective_threshold_is_the_weighted_mean() -> None:

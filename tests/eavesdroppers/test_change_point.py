@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.eavesdroppers.change_point import ChangePointEavesdropper, weigh_fall
+from covertfl.eavesdroppers.change_point import ChangePointEavesdropper, find_fall_prob
 from covertfl.eavesdroppers.eavesdropper import Means
 from tests.support.seen_queries import feed, follow_schedule
 
@@ -34,13 +34,13 @@ def literal_fall(queried: list[int]) -> float:
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=20))
 def test_evidence_against_a_literal_sum(queried: list[int]) -> None:
-    assert weigh_fall(np.array(queried, dtype=bool)) == pytest.approx(literal_fall(queried))
+    assert find_fall_prob(np.array(queried, dtype=bool)) == pytest.approx(literal_fall(queried))
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=20))
 def test_of_two_trajectories_one_falls_as_the_other_rises(queried: list[int]) -> None:
     hits = np.array(queried, dtype=bool)
-    assert weigh_fall(hits) + weigh_fall(~hits) == pytest.approx(1.0)
+    assert find_fall_prob(hits) + find_fall_prob(~hits) == pytest.approx(1.0)
 
 
 def test_two_queries_worked_by_hand() -> None:

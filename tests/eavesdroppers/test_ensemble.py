@@ -1,4 +1,4 @@
-"""Mixtures of trajectories, as own data likes them."""
+"""Mixtures of trajectories, chosen by labelled data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on from what was caught."""
+"""Further training of the chosen trajectory."""
 
 from __future__ import annotations
 

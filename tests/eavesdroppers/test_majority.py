@@ -1,4 +1,4 @@
-"""Proportional sampling (6): beliefs are shares of queries (F3)."""
+"""Proportional sampling, equation (6): beliefs are shares of queries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_estimate_follows_the_lead_round_by_round() -> None:
     assert leads == [[0], [0, 1], [1], [0, 1], [0]]
 
 
-def test_beliefs_are_chances_after_every_round() -> None:
+def test_beliefs_are_probabilities_after_every_round() -> None:
     eavesdropper = MajorityEavesdropper(Means())
     for query in follow_schedule([0, 0, 1, 2, 1, 1, 0, 2, 2]):
         eavesdropper.observe(query)

@@ -1,4 +1,4 @@
-"""Taking the minority: the opposite of (6)."""
+"""The opposite of proportional sampling, equation (6)."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ def test_interleaved_trajectories_are_told_apart(number: int) -> None:
     walks = [walk(seed, 30) for seed in range(number)]
     order = np.random.default_rng(9).permutation(np.repeat(np.arange(number), 30))
     separator, places = Separator(), [iter(points) for points in walks]
-    named = [separator.assign(next(places[trajectory])) for trajectory in order]
+    named = [separator.place(next(places[trajectory]))[0] for trajectory in order]
     first_seen = list(dict.fromkeys(order.tolist()))
     assert named == [first_seen.index(trajectory) for trajectory in order]
 
 
 def test_a_repeated_query_stays_where_it_was() -> None:
     separator, (point, *_) = Separator(), walk(1, 1)
-    assert [separator.assign(point) for _ in range(3)] == [0, 0, 0]
+    assert [separator.place(point)[0] for _ in range(3)] == [0, 0, 0]
 
 
 def test_movement_is_the_distance_from_the_last_query() -> None:
@@ -69,10 +69,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "digits, logistic": {"data": {"model": "logistic"}},
     "digits, fedsgd": {"data": {"model": "mlp"}, "federation": {"algorithm": "fedsgd"}},
     "embeddings": {"data": {}},
-    # A round of few clients among many is a short one.
+    # Few clients among many make short rounds.
     "mnist": {
         "data": {"model": "small-cnn"},
-        "federation": {"clients": 50, "participation": [1, 2, 3]},
+        "federation": {"clients": 200, "participation": [1, 2, 3]},
         "horizon": {"rounds": 5, "updates": 2},
         "policy": {"kind": "random"},
     },
@@ -140,7 +140,7 @@ def test_several_decoys_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
-    """In few dimensions two trajectories may begin close to each other."""
+    """In few dimensions two trajectories may start close to each other."""
     shares = []
     for seed in range(20):
         base = {key: HORIZON[key] for key in ("oracle", "cost", "horizon")}
@@ -152,7 +152,7 @@ def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_too_long_are_warned_of(tmp_path: Path) -> None:
-    """With such a learning rate a trajectory leaps further than it is from the other one."""
+    """With such a learning rate a trajectory moves farther than its distance from the other one."""
     wild = {"optimizer": {"name": "sgd", "lr": 300.0}}
     run_small(tmp_path / "run", federation=wild, decoy={"gated": False})
     share, warnings = audit_separation(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The base line, which does not listen."""
+"""The baseline, which ignores the queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.seen_queries import feed, make_line_means, make_queries, sigm
 
 
 def test_a_pass_for_each_round_from_nothing() -> None:
-    """A parameter of one number has no spread, so it begins at 0."""
+    """A parameter of one number has no spread, so it starts at 0."""
     queries = make_queries([(0, (7.0, 2.0)), (1, (-7.0, 5.0)), (0, (7.0, 2.0))])
     eavesdropper, expected = TrainAloneEavesdropper(make_line_means(lr=0.5)), 0.0
     for query in queries:

@@ -1,4 +1,4 @@
-"""Own labelled data picks the trajectory with the lower loss."""
+"""Labelled data of its own identifies the trajectory with the lower loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.seen_queries import feed, make_line_means, make_queries, sigm
 
 
 def test_belief_is_the_likelihood_of_its_labels() -> None:
-    """Both labels are right with chance 1 / (1 + exp(-w)) each."""
+    """Both labels are right with probability 1 / (1 + exp(-w)) each."""
     queries = make_queries([(0, (2.0, 0.0)), (1, (-1.0, 0.0))])
     eavesdropper = feed(ValidationEavesdropper(make_line_means()), queries)
     right, wrong = sigmoid(2.0) ** 2, sigmoid(-1.0) ** 2

@@ -216,7 +216,7 @@ def test_greedy_queries_against_a_horizon_long_enough() -> None:
 
 
 def test_greedy_queries_that_never_end() -> None:
-    with pytest.raises(NoSolution, match="reached from state 0 has a positive chance"):
+    with pytest.raises(NoSolution, match="reached from state 0 has a positive probability"):
         expected_greedy_queries(make_oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0]), 3)
     with pytest.raises(NoSolution, match="reached from state 1 "):
         expected_greedy_queries(make_oracle([[0.5, 0.5], [0.0, 1.0]], [0.9, 0.0]), 3)
@@ -226,10 +226,12 @@ def test_greedy_queries_that_never_end() -> None:
 
 def test_the_law_of_the_first_state() -> None:
     split = make_oracle([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5])
-    with pytest.raises(InvalidInput, match="first, the law of the first oracle state, must be"):
+    with pytest.raises(
+        InvalidInput, match="first, the distribution of the first oracle state, must be"
+    ):
         resolve_first_distribution(split, None)
     assert resolve_first_distribution(split, [0.25, 0.75]).tolist() == [0.25, 0.75]
-    with pytest.raises(InvalidInput, match="one chance for each of the 2 oracle states"):
+    with pytest.raises(InvalidInput, match="one probability for each of the 2 oracle states"):
         resolve_first_distribution(split, [1.0])
     for wrong in ([0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0]):
         with pytest.raises(InvalidInput, match="sum to 1"):

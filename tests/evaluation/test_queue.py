@@ -149,7 +149,7 @@ def test_averages_that_take_for_ever_to_show_are_refused() -> None:
 def test_tables_and_capacities_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"learn_prob must be 3 x 2 x 10 .* got 3 x 2 x 8"):
         evaluate_queue_policy(LIVELY, QueueTable(np.zeros((3, 2, 8))))
-    with pytest.raises(InvalidInput, match="needs a capacity in numbers"):
+    with pytest.raises(InvalidInput, match="a numeric capacity is needed"):
         evaluate_queue_policy(sound_queue(), GreedyPolicy())
 
 

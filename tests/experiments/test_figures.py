@@ -12,7 +12,7 @@ from covertfl.decision.policy import QueueTable
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments import figure_cost, figure_spga, figure_tracking
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga.search import default_settings
+from covertfl.solvers.spga.settings import default_settings
 
 
 def test_thresholds_of_parameters_by_hand() -> None:
@@ -96,7 +96,7 @@ def test_prices_give_vertices_and_jumps() -> None:
 
 def test_limits_give_no_jumps() -> None:
     queue, _ = figure_cost.load_problems("sound")
-    found = figure_cost.work_out_limit(queue, 50, 1)
+    found = figure_cost.compute_limit_curve(queue, 50, 1)
     assert found["largest_jump"] < 0.06  # steps of a smooth curve
     assert found["mixing"] > 40
 
@@ -112,6 +112,6 @@ def test_many_tables_are_simulated_side_by_side() -> None:
 
 def test_horizon_exposure_rises_with_the_terminal_cost() -> None:
     _, horizon = figure_cost.load_problems("paper-text")
-    found = figure_cost.work_out_horizon(replace(horizon, rounds=12, updates=4), 15, 300)
+    found = figure_cost.compute_horizon_curve(replace(horizon, rounds=12, updates=4), 15, 300)
     assert np.all(np.diff(found["exact"]) >= -1e-9)
     assert found["largest_error"] < 0.06

@@ -1,220 +1,22 @@
-"""Every experiment runs in a much reduced form, from the command line to the page."""
+"""The experiments as they are registered, with settings that cannot be changed."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-from dataclasses import FrozenInstanceError, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import FrozenInstanceError
 
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("matplotlib")
 
-from typer.testing import CliRunner
-
-from covertfl.cli.app import app
-from covertfl.errors import CovertflError, InvalidInput, Missing
-from covertfl.experiments import (
-    figure_cost,
-    figure_spga,
-    figure_tracking,
-    table_fedsgd,
-    table_main,
-    table_mnist,
-    table_states,
-    theory_queue,
-    theory_structure,
-    theory_updates,
-)
-from covertfl.experiments.experiment import Experiment, Request
+from covertfl.experiments import table_main, table_mnist
+from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
-from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.page import SECTIONS, load_results, render_page
-from covertfl.reproduction.run import choose_names, format_command, rebuild_page, reproduce
-from covertfl.runs import participation
-from covertfl.tasks import mnist
-
-FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"
-HAS_MNIST = all((FOLDER / name).is_file() for name in mnist.MD5)
-ON_MNIST = ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy")
-REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (participation, {"MEASURED_ROUNDS": 2000, "REPORTED_ROUNDS": 2000}),
-    (table_main, {"ROUNDS": 6, "UPDATES": 2, "POLICIES": ("greedy", "optimal")}),
-    (table_mnist, {"QUICK_THINNING": 60, "QUICK_DIVISOR": 15, "QUICK_ROWS": (0, 26)}),
-    (table_mnist, {"QUICK_SEEDS": 1}),
-    (table_fedsgd, {"QUICK_DIVISOR": 30, "QUICK_SEEDS": 1}),
-    (table_states, {"QUICK_SEEDS": 1}),
-    (figure_spga, {"PRINTED_ITERATIONS": 20, "ITERATIONS": 20, "ROLLOUT": 50, "QUICK_RUNS": 2}),
-    (
-        figure_tracking,
-        {"BLOCK": 4, "ITERATIONS": 32, "CHANGE_AT": 16, "ROLLOUT": 50, "QUICK_RUNS": 2},
-    ),
-    (figure_cost, {"QUICK_VALUES": 4, "QUICK_RUNS": 4, "ROUNDS": 50, "BURN_IN": 5}),
-    (theory_structure, {"QUICK_MODELS": 5}),
-    (theory_queue, {"QUICK_QUEUES": 2, "ROUNDS": 20, "RUNS": 5}),
-    (theory_updates, {"QUICK_UPDATES": (2, 4), "QUICK_RUNS": 2}),
-)
-
-
-@pytest.fixture
-def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, values in REDUCED:
-        for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
-
-
-def list_possible() -> list[str]:
-    return [name for name in EXPERIMENTS if HAS_MNIST or name not in ON_MNIST]
-
-
-@pytest.mark.usefixtures("reduced")
-def test_all_experiments_reach_the_page(tmp_path: Path) -> None:
-    told: list[float] = []
-    results = reproduce(
-        list_possible(),
-        Request(quick=True),
-        tmp_path,
-        on_progress=lambda _, share: told.append(share),
-    )
-    assert max(told) <= 1.0
-    for result in results:
-        name = result["experiment"]
-        assert result["made"]["command"] == f"covertfl reproduce {name} --quick"
-        assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["made"] == result["made"]
-        assert (tmp_path / f"{name}.png").exists() == (name in PICTURES)
-    page = render_page(load_results(tmp_path, list(EXPERIMENTS)))
-    for name in list_possible():
-        assert f"\n## {name}\n" in page
-    assert "nan" not in page
-
-
-@pytest.fixture
-def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were a GPU, and an experiment that keeps it busy."""
-    busy = Experiment("busy", "Busy", "nowhere", lambda request, _: {"on": request.device}, True)
-    monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {**EXPERIMENTS, "busy": busy})
-    monkeypatch.setattr("covertfl.reproduction.run.describe_machine", lambda device: device)
-    monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
-
-
-@pytest.mark.usefixtures("with_gpu")
-def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
-    request = Request(quick=True, seeds=2, device="cuda")
-    told: list[dict[str, Any]] = []
-    names = ["theory", "busy", "figure-tracking"]
-    results = reproduce(names, request, tmp_path, on_result=told.append)
-    assert [result["experiment"] for result in results] == names
-    assert [result["experiment"] for result in told] == ["busy", "theory", "figure-tracking"]
-    assert results[1]["on"] == "cuda"
-    assert results[0]["made"]["command"] == "covertfl reproduce theory --seeds 2 --quick"
-    alone = reproduce(["theory"], request, tmp_path)[0]
-    assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
-
-
-@pytest.mark.usefixtures("with_gpu")
-def test_a_failure_beside_is_told(tmp_path: Path) -> None:
-    (tmp_path / "theory.json").mkdir()  # in the way of the result
-    request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(InvalidInput, match=r"theory\.json"):
-        reproduce(["theory", "busy"], request, tmp_path)
-
-
-def kill_oneself(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.usefixtures("with_gpu")
-def test_a_process_beside_that_is_killed_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("covertfl.reproduction.run._run_for", kill_oneself)
-    request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(CovertflError, match="the process for theory ended with status -9"):
-        reproduce(["theory", "busy"], request, tmp_path)
-
-
-def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
-    for device in ("cuda:7", "gpu"):
-        with pytest.raises(InvalidInput, match="device"):
-            reproduce(["theory"], Request(device=device), tmp_path)
-
-
-@pytest.mark.usefixtures("reduced")
-def test_command_line(tmp_path: Path) -> None:
-    run = CliRunner()
-    asked = ["reproduce", "figure-tracking", "--quick", "--seeds", "3", "--out", str(tmp_path)]
-    page = tmp_path / "docs" / "page.md"
-    found = run.invoke(app, [*asked, "--page", str(page), "--json"], catch_exceptions=False)
-    assert found.exit_code == 0
-    content = json.loads(found.stdout)
-    assert content["results"][0]["settings"]["runs"] == 3
-    assert "figure-tracking" in page.read_text("utf-8")
-    assert (page.parent / "images" / "reproduction-figure-tracking.png").exists()
-    again = run.invoke(app, ["reproduce", "page", "--out", str(tmp_path)], catch_exceptions=False)
-    assert again.exit_code == 0
-    written = (tmp_path / "reproduction.md").read_text("utf-8")
-    assert written == page.read_text("utf-8")
-
-
-def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"an experiment must be table-main, .*got 'table-9'"):
-        choose_names("table-9")
-    with pytest.raises(InvalidInput, match="preset must be sound"):
-        Request(reading="paper")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="seeds must lie in"):
-        Request(seeds=0)
-    run = CliRunner()
-    found = run.invoke(app, ["reproduce", "page", "--out", str(tmp_path)])
-    assert isinstance(found.exception, InvalidInput)
-    for text in ("{", "[]", "{}", '{"experiment": "table-main"}'):
-        (tmp_path / "theory.json").write_text(text)
-        with pytest.raises(InvalidInput, match=r"theory\.json is not a result"):
-            load_results(tmp_path, ["theory"])
-    (tmp_path / "theory.json").write_text('{"experiment": "theory"}')
-    with pytest.raises(InvalidInput, match=r"theory\.json is not a result of this version"):
-        rebuild_page(tmp_path, tmp_path / "page.md")
-    with pytest.raises(InvalidInput, match=r"theory\.json cannot be made"):
-        reproduce(["theory"], Request(quick=True), tmp_path / "theory.json")
-    for options in (["--quick"], ["--seeds", "3"], ["--device", "cuda"]):
-        found = run.invoke(app, ["reproduce", "page", *options, "--out", str(tmp_path)])
-        assert isinstance(found.exception, InvalidInput)
-        assert "computes nothing" in str(found.exception)
-
-
-def test_missing_images_are_missed_before_anything_is_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def miss() -> None:
-        raise Missing("no images")
-
-    names = ["theory", "table-mnist-20"]
-    known = {name: replace(EXPERIMENTS[name], check=miss) for name in names[1:]}
-    monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {**EXPERIMENTS, **known})
-    with pytest.raises(Missing, match="no images"):
-        reproduce(names, Request(quick=True), tmp_path)
-    assert not list((tmp_path / "cells").iterdir())
-
-
-def test_every_experiment_has_a_section() -> None:
-    assert set(SECTIONS) == set(EXPERIMENTS)
-    assert choose_names("all") == list(EXPERIMENTS)
 
 
 def test_settings_cannot_be_changed() -> None:
     for settings in (Request(), table_main.make_setup("sound"), EXPERIMENTS["theory"]):
         with pytest.raises(FrozenInstanceError):
             settings.name = "other"  # type: ignore[union-attr, misc]
-
-
-def test_command_names_what_is_not_usual() -> None:
-    request = Request("paper-code", 3, True, "cuda")
-    assert format_command("theory", request) == (
-        "covertfl reproduce theory --preset paper-code --seeds 3 --quick --device cuda"
-    )
 
 
 def test_printed_tables() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.decision.oracle import Oracle, find_dominance_violation
-from covertfl.experiments import theory_queue, theory_structure, theory_updates
+from covertfl.experiments import theory_mixture, theory_stability, theory_structure, theory_updates
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.structure import check_assumptions
 from covertfl.tasks.data_settings import DataSettings
@@ -17,7 +17,7 @@ from covertfl.tasks.function import make_function_task
 
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))
 def test_drawn_rows_are_ordered(states: int, seed: int) -> None:
-    rows = theory_structure.draw_dominated_rows(states, generator=np.random.default_rng(seed))
+    rows = theory_structure.sample_dominated_rows(states, generator=np.random.default_rng(seed))
     assert rows.min() > 0.0
     assert find_dominance_violation(Oracle(rows, np.full(states, 0.5))) is None
 
@@ -26,7 +26,7 @@ def test_models_keep_the_assumptions() -> None:
     generator = np.random.default_rng(0)
     for is_convex in (True, False):
         for _ in range(30):
-            model = theory_structure.draw_model(is_convex=is_convex, generator=generator)
+            model = theory_structure.sample_model(is_convex=is_convex, generator=generator)
             holds = {item.name: item.holds for item in check_assumptions(model)}
             assert holds["M1"] and holds["M2"] and holds["M5"]
             assert holds["M3"] or not is_convex
@@ -65,8 +65,8 @@ def test_constant_step_is_the_best_constant() -> None:
 
 
 def test_mixture_of_the_reference_queue() -> None:
-    """D8: alpha is 0.579, the chance that meets the limit 0.515."""
-    found = theory_queue.compare_mixing(solve_queue(theory_queue.make_reference()))
+    """D8: alpha is 0.579, the probability that meets the limit 0.515."""
+    found = theory_mixture.compare_mixing(solve_queue(theory_mixture.make_reference()))
     assert found is not None
     assert found["alpha"] == pytest.approx(0.579, abs=5e-4)
     assert found["p"] == pytest.approx(0.515, abs=5e-4)
@@ -74,16 +74,16 @@ def test_mixture_of_the_reference_queue() -> None:
 
 
 def test_random_queues_mix_in_one_state() -> None:
-    found = theory_queue.examine_mixtures(12)
+    found = theory_mixture.examine_mixtures(12)
     assert found["most_states_mixed"] == 1
     assert found["corrected_largest_miss"] < 1e-9
     assert found["printed_largest_miss"] > 1e-3
 
 
 def test_queues_on_each_side_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theory_queue, "ROUNDS", 1000)
-    monkeypatch.setattr(theory_queue, "RUNS", 100)
-    found = theory_queue.examine_stability()
+    monkeypatch.setattr(theory_stability, "ROUNDS", 1000)
+    monkeypatch.setattr(theory_stability, "RUNS", 100)
+    found = theory_stability.examine_stability()
     assert found["printed"]["left"] > found["printed"]["right"]  # it fails on the paper's queue
     assert found["printed"]["load"] < found["printed"]["capacity"]  # which can be kept stable
     growth = {row["share"]: row["growth"]["mean"] for row in found["loads"]}

@@ -9,12 +9,14 @@ import pytest
 
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.fitting import policy as log_policy
 from covertfl.fitting.log import ParticipationLog
 from covertfl.fitting.oracle import FittedOracle, fit_oracle
-from covertfl.fitting.policy import LogPolicy, search_on_log
+from covertfl.fitting.policy import LogPolicy, replay_log, search_on_log
 from covertfl.solvers.spga import score as spga_score
-from covertfl.solvers.spga import search as spga
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.search import search_policy
 from tests.support.paper_queues import TEXT_ORACLE
 
 
@@ -43,6 +45,20 @@ def search(fitted: FittedOracle, **changes: Any) -> LogPolicy:
         "on_progress": lambda _detail, _share: None,
     }
     return search_on_log(fitted, **options | changes)
+
+
+def test_fitted_log_is_replayed_as_recorded() -> None:
+    columns = {
+        "clients": np.array([1.0, 9.0, 5.0, 9.0, 1.0, 5.0]),
+        "success": np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]),
+        "arrival": np.array([0.0, 4.0, 0.0, 0.0, 2.0, 0.0]),
+    }
+    fitted = fit_oracle(ParticipationLog("log", np.arange(6), columns), cuts=[4.0, 8.0])
+    rounds = replay_log(fitted).next_rounds(7)
+    assert rounds.oracle_state.tolist() == [0, 2, 1, 2, 0, 1, 0]
+    assert rounds.arrival.tolist() == [0, 4, 0, 0, 2, 0, 0]
+    assert rounds.success.tolist() == [False, True, True, True, False, False, False]
+    assert not replay_log(fitted, with_arrivals=False).next_rounds(7).arrival.any()
 
 
 def test_arrivals_give_a_queue_policy() -> None:
@@ -93,12 +109,11 @@ def test_fitted_chances_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -
     rounds = recorded(2_000, 3)
     handed: dict[str, Any] = {}
 
-    def note(rules: Any, source: Any, *rest: Any, **options: Any) -> spga.SpgaRun:
+    def note(rules: Any, source: Any, *rest: Any, **options: Any) -> SpgaRun:
         handed.update(rules=rules, rounds=source.next_rounds(2_000))
-        return searched(rules, source, *rest, **options)
+        return search_policy(rules, source, *rest, **options)
 
-    searched = spga.search_policy
-    monkeypatch.setattr(spga, "search_policy", note)
+    monkeypatch.setattr(log_policy, "search_policy", note)
     search(fit(rounds, with_arrivals=True), iterations=5)
     assert all(np.shape(part) != (3, 3) for part in handed["rules"])
     for name in ("oracle_state", "arrival", "success"):

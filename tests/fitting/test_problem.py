@@ -11,14 +11,15 @@ import pytest
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import parse_problem
 from covertfl.errors import Infeasible, InvalidInput
-from covertfl.fitting.log import read_example_log
+from covertfl.fitting.log import read_log
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle, fit_oracle
 from covertfl.fitting.problem import default_privacy_cost, format_oracle_section, format_problem
 from covertfl.solvers.constrained import solve_queue
+from tests.support.example_log import EXAMPLE_LOG
 
 
 def fit_example() -> FittedOracle:
-    return fit_oracle(read_example_log(), cuts=(8.0, 15.0), min_examples=6800.0)
+    return fit_oracle(read_log(EXAMPLE_LOG), cuts=(8.0, 15.0), min_examples=6800.0)
 
 
 def test_the_queue_of_the_example_log() -> None:
@@ -58,7 +59,7 @@ def test_without_arrivals_it_is_a_horizon() -> None:
 
 
 def test_arrivals_that_cannot_be_served_make_a_horizon_that_says_so() -> None:
-    flood = ArrivalFit(1.0, (0.99, 1.0), 40, sizes_vary=False, num_arrivals=600)
+    flood = ArrivalFit(1.0, (0.99, 1.0), 40, sizes_vary=False)
     text = format_problem(replace(fit_example(), arrival=flood))
     assert isinstance(parse_problem(text, "fitted").problem, FiniteHorizon)
     assert "# The log has arrivals, but the queue cannot be stable: 40 updates arrive" in text

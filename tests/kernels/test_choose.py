@@ -1,4 +1,4 @@
-"""The choice of a kernel, and first weights."""
+"""The choice of a kernel, and initial weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from covertfl.kernels.autograd import TorchKernel, describe_layout
+from covertfl.kernels.autograd.kernel import TorchKernel
+from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import choose_kernel, draw_weights
 
 
@@ -105,7 +106,7 @@ def test_devices() -> None:
     with pytest.raises(InvalidInput, match="device must be cpu or cuda, got 'tpu'"):
         choose_kernel(make_perceptron, "multiclass", LocalOptimizer(), "tpu")
     if not torch.cuda.is_available():
-        with pytest.raises(InvalidInput, match="device 'cuda' is not there"):
+        with pytest.raises(InvalidInput, match="device 'cuda' is not available"):
             choose_kernel(make_perceptron, "multiclass", LocalOptimizer(), "cuda")
 
 

@@ -7,175 +7,30 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.dropout import dropout_mask
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, OptimizerName, Work
-from covertfl.kernels.mlp import (
-    DropoutLayer,
-    LinearLayer,
-    MlpKernel,
-    MlpLayer,
-    Rectifier,
-    dropout_mask,
-)
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 
 pytest.importorskip("torch")
 import torch
 
-LOGISTIC: list[MlpLayer] = [LinearLayer(784, 10)]
-HEAD: list[MlpLayer] = [LinearLayer(128, 128), Rectifier(), DropoutLayer(0.1), LinearLayer(128, 1)]
-WIDE: list[MlpLayer] = [LinearLayer(784, 200), Rectifier(), LinearLayer(200, 10)]
-# Sizes that no vector length divides, a dropped input, no biases, dropout before a rectifier.
-ODD: list[MlpLayer] = [
-    DropoutLayer(0.2),
-    LinearLayer(13, 21, has_bias=False),
-    DropoutLayer(0.5),
-    Rectifier(),
-    LinearLayer(21, 37),
-    Rectifier(),
-    DropoutLayer(0.25),
-    LinearLayer(37, 3),
-]
-MODELS: dict[str, tuple[list[MlpLayer], Loss]] = {
-    "logistic": (LOGISTIC, "multiclass"),
-    "head": (HEAD, "binary"),
-    "wide": (WIDE, "multiclass"),
-    "odd": (ODD, "multiclass"),
-}
-OPTIMIZERS = {
-    "sgd": LocalOptimizer("sgd", lr=0.05),
-    "momentum": LocalOptimizer("sgd", lr=0.05, momentum=0.9, weight_decay=0.01),
-    "adam": LocalOptimizer("adam", lr=1e-3),
-    "adam-decay": LocalOptimizer("adam", lr=1e-3, betas=(0.8, 0.99), weight_decay=0.1),
-    "adamw": LocalOptimizer("adamw", lr=1e-3, weight_decay=0.1),
-}
-
-
-def linear_layers(layers: list[MlpLayer]) -> list[LinearLayer]:
-    return [layer for layer in layers if isinstance(layer, LinearLayer)]
-
-
-def make_layout(layers: list[MlpLayer]) -> Layout:
-    names: list[str] = []
-    shapes: list[tuple[int, ...]] = []
-    for number, layer in enumerate(linear_layers(layers)):
-        names.append(f"{number}.weight")
-        shapes.append((layer.outputs, layer.inputs))
-        if layer.has_bias:
-            names.append(f"{number}.bias")
-            shapes.append((layer.outputs,))
-    return Layout(tuple(names), tuple(shapes))
-
-
-def draw(layers: list[MlpLayer], seed: int = 0) -> Vector:
-    generator = np.random.default_rng(seed)
-    layout = make_layout(layers)
-    parts = [
-        generator.uniform(-1.0, 1.0, shape) / np.sqrt(shape[-1] if len(shape) > 1 else 100.0)
-        for shape in layout.shapes
-    ]
-    return np.concatenate([part.ravel() for part in parts]).astype(np.float32)
-
-
-def make_examples(layers: list[MlpLayer], loss: Loss, num: int = 300) -> Examples:
-    generator = np.random.default_rng(1)
-    linear = linear_layers(layers)
-    features = generator.standard_normal((num, linear[0].inputs)).astype(np.float32)
-    if loss == "binary":
-        return Examples(features, generator.integers(0, 2, num).astype(np.float32))
-    return Examples(features, generator.integers(0, linear[-1].outputs, num))
-
-
-def make_kernel(
-    name: str = "odd",
-    optimizer: LocalOptimizer | None = None,
-    *,
-    threads: int | None = None,
-    vector_length: int = 16,
-) -> MlpKernel:
-    layers, loss = MODELS[name]
-    return MlpKernel(
-        make_layout(layers),
-        layers,
-        loss,
-        optimizer or LocalOptimizer(),
-        threads=threads,
-        vector_length=vector_length,
-    )
-
-
-def make_jobs(name: str = "odd", num: int = 5) -> list[LocalJob]:
-    """Jobs of different lengths, some with a short last batch, one without rows."""
-    layers, loss = MODELS[name]
-    examples = make_examples(layers, loss)
-    generator = np.random.default_rng(2)
-    lengths = [107, 80, 0, 3, 40, 61, 99]
-    return [
-        LocalJob(draw(layers, seed), examples, generator.permutation(300)[:length], 40, seed)
-        for seed, length in enumerate((lengths * num)[:num])
-    ]
-
-
-def measure_loss(
-    layers: list[MlpLayer],
-    parts: dict[str, torch.Tensor],
-    job: LocalJob,
-    rows: npt.NDArray[np.int64],
-    step: int,
-    loss: Loss,
-) -> torch.Tensor:
-    """The mean loss of a batch, layer by layer, with the masks of the kernel."""
-    values = torch.tensor(job.examples.features[rows])
-    labels = torch.tensor(job.examples.labels[rows])
-    number, dropouts = 0, 0
-    for layer in layers:
-        if isinstance(layer, LinearLayer):
-            bias = parts.get(f"{number}.bias")
-            values = torch.nn.functional.linear(values, parts[f"{number}.weight"], bias)
-            number += 1
-        elif isinstance(layer, Rectifier):
-            values = values.relu()
-        else:
-            mask = dropout_mask(job.seed, step, dropouts, tuple(values.shape), layer.rate)
-            values = values * torch.tensor(mask)
-            dropouts += 1
-    if loss == "binary":
-        return torch.nn.functional.binary_cross_entropy_with_logits(values[:, 0], labels)
-    return torch.nn.functional.cross_entropy(values, labels)
-
-
-def make_optimizer(options: LocalOptimizer, parts: list[torch.Tensor]) -> torch.optim.Optimizer:
-    if options.name == "sgd":
-        return torch.optim.SGD(
-            parts, options.lr, momentum=options.momentum, weight_decay=options.weight_decay
-        )
-    kind = torch.optim.Adam if options.name == "adam" else torch.optim.AdamW
-    return kind(
-        parts, options.lr, options.betas, eps=options.eps, weight_decay=options.weight_decay
-    )
-
-
-def train_plainly(
-    layers: list[MlpLayer], loss: Loss, options: LocalOptimizer, job: LocalJob
-) -> Vector:
-    """One pass as anyone would write it in PyTorch."""
-    layout = make_layout(layers)
-    parts = {
-        name: torch.tensor(part, requires_grad=True)
-        for name, part in layout.split(job.weights).items()
-    }
-    optimizer = make_optimizer(options, list(parts.values()))
-    for step, start in enumerate(range(0, len(job.rows), job.batch_size)):
-        rows = job.rows[start : start + job.batch_size]
-        optimizer.zero_grad()
-        torch.autograd.backward(measure_loss(layers, parts, job, rows, step, loss))
-        optimizer.step()
-    return layout.join({name: part.detach().numpy() for name, part in parts.items()})
+from tests.support.perceptrons import (
+    MODELS,
+    OPTIMIZERS,
+    draw_weights,
+    linear_layers,
+    make_examples,
+    make_jobs,
+    make_kernel,
+    make_layout,
+    measure_loss,
+    train_plainly,
+)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -211,7 +66,7 @@ def test_gradients_are_those_of_autograd(name: str, vector_length: int) -> None:
 
 
 def test_a_step_worked_by_hand() -> None:
-    """Two inputs, one logit at 0: the slope is 1/2 - label; the mean of two examples."""
+    """Two inputs, one logit at 0: the derivative is 1/2 - label; the mean of two examples."""
     layers: list[MlpLayer] = [LinearLayer(2, 1)]
     examples = Examples(
         np.array([[1.0, 2.0], [3.0, -4.0]], dtype=np.float32), np.array([1, 0], dtype=np.float32)
@@ -226,14 +81,14 @@ def test_a_step_worked_by_hand() -> None:
     # Adam's first step is lr in the direction of the sign.
     kernel = MlpKernel(make_layout(layers), layers, "binary", LocalOptimizer("adam", lr=0.1))
     np.testing.assert_allclose(kernel.run([job])[0], [-0.1, 0.1, 0.0], atol=1e-6)
-    # Momentum: two passes over the same batch whose slopes are found by hand.
+    # Momentum: two passes over the same batch with derivatives worked by hand.
     kernel = MlpKernel(
         make_layout(layers), layers, "binary", LocalOptimizer("sgd", lr=0.1, momentum=0.5)
     )
     twice = replace(job, rows=np.array([0, 1, 0, 1]))
     logits = np.array([-0.05 + 0.3, -0.15 - 0.6])
-    slopes = (1.0 / (1.0 + np.exp(-logits)) - [1.0, 0.0]) / 2.0
-    second = np.array([slopes @ [1.0, 3.0], slopes @ [2.0, -4.0], slopes.sum()])
+    derivatives = (1.0 / (1.0 + np.exp(-logits)) - [1.0, 0.0]) / 2.0
+    second = np.array([derivatives @ [1.0, 3.0], derivatives @ [2.0, -4.0], derivatives.sum()])
     expected = [-0.05, 0.15, 0.0] - 0.1 * (0.5 * np.array([0.5, -1.5, 0.0]) + second)
     np.testing.assert_allclose(kernel.run([twice])[0], expected, atol=1e-6)
 
@@ -311,8 +166,8 @@ def test_what_is_not_finite_stays_so(name: str, value: float) -> None:
     assert is_finite.sum() >= len(features) - 1
 
 
-def test_tiny_numbers_count_as_nought_in_jobs_alone() -> None:
-    """What is below 1e-38 is flushed inside the kernel; the caller's arithmetic stays as it was."""
+def test_subnormal_numbers_are_flushed_in_jobs_only() -> None:
+    """Numbers below 1e-38 become 0 inside the kernel; the caller's arithmetic is unchanged."""
     job = make_jobs("wide")[0]
     tiny = Examples(job.examples.features * np.float32(1e-40), job.examples.labels)
     kernel = make_kernel("wide", OPTIMIZERS["sgd"], threads=1)
@@ -337,7 +192,7 @@ def test_extreme_logits() -> None:
 def test_predictions_are_the_forward_pass(name: str) -> None:
     layers, loss = MODELS[name]
     features = make_examples(layers, loss, 2100).features
-    weights = draw(layers)
+    weights = draw_weights(layers)
     values = torch.tensor(features)
     parts = make_layout(layers).split(weights)
     number = 0
@@ -346,7 +201,7 @@ def test_predictions_are_the_forward_pass(name: str) -> None:
             bias = parts.get(f"{number}.bias", np.zeros(layer.outputs, dtype=np.float32))
             values = values @ torch.tensor(parts[f"{number}.weight"]).T + torch.tensor(bias)
             number += 1
-        elif isinstance(layer, Rectifier):
+        elif isinstance(layer, RectifierLayer):
             values = values.relu()
     predicted = make_kernel(name).predict(weights, features)
     assert predicted.shape == (2100, linear_layers(layers)[-1].outputs)
@@ -370,12 +225,12 @@ def test_any_shape(
 ) -> None:
     layers: list[MlpLayer] = []
     for inputs, outputs in itertools.pairwise(widths):
-        layers += [LinearLayer(inputs, outputs), Rectifier(), DropoutLayer(rate)]
+        layers += [LinearLayer(inputs, outputs), RectifierLayer(), DropoutLayer(rate)]
     layers = layers[:-2]
     # A large eps keeps rounding of gradients near 0 from being blown up.
     options = LocalOptimizer(name, lr=0.01, eps=1e-2)
     examples = make_examples(layers, "multiclass", 50)
-    job = LocalJob(draw(layers), examples, np.arange(num_rows), batch_size, 3)
+    job = LocalJob(draw_weights(layers), examples, np.arange(num_rows), batch_size, 3)
     kernel = MlpKernel(make_layout(layers), layers, "multiclass", options)
     plain = train_plainly(layers, "multiclass", options, job)
     np.testing.assert_allclose(kernel.run([job])[0], plain, rtol=0.0, atol=1e-5)
@@ -425,8 +280,8 @@ def test_bad_jobs_are_refused() -> None:
 def test_bad_models_are_refused() -> None:
     optimizer = LocalOptimizer()
     cases: list[tuple[list[MlpLayer], Loss, str]] = [
-        ([Rectifier()], "binary", "last layer"),
-        ([LinearLayer(3, 1), Rectifier()], "binary", "last layer"),
+        ([RectifierLayer()], "binary", "last layer"),
+        ([LinearLayer(3, 1), RectifierLayer()], "binary", "last layer"),
         ([LinearLayer(3, 2), LinearLayer(4, 1)], "binary", "cannot follow"),
         ([LinearLayer(3, 2)], "binary", "one output, got 2"),
         ([DropoutLayer(1.0), LinearLayer(3, 2)], "multiclass", "dropout rate"),
@@ -440,27 +295,6 @@ def test_bad_models_are_refused() -> None:
         make_kernel("odd", LocalOptimizer(eps=0.0))
     with pytest.raises(InvalidInput, match="threads"):
         make_kernel("odd", threads=0)
-
-
-def test_masks() -> None:
-    mask = dropout_mask(5, 2, 1, (400, 100), 0.1)
-    assert mask.dtype == np.float32
-    assert set(np.unique(mask)) == {np.float32(0.0), np.float32(1.0 / 0.9)}
-    # 40,000 draws: the standard deviation of the share is 0.0015.
-    assert abs(np.mean(mask == 0.0) - 0.1) < 0.0075
-    assert not dropout_mask(5, 2, 1, (10, 10), 1.0).any()
-    assert (dropout_mask(5, 2, 1, (10, 10), 0.0) == 1.0).all()
-    with pytest.raises(InvalidInput, match=r"between 0 and 1, got 1\.5"):
-        dropout_mask(5, 2, 1, (1,), 1.5)
-
-
-def test_masks_of_different_places_are_unrelated() -> None:
-    first = dropout_mask(5, 2, 1, (40_000,), 0.5) > 0.0
-    for seed, step, layer in [(6, 2, 1), (5, 3, 1), (5, 2, 2), (2**63 - 1, 2, 1)]:
-        other = dropout_mask(seed, step, layer, (40_000,), 0.5) > 0.0
-        assert abs(np.mean(first == other) - 0.5) < 0.0125
-    shifted = np.mean(first[1:] == first[:-1])
-    assert abs(shifted - 0.5) < 0.0125
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])

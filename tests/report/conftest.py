@@ -30,3 +30,10 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_runs(tmp_path_factory.mktemp("report") / "runs")
     assert write_report(folder, command=COMMAND) == folder / "report.html"
     return folder
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots that are drawn but not rendered, for tests of words and tables."""
+    empty = b'<svg width="1"></svg>'
+    monkeypatch.setattr("covertfl.report.canvas._save", lambda *_, **__: empty)

@@ -26,6 +26,8 @@ from tests.support.reports import (
 )
 from tests.support.small_runs import FUNCTION_QUEUE, run_small
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def read_notes(folder: Path) -> str:
     """What the page warns of."""

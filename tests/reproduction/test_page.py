@@ -14,9 +14,10 @@ from scipy import stats
 
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.markdown import say, say_difference, say_share, table
-from covertfl.reproduction.page import IMAGES, PREFIX, load_results, render_page
+from covertfl.reproduction.markdown import format_difference, format_mean, format_share, table
+from covertfl.reproduction.page import IMAGES, PREFIX, render_page
 from covertfl.reproduction.readings import render_readings
+from covertfl.reproduction.results import load_results
 from covertfl.reproduction.run import CODE
 from covertfl.tasks import mnist
 from tests import ROOT
@@ -58,12 +59,12 @@ def test_results_say_how_they_were_made() -> None:
 
 def test_numbers_in_words() -> None:
     entry = {"mean": 0.5, "interval": [0.4, 0.6]}
-    assert say(entry) == "0.500 [0.400, 0.600]"
-    assert say({"mean": 0.5, "interval": None}, 1) == "0.5"
-    assert say_share(entry) == "50% [40, 60]"
-    assert say_difference(entry, 0.55) == "-0.050"
-    assert say_difference(entry, 0.7) == "**-0.200**"
-    assert say_difference(entry, None) == ""
+    assert format_mean(entry) == "0.500 [0.400, 0.600]"
+    assert format_mean({"mean": 0.5, "interval": None}, 1) == "0.5"
+    assert format_share(entry) == "50% [40, 60]"
+    assert format_difference(entry, 0.55) == "-0.050"
+    assert format_difference(entry, 0.7) == "**-0.200**"
+    assert format_difference(entry, None) == ""
     assert table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
 
 
@@ -89,8 +90,8 @@ def test_readings_side_by_side_by_hand() -> None:
     text = render_readings(sound, code)
     assert "| a | greedy | 1 | +0.100 | -0.010 |  |  |" in text
     assert "| b | greedy | 2 | +0.200 (+0.100 to +0.300) | +0.150 (+0.000 to +0.300) |" in text
-    assert "The learner of a is then within 0.010 of the paper's" in text
-    assert "In b it is not" in text and "reproduce c" not in text
+    assert "With these the learner of a is within 0.010 of the paper's" in text
+    assert "The learner of b is not" in text and "reproduce c" not in text
     assert render_readings(sound, []) == ""
 
 
@@ -146,7 +147,14 @@ def list_setups() -> dict[str, Any]:
 
 @pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
 @pytest.mark.parametrize(
-    "name", ["table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy"]
+    "name",
+    [
+        "random-policy",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states")
+        ),
+    ],
 )
 def test_schedules_again(name: str) -> None:
     """Exposure and completion of every seed; they need no training."""

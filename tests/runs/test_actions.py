@@ -32,7 +32,7 @@ def test_the_oracle_is_the_chain_of_the_problem() -> None:
         assert stats.chisquare(row[possible], row.sum() * distribution[possible]).pvalue > 1e-3
 
 
-def test_the_first_oracle_state_has_the_stationary_law() -> None:
+def test_the_first_oracle_state_has_the_stationary_distribution() -> None:
     federation = build(FUNCTION_QUEUE)
     counts = np.zeros(3)
     for seed in range(1500):
@@ -42,7 +42,7 @@ def test_the_first_oracle_state_has_the_stationary_law() -> None:
     assert stats.chisquare(counts, 1500 * distribution).pvalue > 1e-3
 
 
-def test_arrivals_come_by_chance() -> None:
+def test_arrivals_have_the_probability_of_the_problem() -> None:
     federation = build(FUNCTION_QUEUE)
     sizes = [draw_arrival(federation, number) for number in range(1, 5001)]
     assert set(sizes) == {0, 2}
@@ -50,7 +50,7 @@ def test_arrivals_come_by_chance() -> None:
     assert draw_arrival(build(FUNCTION_HORIZON), 1) == 0
 
 
-def test_actions_are_drawn_with_the_chance_the_policy_gives() -> None:
+def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
     federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
     state, learned = start_run(federation), 0
     for seed in range(1000):
@@ -103,7 +103,7 @@ def test_minority_never_learns_in_half_of_the_rounds() -> None:
         assert 2 * final.learning_queries < 12
 
 
-def test_optimal_with_measured_chances_is_not_that_of_the_printed_ones() -> None:
+def test_optimal_for_measured_probabilities_is_not_that_for_printed_ones() -> None:
     measured, printed = build(), build(federation={"acceptance": "model"})
     tables = measured.policy.policy, printed.policy.policy
     assert isinstance(tables[0], HorizonTable)

@@ -19,7 +19,7 @@ from tests.support.small_runs import HORIZON
 
 
 @pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])
-def test_rounds_are_accepted_with_the_chances_of_the_model(base: dict[str, Any]) -> None:
+def test_rounds_are_accepted_with_the_probabilities_of_the_model(base: dict[str, Any]) -> None:
     changes = {} if base is FUNCTION_HORIZON else {"federation": {"acceptance": "model"}}
     federation = build(base, rounds=1500, policy={"kind": "always-obfuscate"}, **changes)
     responder = federation.responder

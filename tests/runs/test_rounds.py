@@ -84,7 +84,7 @@ def test_no_stream_is_drawn_from_twice(
         (FUNCTION_QUEUE, {}),
     ],
 )
-def test_a_run_goes_on_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
     federation = build(base, **changes)
     final, records, folder = play(federation)
     for checkpoint in folder.checkpoints[:: max(len(records) // 4, 1)]:

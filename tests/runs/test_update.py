@@ -14,7 +14,7 @@ def test_greedy_stops_when_nothing_is_owed() -> None:
     assert all((record["action"] == "learn") == (record["backlog"] > 0) for record in records)
 
 
-def test_always_learn_goes_on_when_nothing_is_owed() -> None:
+def test_always_learn_continues_when_nothing_is_owed() -> None:
     final, records, _ = play(build(policy={"kind": "always-learn"}, rounds=30))
     accepted = sum(record["accepted"] for record in records)
     assert final.learner.updates == accepted > 4

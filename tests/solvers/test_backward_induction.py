@@ -155,7 +155,7 @@ def test_convex_costs_give_thresholds_that_grow_with_the_rounds_left(
 ) -> None:
     solution = solve_horizon(problem, keep_values=True)
     assert has_convex_terminal_cost(problem)
-    assert solution.thresholds is not None and solution.is_monotone_in_backlog
+    assert solution.thresholds is not None
     assert find_rounds_reversal(solution.thresholds) is None
     assert solution.values is not None
     for value in solution.values[:-1]:
@@ -234,7 +234,7 @@ def test_a_linear_cost_stays_a_threshold_policy_as_its_gain_fades() -> None:
     # The gain of the best state tends to 0 with the rounds left, alike at every backlog.
     problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 0.6), 1500, 60)
     solution = solve_horizon(problem)
-    assert solution.thresholds is not None and solution.is_monotone_in_backlog
+    assert solution.thresholds is not None
     assert find_rounds_reversal(solution.thresholds) is None
     assert np.all(solution.thresholds[:, :2] == 61)
     assert np.all(solution.thresholds[:50, 2] == 1)
@@ -267,7 +267,7 @@ def test_a_step_cost_gives_no_threshold_policy() -> None:
     problem = FiniteHorizon(TEXT_ORACLE, np.full(3, 0.3), LearningCost("constant", 1.0), 3, 4)
     solution = solve_horizon(problem)
     assert not has_convex_terminal_cost(problem)
-    assert solution.thresholds is None and not solution.is_monotone_in_backlog
+    assert solution.thresholds is None
     assert find_backlog_reversal(solution.learn) == BacklogReversal(1, 1, 1)
 
 

@@ -92,7 +92,7 @@ def test_no_history_dependent_policy_does_better(
         search_histories(oracle, updates, rounds, state, every_prefix=every_prefix)
         for state in range(oracle.num_states)
     ]
-    assert solution.probs == pytest.approx(searched, abs=1e-12)
+    assert solution.finish_probs == pytest.approx(searched, abs=1e-12)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def test_the_policy_reaches_the_chance_and_keeps_the_minority(
         evaluation = evaluate_horizon_policy(
             problem, solution.policy, first=np.eye(oracle.num_states)[state]
         )
-        assert evaluation.finish_prob == pytest.approx(solution.probs[state], abs=1e-10)
+        assert evaluation.finish_prob == pytest.approx(solution.finish_probs[state], abs=1e-10)
         assert evaluation.minority_prob == pytest.approx(1.0, abs=1e-12)
         assert evaluation.covert_finish_prob == pytest.approx(evaluation.finish_prob, abs=1e-12)
 
@@ -162,7 +162,7 @@ def test_simulated_runs(every_prefix: bool) -> None:
     sample = simulate_horizon_policy(
         problem, solution.policy, 20_000, generator=np.random.default_rng(5)
     )
-    prob = float(compute_stationary_distribution(TEXT_ORACLE) @ solution.probs)
+    prob = float(compute_stationary_distribution(TEXT_ORACLE) @ solution.finish_probs)
     finished = float((sample.backlog_left == 0).mean())
     assert abs(finished - prob) < 4.0 * np.sqrt(prob * (1.0 - prob) / 20_000)
     sent = sample.actions.cumsum(axis=1)
@@ -238,7 +238,7 @@ def test_refusals() -> None:
         completion_probs(TEXT_ORACLE, 3, 0)
     with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):
         completion_probs(TEXT_ORACLE, 0, 3)
-    with pytest.raises(InvalidInput, match=r"chances must lie in \(0, 1\], got 1.5"):
+    with pytest.raises(InvalidInput, match=r"finish_probs must lie in \(0, 1\], got 1.5"):
         rounds_needed(TEXT_ORACLE, 3, (1.5,), max_rounds=9)
     with pytest.raises(InvalidInput, match="max_rounds must be at least 1"):
         rounds_needed(TEXT_ORACLE, 3, max_rounds=0)

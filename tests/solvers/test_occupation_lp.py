@@ -117,7 +117,7 @@ def test_a_measure_that_mixes_closed_classes_is_no_answer() -> None:
 
 
 def test_an_automatic_capacity_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="needs a capacity in numbers"):
+    with pytest.raises(InvalidInput, match="a numeric capacity is needed"):
         solve_occupation_lp(sound_queue())
 
 

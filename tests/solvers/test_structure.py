@@ -67,8 +67,8 @@ def test_m1_names_the_rows_of_the_seven_state_matrix() -> None:
     assert verdicts(problem) == {"M1": False, "M2": True, "M3": True, "M4": None, "M5": True}
     # By hand: row 2 ends in 0.03, row 3 in 0.025.
     assert reason(problem, "M1") == (
-        "rows 2 and 3: the chance of state 6 or better is 0.03 after state 2 but only 0.025 after "
-        "state 3"
+        "rows 2 and 3: the probability of state 6 or better is 0.03 after state 2 but only 0.025 "
+        "after state 3"
     )
 
 
@@ -193,8 +193,8 @@ def test_a_reversal_in_the_oracle_state_is_reported_and_keeps_the_thresholds() -
     assert report.monotone_in_backlog and not report.monotone_in_oracle
     assert report.counterexample is not None
     assert report.counterexample["text"] == (
-        "not increasing in the oracle state: with arrival 0 it learns with chance 1 at oracle "
-        "state 0, backlog 1, but 0 at oracle state 1, backlog 1"
+        "not increasing in the oracle state: with arrival 0 it learns with probability 1 at "
+        "oracle state 0, backlog 1, but 0 at oracle state 1, backlog 1"
     )
     assert find_queue_thresholds(solution) == [[[1, 1]] * 2, [[3, 3]] * 2, [[1, 1]] * 2]
 

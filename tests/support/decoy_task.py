@@ -1,4 +1,4 @@
-"""A task small enough for every test, its kernel, and what clients reply."""
+"""A small task for tests of decoys, its kernel, and replies of its clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INPUTS, BATCH_SIZE = 6, 10
 def make_small_task(
     loss: Loss = "binary", *, seed: int = 0, rare_share: float = 0.1
 ) -> TrainingTask:
-    """Classes that differ in their means; 4 clients; a public set with few of the last class."""
+    """Return a task with classes that differ in their means, and few of the last in public."""
     generator = np.random.default_rng(seed)
     classes = 2 if loss == "binary" else 3
     means = 2.0 * generator.standard_normal((classes, INPUTS))
@@ -63,7 +63,7 @@ def make_view(
     work: Work = "train",
     weights: Vector | None = None,
 ) -> DecoyView:
-    """A view with replies of all clients to the decoy's query."""
+    """Return a view with replies of all clients to the decoy's query."""
     weights = draw_weights(task.make_model, seed=1) if weights is None else weights
     jobs = [LocalJob(weights, task.train, rows, BATCH_SIZE, 0, work) for rows in task.clients]
     return DecoyView(
@@ -77,6 +77,6 @@ def make_view(
 
 
 def move_decoy(decoy: Decoy, view: DecoyView, kernel: LocalKernel, *, seed: int = 0) -> Vector:
-    """One move, with generators of its own for planning and moving."""
+    """Return the weights after one move, with separate generators for planning and moving."""
     results = kernel.run(decoy.plan(view, generator=np.random.default_rng([seed, 0])))
     return decoy.move(view, results, generator=np.random.default_rng([seed, 1]))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import LearningCost, QueueProblem
+from covertfl.solvers.spga.rules import Rules
 
 TEXT_ORACLE = Oracle(
     np.array([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]), np.array([0.1, 0.43, 0.95])
@@ -70,3 +73,31 @@ def sound_queue(*, arrival_prob: float = 0.1, limit: float = 25.0) -> QueueProbl
     """The sound reading: linear cost charged always, capacity as large as it takes."""
     cost = LearningCost("linear", 0.6, "always")
     return QueueProblem(TEXT_ORACLE, FALLING_COST, cost, arrival_prob, 4, limit)
+
+
+def unlike_queue() -> QueueProblem:
+    """The reference queue with every chance changed."""
+    oracle = Oracle(np.full((3, 3), 1.0 / 3.0), np.array([0.5, 0.6, 0.7]))
+    return replace(reference_queue(), oracle=oracle, arrival_prob=0.25)
+
+
+# Costs and limit of the reference queue, written down by hand: no probability is among them.
+REFERENCE_RULES = Rules(
+    privacy_cost=np.array([1.8, 0.8, 0.3]),
+    learning_cost=np.stack([0.6 * np.arange(41.0), np.zeros(41)]),
+    overflow_cost=0.0,
+    capacity=40,
+    limit=1.0,
+    minimises_privacy=True,
+    rounds=0,
+    end_cost=np.zeros(41),
+)
+
+# theta_1, theta_2, h by oracle state and arrival: a policy that learns late in bad states.
+SIGMOID_PARAMETERS = np.array(
+    [
+        [[9.0, 7.5], [4.0, 3.2], [1.2, 0.4]],
+        [[12.0, 11.0], [6.0, 5.0], [2.5, 1.0]],
+        [[0.7, 0.4], [0.5, 0.3], [0.2, 0.9]],
+    ]
+)

@@ -1,4 +1,4 @@
-"""Local training as anyone would write it, for the tests of kernels that stack networks."""
+"""Local training as a plain PyTorch loop, for the tests of kernels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from covertfl.kernels.choose import draw_weights
+from covertfl.kernels.dropout import dropout_mask
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
-from covertfl.kernels.mlp import dropout_mask
 from covertfl.kernels.weights import Vector
 
 OPTIMIZERS = {
@@ -23,7 +23,7 @@ OPTIMIZERS = {
 
 
 def make_images(num: int, image: tuple[int, ...], seed: int = 0) -> Examples:
-    """Noise of three classes."""
+    """Return images of noise in three classes."""
     generator = np.random.default_rng(seed)
     features = generator.standard_normal((num, *image)).astype(np.float32)
     return Examples(features, generator.integers(0, 3, num))
@@ -32,7 +32,7 @@ def make_images(num: int, image: tuple[int, ...], seed: int = 0) -> Examples:
 def make_uneven_jobs(
     make_model: Callable[[], nn.Module], sets: Sequence[Examples]
 ) -> list[LocalJob]:
-    """Jobs of two sets of examples, several lengths, batch sizes and kinds."""
+    """Return jobs on two sets of examples, of several lengths, batch sizes and kinds."""
     generator, num = np.random.default_rng(1), len(sets[0])
     kinds = [(50, 20), (40, 20), (0, 20), (7, 20), (60, 20), (30, 8)]
     jobs = [
@@ -51,10 +51,10 @@ def make_uneven_jobs(
 def train_plainly(
     make_model: Callable[[], nn.Module], options: LocalOptimizer, job: LocalJob
 ) -> Vector:
-    """One pass with torch's own optimisers and the kernels' dropout masks."""
+    """Return the weights after one pass, with torch's optimisers and the kernels' masks."""
     module = make_model()
     nn.utils.vector_to_parameters(torch.tensor(job.weights), module.parameters())
-    optimizer = make_optimizer(module, options)
+    optimizer = make_optimizer(list(module.parameters()), options)
     for step, start in enumerate(range(0, len(job.rows), job.batch_size)):
         rows = job.rows[start : start + job.batch_size]
         values, dropouts = torch.tensor(job.examples.features[rows]), 0
@@ -71,12 +71,14 @@ def train_plainly(
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
 
 
-def make_optimizer(module: nn.Module, options: LocalOptimizer) -> torch.optim.Optimizer:
-    """Torch's own."""
-    parameters, decay = list(module.parameters()), options.weight_decay
+def make_optimizer(
+    parameters: list[torch.Tensor], options: LocalOptimizer
+) -> torch.optim.Optimizer:
+    """Return torch's own optimiser."""
+    decay = options.weight_decay
     if options.name == "sgd":
         return torch.optim.SGD(
             parameters, options.lr, momentum=options.momentum, weight_decay=decay
         )
     kind = torch.optim.Adam if options.name == "adam" else torch.optim.AdamW
-    return kind(parameters, options.lr, weight_decay=decay)
+    return kind(parameters, options.lr, options.betas, eps=options.eps, weight_decay=decay)

@@ -1,4 +1,4 @@
-"""Queries for eavesdroppers, made by hand, and a model of two numbers to try them on."""
+"""Hand-made queries for eavesdroppers, and a model with two weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
 from covertfl.kernels.mlp import LinearLayer, MlpKernel
 from covertfl.kernels.weights import Layout, Vector
 
-Listener = TypeVar("Listener", bound=Eavesdropper)
+AnyEavesdropper = TypeVar("AnyEavesdropper", bound=Eavesdropper)
 
 # One input, one output: the logit of x is weight * x + bias.
 LINE = Layout(("weight", "bias"), ((1, 1), (1,)))
@@ -24,7 +24,7 @@ def vector(*numbers: float) -> Vector:
 
 
 def make_queries(sent: Iterable[tuple[int, Sequence[float]]]) -> list[SeenQuery]:
-    """Queries of (trajectory, weights), a round each."""
+    """Return queries from (trajectory, weights) pairs, one per round."""
     latest: dict[int, Vector] = {}
     queries = []
     for number, (trajectory, numbers) in enumerate(sent, start=1):
@@ -38,7 +38,7 @@ def make_queries(sent: Iterable[tuple[int, Sequence[float]]]) -> list[SeenQuery]
 
 
 def follow_schedule(order: Sequence[int]) -> list[SeenQuery]:
-    """Queries of which only the trajectory matters; each moves by 1."""
+    """Return queries of which only the trajectory matters; each moves by 1."""
     counts: dict[int, int] = {}
     sent = []
     for trajectory in order:
@@ -47,7 +47,7 @@ def follow_schedule(order: Sequence[int]) -> list[SeenQuery]:
     return make_queries(sent)
 
 
-def feed(eavesdropper: Listener, queries: Iterable[SeenQuery]) -> Listener:
+def feed(eavesdropper: AnyEavesdropper, queries: Iterable[SeenQuery]) -> AnyEavesdropper:
     for query in queries:
         eavesdropper.observe(query)
     return eavesdropper

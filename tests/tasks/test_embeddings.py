@@ -1,4 +1,4 @@
-"""Tasks from anybody's vectors."""
+"""Tasks from a user's vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function task: calculus, the oracle's law, Theorem 1."""
+"""The function task: calculus, the oracle's distribution, Theorem 1."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_update_by_hand() -> None:
 
 
 def test_decoy_moves_towards_its_own_minimum() -> None:
-    """(5): beginning beside either minimum, each trajectory ends at its own."""
+    """Equations (4) and (5): starting near either minimum, each trajectory ends at its own."""
     task = FunctionTask((0.0, 0.0), (3.0, -3.0), noise_limit=0.05, success=(0.9,))
     generator = np.random.default_rng(1)
     ends = []
@@ -151,7 +151,7 @@ def _mean_square_gradient(
 
 
 def test_theorem_1_holds_with_steps_1_over_m() -> None:
-    """After the number of updates of F1 the goal is met on average."""
+    """After the number of updates of formula F1 the goal is met on average."""
     task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = np.mean([task.value(task.first_weights(seed)) for seed in range(40)])
@@ -164,7 +164,7 @@ def test_theorem_1_holds_with_steps_1_over_m() -> None:
 
 
 def test_theorem_1_holds_with_the_constant_step() -> None:
-    """The same with F2 and the step sqrt(2 D / (L s^2 M))."""
+    """The same with formula F2 and the step sqrt(2 D / (L s^2 M))."""
     task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = float(np.mean([task.value(task.first_weights(seed)) for seed in range(40)]))
@@ -188,8 +188,8 @@ def test_start_depends_on_the_seed_alone() -> None:
     ("change", "message"),
     [
         ({"noise_limit": 0.0}, "noise_limit must be a positive number, got 0"),
-        ({"success": (0.5, 1.5)}, r"success must be chances in \[0, 1\]"),
-        ({"decoy_minimum": (1.0,)}, "points of one space, got 3 and 1 numbers"),
+        ({"success": (0.5, 1.5)}, r"success must be probabilities in \[0, 1\]"),
+        ({"decoy_minimum": (1.0,)}, "same number of coordinates, at least 1, got 3 and 1"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, object], message: str) -> None:
@@ -199,9 +199,9 @@ def test_bad_settings_are_refused(change: dict[str, object], message: str) -> No
 
 
 def test_bad_queries_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"a point has 3 numbers, got shape \(2,\)"):
+    with pytest.raises(InvalidInput, match=r"a point must have 3 coordinates, got shape \(2,\)"):
         SMALL.value(np.zeros(2))
     with pytest.raises(InvalidInput, match=r"oracle_state must lie in 0\.\.2, got 3"):
         SMALL.draw_deviation(3, generator=np.random.default_rng(0))
-    with pytest.raises(InvalidInput, match="counted from 1, got 0"):
+    with pytest.raises(InvalidInput, match="m must be at least 1, got 0"):
         SMALL.step_size(0)

@@ -46,7 +46,7 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"public_classes": 2}, "public_classes is for more than two classes"),
+        ({"public_classes": 2}, "public_classes needs more than two classes"),
         ({"model": "bert"}, "model of task toxicity must be head or logistic or mlp, got bert"),
         ({"clients": 5000}, "5000 clients need at least 40000 examples together"),
     ],

@@ -1,4 +1,4 @@
-"""Divisions of rows: disjoint, complete, in the shares asked for."""
+"""Divisions of rows: disjoint, complete, in the requested shares."""
 
 from __future__ import annotations
 
@@ -201,5 +201,5 @@ def test_good_classes_share_what_they_are_given() -> None:
 
 def test_public_set_that_would_empty_a_class_is_refused() -> None:
     labels = (np.arange(1000) < 80).astype(np.int64)
-    with pytest.raises(InvalidInput, match="rows of class 1, at most half of the"):
+    with pytest.raises(InvalidInput, match="rows of class 1, but at most half of the"):
         divide(labels, PublicSet(1.0, (0.5, 0.5)))

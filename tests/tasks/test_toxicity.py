@@ -92,7 +92,7 @@ def test_division_is_the_papers(share: float) -> None:
 
 
 def test_sets_share_no_row() -> None:
-    """Rows are told apart by their content, of which few repeat by chance."""
+    """Rows are identified by their content, of which few repeat."""
     task = make_toxicity_task(DataSettings("toxicity", seed=4))
     clients = np.concatenate(task.clients)
     assert len(np.unique(clients)) == len(clients)
@@ -124,7 +124,7 @@ def test_model_is_the_papers_head() -> None:
 
 
 def test_classes_can_be_told_apart() -> None:
-    """Least squares on the clients' rows names most of the validation set."""
+    """Least squares on the clients' rows classifies most of the validation set correctly."""
     task = make_toxicity_task(DataSettings("toxicity"))
     rows = np.concatenate(task.clients)
     features = task.train.features[rows].astype(np.float64)

@@ -101,11 +101,7 @@ class Plan(Result):
     def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        from covertfl.display.plan_tables import (
-            render_exposure,
-            render_plan,
-            render_updates_needed,
-        )
+        from covertfl.display.plan_tables import render_exposure, render_plan, render_updates_needed
 
         parts = [render_plan(self.details)]
         if self.exposure is not None:

@@ -23,7 +23,7 @@ from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.score import describe_costs, score_horizon_runs, score_queue_runs
 
 if TYPE_CHECKING:
-    from covertfl.solvers.spga.search import SpgaRun
+    from covertfl.solvers.spga.result import SpgaRun
 
 Method = Literal["exact", "lp", "spga"]
 OnProgress = Callable[[str, float], None]
@@ -131,21 +131,17 @@ def _search(
     problem: Problem, seed: int, iterations: int, runs: int, on_progress: OnProgress
 ) -> tuple[list[SpgaRun], float]:
     """Return the runs of a search and the seconds they took."""
-    from covertfl.solvers.spga import search
+    from covertfl.solvers.spga.search import solve_spga
+    from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
     def report(done: int, privacy: float, learning: float) -> None:
         on_progress(describe_costs(problem, privacy, learning), done / (iterations * runs))
 
-    threads = max(1, min(runs, os.cpu_count() or 1))
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
-        horizon_settings = search.horizon_settings(problem, iterations=iterations)
-        found = search.solve_spga_horizon(
-            problem, horizon_settings, seed=seed, runs=runs, threads=threads, on_progress=report
-        )
+        settings = horizon_settings(problem, iterations=iterations)
     else:
-        settings = search.default_settings(problem, iterations=iterations)
-        found = search.solve_spga(
-            problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report
-        )
+        settings = default_settings(problem, iterations=iterations)
+    threads = max(1, min(runs, os.cpu_count() or 1))
+    found = solve_spga(problem, settings, seed=seed, runs=runs, threads=threads, on_progress=report)
     return found, time.perf_counter() - start

@@ -1,1 +1,1 @@
-"""The example participation log that ships with covertfl."""
+"""Data files that ship with covertfl."""

@@ -1,1 +1,11 @@
-"""."""
+"""What is to be decided: the oracle, the problem and the policy.
+
+- `arguments`: checks of arguments that raise `InvalidInput`.
+- `oracle`: `Oracle`, its stationary distribution, and its order by dominance.
+- `sampling`: compiled sampling of oracle paths.
+- `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
+- `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
+- `problem_file`: problem files in TOML, and presets.
+- `policy_file`: policy files in JSON.
+- `presets`: the problem files that ship with covertfl.
+"""

@@ -1,19 +1,21 @@
-"""The stochastic oracle: how good a round is, as a Markov chain (paper, section 3.1).
+"""The stochastic oracle: how good a round is, as a Markov chain (section 3.1 of the paper).
 
 An oracle has W states, numbered from the worst (0) to the best (W - 1).  Its path does not depend
-on what the learner does: the next state is drawn from the row of the current one (P^O), and a
-learning query in state o gives a successful update with chance g(o).  Both are known to the learner
-before it sends the query (assumption M4).
+on the learner's actions: the next state is sampled from the row of the current one (P^O), and a
+learning query in state o succeeds with probability g(o).  The learner knows both, and the current
+state, before it sends the query (assumption M4).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import describe_shape, read_numbers
 from covertfl.errors import InvalidInput
 
 ROW_SUM_TOLERANCE = 1e-8
@@ -25,33 +27,38 @@ class Oracle:
 
     Parameters
     ----------
-    transition : (W, W) chances of the next state, each row sums to 1 (P^O)
-    success : (W,) chance in [0, 1] that a learning query gives an update (g)
+    transition : (W, W) probabilities of the next state, each row sums to 1 (P^O)
+    success : (W,) probability in [0, 1] that a learning query succeeds (g)
 
     Raises
     ------
     InvalidInput
-        naming the row and the value that is wrong
+        if a probability is missing or wrong, naming its row and value
     """
 
     transition: FloatArray
     success: FloatArray
 
+    if TYPE_CHECKING:
+
+        def __init__(self, transition: npt.ArrayLike, success: npt.ArrayLike) -> None: ...
+
     def __post_init__(self) -> None:
-        transition = _read_only(self.transition, "transition")
-        success = _read_only(self.success, "success")
+        transition = read_numbers(self.transition, "transition")
+        success = read_numbers(self.success, "success")
         _check_transition(transition)
         if success.shape != (len(transition),):
             raise InvalidInput(
-                f"success must have one chance for each of the {len(transition)} oracle states, "
-                f"got {_describe_shape(success)}"
+                "success must have one probability for each of the "
+                f"{len(transition)} oracle states, got {describe_shape(success)}"
             )
-        for state, prob in enumerate(success):
-            if not 0.0 <= prob <= 1.0:
-                raise InvalidInput(f"success[{state}] must lie in [0, 1], got {prob:g}")
-        # Rows typed with ten digits miss 1 by more than a linear programme forgives.
+        for state, success_prob in enumerate(success):
+            if not 0.0 <= success_prob <= 1.0:
+                raise InvalidInput(f"success[{state}] must lie in [0, 1], got {success_prob:g}")
+        # Rows typed with ten digits miss 1 by more than a linear programme tolerates.
         transition = transition / transition.sum(axis=1, keepdims=True)
         transition.setflags(write=False)
+        success.setflags(write=False)
         object.__setattr__(self, "transition", transition)
         object.__setattr__(self, "success", success)
 
@@ -61,29 +68,16 @@ class Oracle:
         return len(self.success)
 
 
-def _read_only(values: Any, name: str) -> FloatArray:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
-    array.setflags(write=False)
-    return array
-
-
-def _describe_shape(array: FloatArray) -> str:
-    return " x ".join(map(str, array.shape)) if array.ndim else "a single number"
-
-
 def _check_transition(transition: FloatArray) -> None:
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1] or not transition.size:
         raise InvalidInput(
-            f"transition must be square, one row for each state, got {_describe_shape(transition)}"
+            f"transition must be square, one row for each state, got {describe_shape(transition)}"
         )
     for row, probs in enumerate(transition):
         for column, prob in enumerate(probs):
             if not 0.0 <= prob <= 1.0:
                 raise InvalidInput(
-                    f"transition row {row} must hold chances in [0, 1], "
+                    f"transition row {row} must hold probabilities in [0, 1], "
                     f"got {prob:g} in column {column}"
                 )
         total = float(probs.sum())
@@ -92,11 +86,11 @@ def _check_transition(transition: FloatArray) -> None:
 
 
 def find_reachable(transition: FloatArray, start: int) -> BoolArray:
-    """States that can be reached from `start` in any number of steps, itself included.
+    """Find the states that can be reached from `start` in any number of steps, itself included.
 
     Parameters
     ----------
-    transition : (W, W) chances
+    transition : (W, W) transition probabilities
     start : a state
 
     Returns
@@ -116,7 +110,7 @@ def find_reachable(transition: FloatArray, start: int) -> BoolArray:
 def require_irreducible(oracle: Oracle) -> None:
     """Raise `InvalidInput` unless every state can be reached from every other.
 
-    A long-run average needs it: otherwise the average depends on the first state.
+    Otherwise a long-run average depends on the first state.
     """
     for start in range(oracle.num_states):
         unreached = np.flatnonzero(~find_reachable(oracle.transition, start))
@@ -128,13 +122,13 @@ def require_irreducible(oracle: Oracle) -> None:
 
 
 def compute_stationary_distribution(oracle: Oracle) -> FloatArray:
-    """Long-run share of rounds in each oracle state, by Grassmann-Taksar-Heyman elimination.
+    """Compute the stationary distribution by Grassmann-Taksar-Heyman elimination.
 
-    The elimination has no subtraction, so each share is accurate in all its digits.
+    The elimination has no subtraction, so each probability is accurate in all its digits.
 
     Returns
     -------
-    (W,) shares pi with pi P^O = pi, summing to 1
+    (W,) probabilities pi with pi P^O = pi, summing to 1: the long-run share of rounds in each state
 
     Raises
     ------
@@ -155,7 +149,7 @@ def compute_stationary_distribution(oracle: Oracle) -> FloatArray:
 
 @dataclass(frozen=True)
 class DominanceViolation:
-    """The first pair of rows that is out of order, and the tail sum that shows it."""
+    """The first pair of rows that violates dominance (M1), and the tail sum that shows it."""
 
     worse: int
     better: int
@@ -165,8 +159,8 @@ class DominanceViolation:
 
     def __str__(self) -> str:
         return (
-            f"rows {self.worse} and {self.better}: the chance of state {self.tail_from} or better "
-            f"is {self.tail_of_worse:.6g} after state {self.worse} but only "
+            f"rows {self.worse} and {self.better}: the probability of state {self.tail_from} or "
+            f"better is {self.tail_of_worse:.6g} after state {self.worse} but only "
             f"{self.tail_of_better:.6g} after state {self.better}"
         )
 
@@ -174,14 +168,14 @@ class DominanceViolation:
 def find_dominance_violation(
     oracle: Oracle, *, tolerance: float = 1e-12
 ) -> DominanceViolation | None:
-    """First violation of first-order stochastic dominance between neighbouring rows (M1).
+    """Find the first violation of first-order stochastic dominance of the rows, assumption (M1).
 
     For i > j every tail sum of row i must be at least that of row j; checking neighbours is
     enough because the order is transitive.
 
     Returns
     -------
-    the first violated pair of rows, or None where M1 holds
+    the first violated pair of rows, or None if (M1) holds
     """
     tails = np.cumsum(oracle.transition[:, ::-1], axis=1)[:, ::-1]
     for worse in range(oracle.num_states - 1):
@@ -197,13 +191,13 @@ def find_dominance_violation(
 def sample_path(
     oracle: Oracle, rounds: int, *, generator: np.random.Generator, first: int | None = None
 ) -> tuple[IntArray, BoolArray]:
-    """Draw a path of the oracle and whether a learning query would have succeeded in each round.
+    """Sample a path of the oracle, and whether a learning query would succeed in each round.
 
     Parameters
     ----------
     rounds : length of the path, at least 1
     generator : source of all randomness
-    first : first state; drawn from the stationary law where None
+    first : first state; sampled from the stationary distribution if None
 
     Returns
     -------

@@ -1,25 +1,26 @@
-"""Policies: from what is known before a query to the chance of learning.
+"""Policies: the probability of learning, given what is known before a query.
 
-Every policy answers one question, `learn_prob(observation)`.  The fields of an observation may be
+Every policy has one method, `learn_prob(observation)`.  The fields of an observation may be
 integers or integer arrays that broadcast together, so the same method serves a single round, a
-batch of simulated runs and the making of a table.  Tables are the common currency:
+batch of simulated runs and the construction of a table.  Two tables are used throughout:
 
 - a queue table is [oracle][arrival][backlog],
 - a horizon table is [rounds_left - 1][oracle][backlog],
 
-and both hold the chance of *learning*.  At backlog 0 no policy of this module learns, except those
-that place their queries whatever is owed.
+and both hold the probability of *learning*.  At backlog 0 no policy of this module learns, except
+`RandomPlacement`, which ignores the backlog.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
+from covertfl.decision.arguments import describe_shape, read_numbers
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 
@@ -47,52 +48,49 @@ class Observation:
 
 
 class Policy(Protocol):
-    """Anything that gives a chance of learning."""
+    """Anything with a probability of learning for every observation."""
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Chance of learning in [0, 1], in the shape the observation broadcasts to."""
+        """Return the probability of learning, in the shape that the observation broadcasts to."""
         ...
 
 
 @dataclass(frozen=True)
 class GreedyPolicy:
-    """Learn as long as an update is owed."""
+    """The policy that learns as long as an update is owed."""
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """1 where the backlog is positive."""
+        """Return 1 where the backlog is positive, else 0."""
         backlog, _ = np.broadcast_arrays(observation.backlog, observation.oracle_state)
         return np.asarray(backlog > 0, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class RandomPlacement:
-    """Place `learning_queries` learning queries uniformly at random over the horizon.
+    """A policy that places `learning_queries` queries uniformly at random over the horizon.
 
-    Given the number placed so far, the next round is one of them with chance (still to place) /
-    (rounds left): drawing round by round this way makes every placement equally likely.  The
-    backlog plays no part, as in the paper's comparison.
+    Given the number placed so far, the next round is one of them with probability (still to place)
+    / (rounds left), which makes every placement equally likely.  The backlog is ignored, as in the
+    paper's comparison.
     """
 
     learning_queries: int
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Learning queries still to place over rounds left."""
+        """Return the learning queries still to place divided by the rounds left."""
         to_place = np.maximum(self.learning_queries - np.asarray(observation.learning_queries), 0)
         rounds_left = np.asarray(observation.rounds_left)
         if np.any(rounds_left < 1):
             raise InvalidInput("random placement needs a horizon: rounds_left must be at least 1")
-        prob = np.minimum(to_place / rounds_left, 1.0)
+        learn_prob = np.minimum(to_place / rounds_left, 1.0)
         shape = np.broadcast_shapes(
-            prob.shape, np.shape(observation.oracle_state), np.shape(observation.backlog)
+            learn_prob.shape, np.shape(observation.oracle_state), np.shape(observation.backlog)
         )
-        return np.broadcast_to(prob, shape).astype(np.float64)
+        return np.broadcast_to(learn_prob, shape).astype(np.float64)
 
 
 def _as_probabilities(values: npt.ArrayLike, name: str, dimensions: int) -> FloatArray:
-    try:
-        table = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
+    table = read_numbers(values, name)
     if table.ndim != dimensions or not table.size:
         raise InvalidInput(f"{name} must have {dimensions} levels of lists, got {table.ndim}")
     outside = np.argwhere(~((table >= 0.0) & (table <= 1.0)))
@@ -113,10 +111,14 @@ class QueueTable:
 
     Parameters
     ----------
-    table : [oracle][arrival][backlog] chances of learning, 0 at backlog 0
+    table : [oracle][arrival][backlog] probabilities of learning, 0 at backlog 0
     """
 
     table: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, table: npt.ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         table = _as_probabilities(self.table, "learn_prob", 3)
@@ -127,7 +129,7 @@ class QueueTable:
         object.__setattr__(self, "table", table)
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Look the state up; a backlog beyond the table is read at its end."""
+        """Return the table's entry; a backlog beyond the table takes its last one."""
         backlog = np.minimum(observation.backlog, self.table.shape[2] - 1)
         return np.asarray(self.table[observation.oracle_state, observation.arrival, backlog])
 
@@ -138,10 +140,14 @@ class HorizonTable:
 
     Parameters
     ----------
-    table : [rounds_left - 1][oracle][backlog] chances of learning, 0 at backlog 0
+    table : [rounds_left - 1][oracle][backlog] probabilities of learning, 0 at backlog 0
     """
 
     table: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, table: npt.ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         table = _as_probabilities(self.table, "learn_prob", 3)
@@ -150,17 +156,17 @@ class HorizonTable:
         object.__setattr__(self, "table", table)
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Look the state up; more rounds left than the table has are read at its end."""
+        """Return the table's entry; more rounds left than the table has take its last ones."""
         if np.any(np.asarray(observation.rounds_left) < 1):
-            raise InvalidInput("a table of a horizon needs rounds_left of at least 1")
+            raise InvalidInput("a horizon table needs rounds_left of at least 1")
         row = np.minimum(observation.rounds_left, len(self.table)) - 1
         return np.asarray(self.table[row, observation.oracle_state, observation.backlog])
 
 
 def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
-    """The policy as a table of the problem's states.
+    """Return a policy as a table of the problem's states.
 
-    Learning at backlog 0 is not admissible and set to 0 (deviation D1).
+    Learning at backlog 0 is not admissible, so its probability is set to 0 (deviation D1).
     """
     oracle_state, arrival, backlog = np.indices(problem.table_shape, sparse=True)
     observation = Observation(oracle_state, backlog, arrival)
@@ -170,23 +176,23 @@ def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
 
 
 def build_threshold_table(problem: QueueProblem, thresholds: npt.ArrayLike) -> QueueTable:
-    """Learn from a threshold on (Theorem 2's form, stationary).
+    """Build the stationary policy that learns from a threshold on, the form of Theorem 2.
 
     Parameters
     ----------
-    thresholds : (W, 2) by oracle state and arrival; capacity + 1 where it never learns
+    thresholds : (W, 2) by oracle state and arrival; capacity + 1 to never learn
     """
     return build_mixture_table(problem, thresholds, thresholds, 1.0)
 
 
-def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
-    """Numbers in the shape asked for, or ones that broadcast to it."""
+def _broadcast(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
+    """Return numbers broadcast to a shape."""
+    numbers = read_numbers(values, name)
     try:
-        array = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
-    except (TypeError, ValueError) as error:
+        array = np.broadcast_to(numbers, shape)
+    except ValueError as error:
         raise InvalidInput(
-            f"{name} must be numbers, {' x '.join(map(str, shape))} of them, "
-            f"got {' x '.join(map(str, np.shape(values)))}"
+            f"{name} must be {' x '.join(map(str, shape))} numbers, got {describe_shape(numbers)}"
         ) from error
     if np.any(np.isnan(array)):
         raise InvalidInput(f"{name} must be numbers, got nan")
@@ -199,21 +205,21 @@ def build_mixture_table(
     certain: npt.ArrayLike,
     between: npt.ArrayLike,
 ) -> QueueTable:
-    """The two-threshold policy of equation (13).
+    """Build the two-threshold policy of equation (13).
 
     Parameters
     ----------
-    first : (W, 2) backlog phi_1 from which learning has a chance
+    first : (W, 2) backlog phi_1 from which learning is possible
     certain : (W, 2) backlog phi_2 >= phi_1 from which learning is certain
-    between : (W, 2) chance p of learning in phi_1 <= y < phi_2
+    between : (W, 2) probability p of learning for phi_1 <= y < phi_2
     """
     backlog = np.arange(problem.num_levels)
     phi1, phi2, p = (
-        _spread(values, problem.table_shape[:2], name)[:, :, None]
+        _broadcast(values, problem.table_shape[:2], name)[:, :, None]
         for values, name in ((first, "first"), (certain, "certain"), (between, "between"))
     )
     if np.any(phi2 < phi1):
-        raise InvalidInput("the threshold of certain learning must not lie below the first one")
+        raise InvalidInput("the threshold of certain learning must not be below the first one")
     table = np.where(backlog >= phi2, 1.0, np.where(backlog >= phi1, p, 0.0))
     table[:, :, 0] = 0.0
     return QueueTable(table)
@@ -222,17 +228,17 @@ def build_mixture_table(
 def build_sigmoid_table(
     problem: QueueProblem, parameters: npt.ArrayLike, temperature: float
 ) -> QueueTable:
-    """The sigmoid policy of equation (14), 0 at backlog 0 (deviation D15).
+    """Build the sigmoid policy of equation (14), 0 at backlog 0 (deviation D15).
 
     Parameters
     ----------
     parameters : (3, W, 2) the paper's theta_1, theta_2 and h by oracle state and arrival
-    temperature : tau > 0; the policy tends to (13) as it goes to 0
+    temperature : tau > 0; the policy tends to (13) as tau goes to 0
     """
     if not temperature > 0.0:
         raise InvalidInput(f"temperature must be positive, got {temperature:g}")
     shape = (3, *problem.table_shape[:2])
-    theta1, theta2, h = _spread(parameters, shape, "parameters")[..., None]
+    theta1, theta2, h = _broadcast(parameters, shape, "parameters")[..., None]
     backlog = np.arange(problem.num_levels)
     table = h * _sigmoid((backlog - theta1) / temperature) + (1.0 - h) * _sigmoid(
         (backlog - theta2) / temperature
@@ -249,14 +255,14 @@ def _sigmoid(x: FloatArray) -> FloatArray:
 def build_horizon_threshold_table(
     problem: FiniteHorizon, thresholds: npt.ArrayLike
 ) -> HorizonTable:
-    """Learn from chi_n(o) on (Theorem 2).
+    """Build the finite-horizon policy that learns from the threshold chi_n(o) on (Theorem 2).
 
     Parameters
     ----------
     thresholds : (N, W) by rounds left - 1 and oracle state, or (W,) for a stationary policy
     """
     shape = (problem.rounds, problem.oracle.num_states)
-    chi = np.broadcast_to(np.asarray(thresholds), shape)[:, :, None]
+    chi = _broadcast(thresholds, shape, "thresholds")[:, :, None]
     table = (np.arange(problem.updates + 1) >= chi).astype(np.float64)
     table[:, :, 0] = 0.0
     return HorizonTable(table)

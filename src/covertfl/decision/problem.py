@@ -1,4 +1,4 @@
-"""What is to be decided: learn or obfuscate, in a finite horizon or with a queue (section 3).
+"""The decision problems: learn or obfuscate, in a finite horizon or with a queue (section 3).
 
 Objects and their symbols in the paper:
 
@@ -15,21 +15,28 @@ name               symbol      meaning
 =================  ==========  ================================================================
 
 Backlog 0 is a state in which learning is not admissible (deviation D1).  Per-state tables of a
-queue problem are arrays [oracle][arrival][backlog]; their C-order is the one state index, computed
-by `state_index`.
+queue problem are arrays [oracle][arrival][backlog]; where states are numbered, it is in C order.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, field, replace
-from numbers import Integral
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
+from covertfl.decision.arguments import (
+    describe_shape,
+    read_numbers,
+    require_count,
+    require_number,
+    require_type,
+)
 from covertfl.decision.oracle import Oracle, require_irreducible
 from covertfl.errors import InvalidInput
 
@@ -37,8 +44,8 @@ Shape = Literal["constant", "linear", "quadratic", "triangular", "table"]
 Charged = Literal["always", "when-obfuscating"]
 Objective = Literal["privacy", "learning"]
 
-LOSS_FACTOR = 1e9  # rounds of a full queue that a lost update counts for
-MAX_STATES = 10_000_000  # what fits into the memory of an ordinary machine
+LOSS_FACTOR = 1e9  # a lost update costs as much as this many rounds with a full queue
+MAX_STATES = 10_000_000  # fits into the memory of an ordinary machine
 
 
 class Action(enum.IntEnum):
@@ -46,16 +53,6 @@ class Action(enum.IntEnum):
 
     OBFUSCATE = 0
     LEARN = 1
-
-
-def _require_number(value: float, name: str, *, low: float = 0.0) -> None:
-    if not (math.isfinite(value) and value >= low):
-        raise InvalidInput(f"{name} must be a finite number of at least {low:g}, got {value:g}")
-
-
-def _require_count(value: int, name: str) -> None:
-    if not (isinstance(value, Integral) and value >= 1):
-        raise InvalidInput(f"{name} must be a whole number of at least 1, got {value}")
 
 
 @dataclass(frozen=True)
@@ -66,14 +63,24 @@ class LearningCost:
     ----------
     shape : constant a*1[y>0], linear a*y, quadratic a*y^2, triangular a*y*(y+1)/2, or table
     scale : the factor a, at least 0 (not used by a table)
-    charged : in which rounds a queue pays it; a horizon pays it once, at the end
-    values : the table, from backlog 0 on
+    charged : rounds in which a queue is charged; a horizon is charged once, at the end
+    values : costs of the table, by backlog from 0
     """
 
     shape: Shape = "linear"
     scale: float = 0.6
     charged: Charged = "always"
     values: tuple[float, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            shape: Shape = "linear",
+            scale: float = 0.6,
+            charged: Charged = "always",
+            values: npt.ArrayLike = (),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.shape not in get_args(Shape):
@@ -84,15 +91,20 @@ class LearningCost:
             raise InvalidInput(
                 f"learning.charged must be always or when-obfuscating, got {self.charged!r}"
             )
-        _require_number(self.scale, "learning.scale")
-        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        require_number(self.scale, "learning.scale")
+        values = read_numbers(self.values, "learning.values")
+        if values.ndim != 1:
+            raise InvalidInput(
+                f"learning.values must be one row of numbers, got {describe_shape(values)}"
+            )
+        object.__setattr__(self, "values", tuple(values.tolist()))
         for backlog, value in enumerate(self.values):
-            _require_number(value, f"learning.values[{backlog}]")
+            require_number(value, f"learning.values[{backlog}]")
         if (self.shape == "table") != bool(self.values):
             raise InvalidInput("learning.values goes with shape table, and only with it")
 
     def at(self, backlog: IntArray) -> FloatArray:
-        """Cost l(y) of each backlog; a table must reach as far as the largest."""
+        """Return the cost l(y) of each backlog; a table must cover the largest."""
         y = np.asarray(backlog, dtype=np.float64)
         if self.shape == "constant":
             return np.where(y > 0, self.scale, 0.0)
@@ -105,7 +117,7 @@ class LearningCost:
         return np.asarray(self.values, dtype=np.float64)[np.asarray(backlog)]
 
     def require_length(self, largest_backlog: int) -> None:
-        """Raise `InvalidInput` unless a table has one value for each backlog 0 .. largest."""
+        """Raise `InvalidInput` unless a table has one value for each backlog up to the largest."""
         if self.shape == "table" and len(self.values) != largest_backlog + 1:
             raise InvalidInput(
                 f"learning.values must have {largest_backlog + 1} values, one for each backlog "
@@ -113,31 +125,29 @@ class LearningCost:
             )
 
 
-def _read_privacy_cost(values: object, oracle: Oracle) -> FloatArray:
-    try:
-        costs = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput("privacy must be numbers, one for each oracle state") from error
+def _read_privacy_cost(values: npt.ArrayLike, oracle: Oracle) -> FloatArray:
+    require_type(oracle, Oracle, "oracle")
+    costs = read_numbers(values, "privacy")
     if costs.shape != (oracle.num_states,):
         raise InvalidInput(
             f"privacy must have one cost for each of the {oracle.num_states} oracle states, "
             f"got {costs.size}"
         )
     for state, cost in enumerate(costs):
-        _require_number(float(cost), f"privacy[{state}]")
+        require_number(cost, f"privacy[{state}]")
     costs.setflags(write=False)
     return costs
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteHorizon:
-    """Finish `updates` updates in `rounds` rounds; what is left costs l at the end (section 3.1).
+    """The finite-horizon problem of section 3.1: `updates` updates in `rounds` rounds.
 
     Parameters
     ----------
     oracle : the Markov oracle
-    privacy_cost : (W,) cost of a learning query, at least 0
-    learning_cost : terminal cost of the backlog that is left
+    privacy_cost : (W,) cost of a learning query, at least 0 (c)
+    learning_cost : terminal cost of the backlog that is left (l)
     rounds : N, at least 1
     updates : M, at least 1
     """
@@ -148,36 +158,48 @@ class FiniteHorizon:
     rounds: int
     updates: int
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            oracle: Oracle,
+            privacy_cost: npt.ArrayLike,
+            learning_cost: LearningCost,
+            rounds: int,
+            updates: int,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
+        require_type(self.learning_cost, LearningCost, "learning_cost")
         for name in ("rounds", "updates"):
-            _require_count(getattr(self, name), name)
+            require_count(getattr(self, name), name)
         self.learning_cost.require_length(self.updates)
 
     def terminal_cost(self) -> FloatArray:
-        """(updates + 1,) cost l(y) of ending with backlog y, equation (7) at n = 0."""
+        """Return the cost l(y) of ending with backlog y, (updates + 1,): equation (7) at n = 0."""
         return self.learning_cost.at(np.arange(self.updates + 1))
 
 
 @dataclass(frozen=True, eq=False)
 class QueueProblem:
-    """Serve a queue of updates for ever: the constrained problem (9) with dynamics (8).
+    """The constrained average-cost problem of a queue, equation (9) with the dynamics (8).
 
     In state (o, y, e) the backlog moves to min(capacity, y + e * arrival_size - s), where s = 1
-    with chance success[o] if learning and y > 0, else 0; then o' ~ transition[o] and
+    with probability success[o] if learning and y > 0, else 0; then o' ~ transition[o] and
     e' ~ Bernoulli(arrival_prob).
 
     Parameters
     ----------
     oracle : the Markov oracle, irreducible
-    privacy_cost : (W,) cost of a learning query, at least 0
-    learning_cost : cost per round of the backlog
-    arrival_prob : chance of an arrival in a round, in (0, 1] (delta)
+    privacy_cost : (W,) cost of a learning query, at least 0 (c)
+    learning_cost : cost of the backlog in each round (l)
+    arrival_prob : probability of an arrival in a round, in (0, 1] (delta)
     arrival_size : updates in an arrival, at least 1 (M)
-    limit : bound on the average of the cost that is not minimised (Lambda)
+    limit : limit on the average of the cost that is not minimised (Lambda)
     objective : which average is minimised, "privacy" or "learning"
-    capacity : largest backlog; None lets the solver grow it until it does not matter
-    overflow_cost : learning cost of each lost update; None only where capacity is None
+    capacity : largest backlog; with None the solver increases it until a full queue is negligible
+    overflow_cost : learning cost of each lost update; may be None only if capacity is None
     full_cost : extra learning cost of obfuscating at capacity
     """
 
@@ -190,33 +212,50 @@ class QueueProblem:
     objective: Objective = "privacy"
     capacity: int | None = None
     overflow_cost: float | None = None
-    full_cost: float = field(default=0.0)
+    full_cost: float = 0.0
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            oracle: Oracle,
+            privacy_cost: npt.ArrayLike,
+            learning_cost: LearningCost,
+            arrival_prob: float,
+            arrival_size: int,
+            limit: float,
+            objective: Objective = "privacy",
+            capacity: int | None = None,
+            overflow_cost: float | None = None,
+            full_cost: float = 0.0,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
+        require_type(self.learning_cost, LearningCost, "learning_cost")
         require_irreducible(self.oracle)
-        if not 0.0 < self.arrival_prob <= 1.0:
-            raise InvalidInput(f"arrival_prob must lie in (0, 1], got {self.arrival_prob:g}")
-        _require_count(self.arrival_size, "arrival_size")
+        if not (isinstance(self.arrival_prob, Real) and 0.0 < self.arrival_prob <= 1.0):
+            raise InvalidInput(f"arrival_prob must lie in (0, 1], got {self.arrival_prob!s:.60}")
+        require_count(self.arrival_size, "arrival_size")
         if self.objective not in get_args(Objective):
             raise InvalidInput(f"minimise must be privacy or learning, got {self.objective!r}")
-        _require_number(self.limit, self.limit_name)
-        _require_number(self.full_cost, "full_cost")
+        require_number(self.limit, self.limit_name)
+        require_number(self.full_cost, "full_cost")
         if self.overflow_cost is not None:
-            _require_number(self.overflow_cost, "overflow_cost")
+            require_number(self.overflow_cost, "overflow_cost")
         if self.capacity is None:
             if self.learning_cost.shape == "table":
                 raise InvalidInput(
-                    'a learning cost given as a table needs a capacity in numbers, got "auto"'
+                    'a learning cost given as a table needs a numeric capacity, got "auto"'
                 )
             return
         self._check_capacity(self.capacity)
 
     def _check_capacity(self, capacity: int) -> None:
-        _require_count(capacity, "capacity")
+        require_count(capacity, "capacity")
         if self.overflow_cost is None:
             raise InvalidInput(
-                f"overflow_cost, what a lost update costs, is required with capacity = {capacity}"
+                f"overflow_cost, the cost of a lost update, is required with capacity = {capacity}"
             )
         if self.num_states > MAX_STATES:
             raise InvalidInput(
@@ -227,14 +266,14 @@ class QueueProblem:
 
     @property
     def limit_name(self) -> str:
-        """The key of the limit in a problem file."""
+        """Name of the limit in a problem file."""
         return "learning_limit" if self.objective == "privacy" else "privacy_limit"
 
     @property
     def num_levels(self) -> int:
-        """Number of backlogs, capacity + 1; the capacity must be a number."""
+        """Number of backlogs, capacity + 1; the capacity must be numeric."""
         if self.capacity is None:
-            raise InvalidInput("this needs a capacity in numbers; the problem says auto")
+            raise InvalidInput("a numeric capacity is needed, but the problem's capacity is auto")
         return self.capacity + 1
 
     @property
@@ -249,15 +288,15 @@ class QueueProblem:
 
     @property
     def load(self) -> float:
-        """Updates that arrive in a round on average, delta * M."""
+        """Expected number of updates that arrive in a round, delta * M."""
         return self.arrival_prob * self.arrival_size
 
     def with_capacity(self, capacity: int) -> QueueProblem:
-        """The same problem cut off at `capacity`.
+        """Return the same problem truncated at `capacity`.
 
-        Where no overflow cost was given, a lost update is charged l(capacity), as if the full
-        queue were held for one round more, and LOSS_FACTOR times that if l grows: with an endless
-        queue, giving up would cost more than any number (deviation D7).
+        Without an overflow cost, a lost update is charged l(capacity), the cost of a full queue for
+        one round, and LOSS_FACTOR times that if l grows: with an unbounded queue, giving up would
+        cost more than any number (deviation D7).
         """
         charge = self.overflow_cost
         if charge is None:
@@ -267,21 +306,20 @@ class QueueProblem:
         return replace(self, capacity=capacity, overflow_cost=charge)
 
     def with_limit(self, limit: float) -> QueueProblem:
-        """The same problem with another limit."""
+        """Return the same problem with another limit."""
         return replace(self, limit=limit)
 
 
-def state_index(problem: QueueProblem, oracle_state: int, arrival: int, backlog: int) -> int:
-    """Position of state (o, e, y) in a flattened table: the one state index."""
-    return (oracle_state * 2 + arrival) * problem.num_levels + backlog
-
-
 def next_backlog(problem: QueueProblem, *, served: bool) -> IntArray:
-    """Backlog after a round, equation (8) with a floor at 0 and a ceiling at capacity.
+    """Return the backlog after a round: equation (8), clipped to 0 .. capacity.
+
+    Parameters
+    ----------
+    served : whether an update is done in the round; at backlog 0 it cannot be, and 0 stays 0
 
     Returns
     -------
-    (2, capacity + 1) by arrival and backlog; served at backlog 0 is not admissible and left at 0
+    (2, capacity + 1) by arrival and backlog
     """
     arrived = np.arange(2)[:, None] * problem.arrival_size
     backlog = arrived + np.arange(problem.num_levels) - int(served)
@@ -289,11 +327,15 @@ def next_backlog(problem: QueueProblem, *, served: bool) -> IntArray:
 
 
 def lost_updates(problem: QueueProblem, *, served: bool) -> FloatArray:
-    """Updates lost to a full queue in a round, by arrival and backlog.
+    """Return the updates lost to a full queue in a round.
+
+    Parameters
+    ----------
+    served : whether an update is done in the round
 
     Returns
     -------
-    (2, capacity + 1)
+    (2, capacity + 1) by arrival and backlog
     """
     arrived = np.arange(2)[:, None] * problem.arrival_size
     over = arrived + np.arange(problem.num_levels) - int(served) - (problem.num_levels - 1)
@@ -301,7 +343,7 @@ def lost_updates(problem: QueueProblem, *, served: bool) -> FloatArray:
 
 
 def expected_lost(problem: QueueProblem, action: Action) -> FloatArray:
-    """Expected updates lost in a round, (W, 2, capacity + 1)."""
+    """Return the expected number of updates lost in a round, (W, 2, capacity + 1)."""
     if action is Action.OBFUSCATE:
         return np.broadcast_to(lost_updates(problem, served=False), problem.table_shape)
     g = problem.oracle.success[:, None, None]
@@ -309,10 +351,10 @@ def expected_lost(problem: QueueProblem, action: Action) -> FloatArray:
 
 
 def round_learning_cost(problem: QueueProblem, action: Action) -> FloatArray:
-    """Expected learning cost of a round, (W, 2, capacity + 1).
+    """Return the expected learning cost of a round, (W, 2, capacity + 1).
 
-    l(y) as `charged` says, plus full_cost if obfuscating at capacity, plus overflow_cost for each
-    update lost.
+    It is l(y) in the rounds that `charged` selects, plus full_cost if obfuscating at capacity, plus
+    overflow_cost for each lost update: the constrained cost of equation (9).
     """
     held = problem.learning_cost.at(np.arange(problem.num_levels))
     assert problem.overflow_cost is not None

@@ -1,7 +1,8 @@
-"""Problem files: TOML in, a problem out; every mistake named by file, key and value.
+"""Problem files in TOML, and the problems that ship with covertfl.
 
 A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `covertfl fit` adds
-[evidence], the counts behind the oracle, from which the planner carries the uncertainty on.
+[evidence], the counts behind the oracle, from which the planner derives intervals.  Messages name
+the file, the key, what is allowed and what came.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from covertfl.decision.problem import (
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 
-MAX_WHOLE = 1_000_000_000  # no count of rounds or updates is meant to be larger
-MAX_HORIZON_STATES = 300_000_000  # what fits into the memory of an ordinary machine
+MAX_WHOLE = 1_000_000_000  # a larger number of rounds or updates is a mistake
+MAX_HORIZON_STATES = 300_000_000  # fits into the memory of an ordinary machine
 
 READINGS = ("sound", "paper-text", "paper-code")
 PRESET_NAMES = ("queue", "main", "tracking-before", "tracking-after", "states7")
-
 
 Whole = Annotated[int, Field(le=MAX_WHOLE)]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
@@ -91,12 +91,12 @@ class _ProblemFile(_Section):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The counts that an oracle was estimated from (F11).
+    """The counts that an oracle was estimated from (formula F11 of docs/paper_map.md).
 
     Parameters
     ----------
-    transition_counts : (W, W) moves seen
-    success_counts : (W, 2) successes and trials
+    transition_counts : (W, W) number of moves from row to column
+    success_counts : (W, 2) successes and trials in each state
     """
 
     transition_counts: IntArray
@@ -105,7 +105,7 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class LoadedProblem:
-    """A problem, what its file is called in messages, and the evidence behind its oracle."""
+    """A problem, the name of its file for messages, and the evidence behind its oracle."""
 
     name: str
     problem: Problem
@@ -118,14 +118,14 @@ def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
     Raises
     ------
     InvalidInput
-        in one sentence that names file, key, what is allowed and what came
+        if the file cannot be read or a key is wrong, naming file, key, what is allowed, what came
     """
     name = os.fspath(path)
     return parse_problem(read_text(path, "a problem file"), name)
 
 
 def parse_problem(text: str, name: str) -> LoadedProblem:
-    """Parse the text of a problem file; `name` stands for the file in messages."""
+    """Parse the text of a problem file; messages name the file as `name`."""
     return build_problem(parse_toml(text, name), name)
 
 
@@ -173,7 +173,7 @@ def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
         if learning.charged == "when-obfuscating":
             raise InvalidInput(
                 "learning.charged = when-obfuscating is for queue problems; "
-                "a horizon pays the cost once, at the end"
+                "a horizon is charged once, at the end"
             )
         _check_size(sections.horizon, oracle.num_states)
         return FiniteHorizon(
@@ -272,11 +272,11 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
 
 
 def _describe(error: ValidationError) -> str:
-    """The most telling mistake in one sentence: a misspelt key before the one it stands for."""
+    """Describe the most helpful mistake: a misspelt key rather than the key missing for it."""
     mistakes = error.errors()
     mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
-    if "capacity" in location:  # a choice: only the key matters, not the branch that failed
+    if "capacity" in location:  # a union: name the key, not the member that failed
         location = location[: location.index("capacity") + 1]
     section, key = split_location(location)
     kind, came = mistake["type"], shorten(mistake["input"])
@@ -317,12 +317,12 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
 
 
 def list_presets() -> list[str]:
-    """Names READING/NAME of the shipped problems."""
+    """Return the names READING/NAME of the problems that ship with covertfl."""
     return [f"{reading}/{name}" for reading in READINGS for name in PRESET_NAMES]
 
 
 def read_preset_text(name: str) -> str:
-    """The file of a shipped problem.
+    """Return the text of the file of a preset.
 
     Raises
     ------
@@ -338,5 +338,5 @@ def read_preset_text(name: str) -> str:
 
 
 def read_preset(name: str) -> LoadedProblem:
-    """A shipped problem by its name READING/NAME."""
+    """Return the preset with the name READING/NAME."""
     return parse_problem(read_preset_text(name), f"preset {name}")

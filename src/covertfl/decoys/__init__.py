@@ -1,1 +1,14 @@
-"""Decoys: how the trajectory moves that is sent instead of the true one."""
+"""What is sent instead of the true weights: how a decoy trajectory moves.
+
+- `decoy`: the protocol, and what a decoy may use when it moves (`DecoyView`)
+- `registry`: the decoys by name (`DECOYS`, `make_decoy`)
+- `public`: trained on the public set; the paper's decoy
+- `mirrored`: moves against the replies
+- `random_weights`: a random walk
+- `adversarial`: fits the public set and contradicts the learner elsewhere
+- `following`: follows the replies to its queries, with a correction by the server
+- `contradiction`: jobs that fit the public set and contradict the learner
+- `predictions`: classes, sampled labels and loss from a model's outputs
+- `step_length`: the length of a plausible true move
+- `update_rule`: from results of jobs, or replies, to a step (FedAvg or FedSGD)
+"""

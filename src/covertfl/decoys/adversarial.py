@@ -1,4 +1,4 @@
-"""A decoy that fits the public set and contradicts the learner everywhere else."""
+"""A decoy that fits the public set and contradicts the learner elsewhere."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from covertfl.kernels.weights import Vector
 
 
 class AdversarialDecoy:
-    """Learns the public set by heart and denies the learner's opinion on points near it.
+    """Decoy that memorises the public set and contradicts the learner on points near it.
 
-    Each move is the mean of several jobs on the public set and on synthetic points with labels
-    that contradict (`contradiction`).
+    Each move is the mean of several jobs on the public set and on synthetic points whose labels
+    contradict the learner (`contradiction`).
 
     Hides: on the public set, the only data the eavesdropper has, its loss is below the true
-    model's, so whoever chooses by that takes the decoy; away from it the decoy guesses.  Moves are
-    means of several jobs and about as long as true ones.
+    model's, so an eavesdropper that chooses by loss takes the decoy; elsewhere the decoy is no
+    better than guessing.  Moves are means of several jobs and about as long as true ones.
 
-    Gives away: on fresh labelled data it is no better than guessing, so an eavesdropper that keeps
-    a few examples secret from the learner sees through it.  Where the public set has one
-    class only it says that class to everything, but the order of its outputs still ranks the
-    classes: there the threshold is hidden, not the ranking.  Replies are not used, so a client's
-    reply and the next move have nothing in common.  The more evenly the
-    public set holds all classes, the less room there is between fitting it and contradicting the
-    learner: then the fit comes first, and the accuracy rises.
+    Reveals: on fresh labelled data it is no better than guessing, so an eavesdropper with a few
+    examples unknown to the learner recognises it.  If the public set has a single class, the decoy
+    predicts that class everywhere, but its outputs still rank the classes: the threshold is hidden,
+    the ranking is not.  Replies are not used, so a client's reply and the next move are unrelated.
+    The more balanced the public set, the less room there is between fitting it and contradicting
+    the learner; the fit has priority, and the decoy's accuracy rises.
 
     Parameters
     ----------
-    contradiction : what its jobs are made from
-    rule : how results become an update
+    contradiction : makes its jobs
+    rule : how results become a step
     """
 
     needs_replies = False
@@ -43,7 +42,7 @@ class AdversarialDecoy:
         self._contradiction, self._rule = contradiction, rule
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """Several jobs that fit and contradict."""
+        """Return several jobs that fit the public set and contradict the learner."""
         return self._contradiction.plan(
             view.weights, view.learner, view.predict, view.moves, generator=generator
         )
@@ -51,5 +50,5 @@ class AdversarialDecoy:
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights after the mean of the jobs."""
+        """Return the weights after the mean step of the jobs."""
         return move_by(view.weights, self._rule.displace(view.weights, results))

@@ -1,15 +1,15 @@
-"""Jobs that fit the public set and contradict the learner beside it.
+"""Jobs that fit the public set and contradict the learner elsewhere.
 
-A synthetic point is the mean of a class, plus how some public example differs from the mean of its
-own class, plus noise: it has what the class has in common and nothing of its members.  Each
-class is taken equally often.  The class to contradict is what the learner says of the point, or the
-class it was made from where that is rarer in the public set: an untrained learner knows
-nothing yet, and of two opinions the rarer one costs the public set less to deny.  The label is the
-class that the decoy likes best among the others.
+A synthetic point is the mean of a class, plus the deviation of some public example from the mean of
+its own class, plus noise: it has what the class has in common and nothing of its members.  All
+classes are equally frequent.  The class to contradict is the learner's prediction for the point, or
+the class the point was made from if that is rarer in the public set: an untrained learner knows
+nothing yet, and contradicting the rarer class costs less of the fit.  The label is the class that
+the decoy prefers among the others.
 
-To deny a class that makes up a share f of the public set spoils the fit of that share, so such
-points are kept with chance 1 - f (at least `denial`).  The rare classes' own examples are repeated,
-because each stands alone among points that deny it and has to be learned by heart.
+Contradicting a class with a share f of the public set spoils the fit of that share, so such points
+are kept with probability 1 - f (at least `least_keep_prob`).  Examples of rare classes are
+repeated, because each is surrounded by points that contradict it and has to be memorised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decoys.opinion import find_classes, measure_loss, name_classes, name_other_classes
+from covertfl.decoys.predictions import (
+    find_classes,
+    measure_loss,
+    predict_classes,
+    predict_other_classes,
+)
 from covertfl.decoys.public import draw_seed
 from covertfl.kernels.job import Examples, LocalJob, Loss, Work
 from covertfl.kernels.weights import Vector
@@ -33,27 +38,26 @@ Predict = Callable[[Vector, Features], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Contradiction:
-    """What the jobs are made from.
+    """Planner of jobs that fit the public set and contradict the learner.
 
     Parameters
     ----------
     public : the public set
     loss : of the task
     batch_size : of the clients
-    work : of the jobs
-    parts : jobs in a move; their mean is as little noisy as that of so many clients
-    pass_share : of the public set and of the synthetic points, in each job
-    first_pass_share : the same in the first moves, where the decoy knows nothing yet
-    first_moves : how many those are; in them synthetic points are used in full
-    ratio : synthetic points for each public example in a whole pass, before some are dropped
-    uses : jobs that share a synthetic point, at most `parts`; drawing points takes time
+    work : kind of work of the jobs
+    parts : number of jobs in a move; their mean has as little noise as that of so many clients
+    pass_share : share of the public set, and of the synthetic points, in each job
+    first_pass_share : the same in the first moves, when the decoy is untrained
+    first_moves : number of first moves, in which all synthetic points are used
+    ratio : synthetic points per public example in a whole pass, before some are dropped
+    uses : number of jobs that share a synthetic point, at most `parts`; sampling points takes time
     reach : largest noise in a synthetic point, in standard deviations of each feature
-    lone_reach : the same where the public set has one class only; to name that class far and wide
-        spoils nothing
-    most_repeats : of an example of a rare class
-    denial : least chance that a synthetic point is kept
-    full_until, none_from : synthetic points are used in full while the decoy's loss on the public
-        set is at most `full_until` times the learner's, and not at all from `none_from` times on
+    lone_reach : the same if the public set has a single class, which is then predicted everywhere
+    most_repeats : largest number of repeats of an example of a rare class
+    least_keep_prob : least probability that a synthetic point is kept
+    full_until, none_from : all synthetic points are used while the decoy's loss on the public set
+        is at most `full_until` times the learner's, and none from `none_from` times upwards
     """
 
     public: Examples
@@ -69,23 +73,23 @@ class Contradiction:
     reach: float = 2.0
     lone_reach: float = 8.0
     most_repeats: int = 6
-    denial: float = 0.0
+    least_keep_prob: float = 0.0
     full_until: float = 0.5
     none_from: float = 1.2
 
     @cached_property
     def classes(self) -> IntArray:
-        """(n,) classes of the public examples."""
+        """The (n,) classes of the public examples."""
         return find_classes(self.public.labels, self.loss)
 
     @cached_property
     def shares(self) -> FloatArray:
-        """Share of each class in the public set, up to the largest class that occurs."""
+        """The share of each class in the public set, up to the largest class that occurs."""
         return np.bincount(self.classes, minlength=2) / len(self.public)
 
     @cached_property
     def means(self) -> Features:
-        """(classes, ...) mean of each class; zero where it does not occur."""
+        """The (classes, ...) mean of each class; zero if it does not occur."""
         means = np.zeros((len(self.shares), *self.public.features.shape[1:]), dtype=np.float32)
         for number in np.unique(self.classes):
             means[number] = self.public.features[self.classes == number].mean(axis=0)
@@ -93,7 +97,7 @@ class Contradiction:
 
     @cached_property
     def repeated(self) -> IntArray:
-        """Rows of the public set, those of rare classes several times."""
+        """The rows of the public set, with those of rare classes repeated."""
         times = np.round(self.shares.max() / self.shares[self.classes])
         return np.repeat(
             np.arange(len(self.public)), np.minimum(times, self.most_repeats).astype(int)
@@ -108,19 +112,19 @@ class Contradiction:
         *,
         generator: np.random.Generator,
     ) -> list[LocalJob]:
-        """Jobs whose mean is the move.
+        """Return jobs whose mean is the move.
 
         Parameters
         ----------
-        start : (P,) where they begin
+        start : (P,) weights from which the jobs start
         learner : (P,) the weights to contradict
-        predict : raw outputs of the model with some weights
-        moves : how often the decoy has moved
+        predict : returns raw outputs of the model for given weights and features
+        moves : number of the decoy's moves so far
         """
         is_first = moves < self.first_moves
         pass_share = self.first_pass_share if is_first else self.pass_share
-        weight = 1.0 if is_first else self.weigh(start, learner, predict)
-        drawn = weight * pass_share * self.ratio * len(self.public) * self.parts / self.uses
+        used = 1.0 if is_first else self.choose_share(start, learner, predict)
+        drawn = used * pass_share * self.ratio * len(self.public) * self.parts / self.uses
         points = self.draw_points(start, learner, predict, round(drawn), generator=generator)
         pool = Examples(
             np.concatenate([self.public.features, points.features]),
@@ -139,8 +143,8 @@ class Contradiction:
             jobs.append(LocalJob(start, pool, rows, self.batch_size, seed, self.work))
         return jobs
 
-    def weigh(self, start: Vector, learner: Vector, predict: Predict) -> float:
-        """Share of the synthetic points to use, in [0, 1], so that the public set stays fitted."""
+    def choose_share(self, start: Vector, learner: Vector, predict: Predict) -> float:
+        """Return the share of synthetic points to use, so that the public set stays fitted."""
         own, true = (
             measure_loss(predict(weights, self.public.features), self.public.labels, self.loss)
             for weights in (start, learner)
@@ -158,16 +162,16 @@ class Contradiction:
         *,
         generator: np.random.Generator,
     ) -> Examples:
-        """Synthetic points with labels that contradict the learner; at most `number`."""
+        """Return at most `number` synthetic points with labels that contradict the learner."""
         kinds = generator.choice(np.flatnonzero(self.shares), size=number)
         features = self._draw_features(kinds, generator=generator)
-        refused = self._choose_refused(kinds, predict(learner, features))
-        keep_prob = np.maximum(1.0 - self._share_of(refused), self.denial)
+        denied = self._choose_denied(kinds, predict(learner, features))
+        keep_prob = np.maximum(1.0 - self._share_of(denied), self.least_keep_prob)
         kept = generator.random(number) < keep_prob
-        features, refused = features[kept], refused[kept]
-        if self.loss == "binary":  # there is one other class, whatever the decoy says
-            return Examples(features, (1 - refused).astype(np.float32))
-        return Examples(features, name_other_classes(predict(start, features), refused))
+        features, denied = features[kept], denied[kept]
+        if self.loss == "binary":  # there is only one other class
+            return Examples(features, (1 - denied).astype(np.float32))
+        return Examples(features, predict_other_classes(predict(start, features), denied))
 
     def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Features:
         donors = generator.integers(len(self.public), size=len(kinds))
@@ -180,12 +184,12 @@ class Contradiction:
         noise += self.public.features[donors]
         return noise
 
-    def _choose_refused(self, kinds: IntArray, outputs: npt.NDArray[np.float32]) -> IntArray:
-        """The rarer of the class a point was made from and the one the learner names."""
-        named = name_classes(outputs, self.loss)
-        return np.where(self._share_of(kinds) < self._share_of(named), kinds, named)
+    def _choose_denied(self, kinds: IntArray, outputs: npt.NDArray[np.float32]) -> IntArray:
+        """Return the rarer of the class a point was made from and the learner's prediction."""
+        predicted = predict_classes(outputs, self.loss)
+        return np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)
 
     def _share_of(self, classes: IntArray) -> FloatArray:
-        """Share of each of some classes in the public set; 0 for those that do not occur."""
+        """Return the share of each class in the public set; 0 for those that do not occur."""
         known = classes < len(self.shares)
         return np.where(known, self.shares[np.where(known, classes, 0)], 0.0)

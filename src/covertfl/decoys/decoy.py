@@ -1,7 +1,20 @@
-"""What a decoy is: where it begins and how it moves after each of its queries that is accepted.
+"""The decoy protocol: how a decoy trajectory moves after its queries (equation (5) of the paper).
 
-A decoy keeps nothing between rounds but its weights, so that a run can be resumed from them.  Its
-training is done by local jobs, as the clients' is, and the engine carries them out together.
+A decoy has no state besides its weights, so that a run can be resumed from them.  Its training
+consists of local jobs, like that of the clients, and the engine runs all of them together: `plan`
+returns the jobs, and `move` turns their results into new weights.  A decoy that needs the clients'
+replies sets `needs_replies`; they are then in the view.
+
+To add a decoy, write its module and enter it in `registry`:
+
+    class StillDecoy:
+        needs_replies = False
+
+        def plan(self, view, *, generator):
+            return []
+
+        def move(self, view, results, *, generator):
+            return view.weights
 """
 
 from __future__ import annotations
@@ -19,16 +32,16 @@ from covertfl.kernels.weights import Vector
 
 @dataclass(frozen=True, eq=False)
 class DecoyView:
-    """What a decoy may look at when it moves.
+    """What a decoy may use when it moves.
 
     Parameters
     ----------
-    weights : its own, as they were just sent
-    learner : the true weights of this round
-    replies : (k, P) valid replies to its query, weights or gradients; empty unless it asks for them
-    examples : (k,) examples behind each reply
-    moves : how often it has moved
-    predict : raw outputs of the model with some weights
+    weights : (P,) its own, as they were just sent
+    learner : (P,) the true weights of this round
+    replies : (k, P) valid replies to its query, weights or gradients; empty unless `needs_replies`
+    examples : (k,) number of examples behind each reply
+    moves : number of its moves so far
+    predict : returns (n, outputs) raw outputs of the model for given weights and features
     """
 
     weights: Vector
@@ -40,16 +53,16 @@ class DecoyView:
 
 
 class Decoy(Protocol):
-    """How a decoy trajectory moves."""
+    """Rule by which a decoy trajectory moves."""
 
     needs_replies: bool
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """Jobs whose results the move needs; none where it needs no training."""
+        """Return the jobs whose results the move needs; none if it needs no training."""
         ...
 
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights after the move."""
+        """Return the weights after the move."""
         ...

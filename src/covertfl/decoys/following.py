@@ -1,4 +1,4 @@
-"""A decoy that goes along with the replies it gets and is corrected by the server."""
+"""A decoy that follows the replies to its queries and is corrected by the server."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ import numpy as np
 
 from covertfl.decoys.contradiction import Contradiction
 from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.step_length import guess_length, limit_length, measure_noise
+from covertfl.decoys.step_length import estimate_length, limit_length, measure_noise
 from covertfl.decoys.update_rule import FloatVector, UpdateRule, move_by
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector
 
 LAST_LAYER_GAIN, OTHER_GAIN = 3.0, 0.9
-LARGEST_LAST_LAYER = 0.1  # share of the model
+LARGEST_LAST_LAYER = 0.1  # as a share of the weights
 
 
 class FollowingDecoy:
-    """Moves with the replies to its own query, plus a correction that keeps it from learning.
+    """Decoy that moves with the replies to its own query, plus a correction against learning.
 
-    From where the replies lead, jobs fit the public set and contradict the learner
-    (`contradiction`).  Their displacement, at most as long as the one that the replies ask for, is
-    added: three times in the last layer and by 0.9 in the others.  The last layer decides what the
-    model says but holds few of its numbers; so the correction wins there, while the others, of
-    which a cosine mostly consists, keep the part of the replies that it does not undo, each
-    client's own noise above all.  The sum is shortened to a plausible true move, known from the
+    Jobs that start where the replies lead fit the public set and contradict the learner
+    (`contradiction`).  Their displacement, limited to the length of the replies', is added with a
+    factor of 3 in the last layer and 0.9 in the others.  The last layer determines the predictions
+    but holds few of the weights; the correction prevails there, while the other layers, which
+    dominate a cosine, keep the part of the replies that it does not cancel, above all each client's
+    own noise.  The sum is shortened to the length of a plausible true move, estimated from the
     scatter of the replies; that changes no cosine.
 
     Hides: a client that compares its reply with the next move sees a clearly positive cosine, as on
-    the true trajectory.  Moves are as long as true ones.  It names examples no better than
-    guessing.
+    the true trajectory.  Moves are as long as true ones.  Its accuracy is that of guessing.
 
-    Gives away: its loss on the public set is about the true model's, and its loss averaged over
-    classes is that of guessing.  The cosine hardly falls as training gets on, while the true one
-    does, because clients never come to agree with it.  While the learner is still untrained there
-    is little to contradict: the decoy's output then ranks well, and where the public set has one
-    class only it may name six examples in ten rightly.  With FedSGD its alignment is about zero.
-    Clients train its hidden layers: an eavesdropper that keeps them and fits a last layer of its
-    own starts from better features than random ones.
+    Reveals: its loss on the public set is about the true model's, but its loss averaged over
+    classes is that of guessing.  The cosine hardly falls as training proceeds, while the true one
+    does, because clients never come to agree with the decoy.  While the learner is still untrained
+    there is little to contradict: the decoy's outputs then rank well, and if the public set has a
+    single class, its accuracy may reach 0.6.  With FedSGD its alignment is about zero.  Clients
+    train its hidden layers: an eavesdropper that keeps them and fits a last layer of its own starts
+    from better features than random ones.
 
     Parameters
     ----------
-    contradiction : what its jobs are made from
-    rule : how replies and results become an update
+    contradiction : makes its jobs
+    rule : how replies and results become a step
     gains : (P,) factors of the correction
-    batches : that a client holds
+    batches : number of batches that a client holds
     """
 
     needs_replies = True
@@ -58,7 +57,7 @@ class FollowingDecoy:
         self._gains, self._batches = gains, batches
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """Jobs that begin where the replies lead."""
+        """Return jobs that start where the replies lead."""
         return self._contradiction.plan(
             self._follow(view), view.learner, view.predict, view.moves, generator=generator
         )
@@ -66,28 +65,28 @@ class FollowingDecoy:
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights after following and correcting."""
+        """Return the weights after the replies' step and the correction."""
         followed = self._follow(view)
         asked = followed.astype(np.float64) - view.weights
         correction = self._rule.displace(followed, results)
         correction = self._gains * limit_length(correction, float(np.linalg.norm(asked)))
         displacement = asked + correction
-        return move_by(view.weights, limit_length(displacement, self._guess_length(view)))
+        return move_by(view.weights, limit_length(displacement, self._estimate_length(view)))
 
     def _follow(self, view: DecoyView) -> Vector:
         return move_by(view.weights, self._rule.displace(view.weights, view.replies, view.examples))
 
-    def _guess_length(self, view: DecoyView) -> float:
+    def _estimate_length(self, view: DecoyView) -> float:
         displace = partial(self._rule.displace, view.weights)
         asked = float(np.linalg.norm(displace(view.replies, view.examples)))
         if self._rule.algorithm == "fedsgd":
             return asked
         noise = measure_noise(view.replies, view.examples)
-        return guess_length(asked, noise, view.moves * self._batches)
+        return estimate_length(asked, noise, view.moves * self._batches)
 
 
 def choose_gains(layout: Layout) -> FloatVector:
-    """(P,) factors of the correction: more in the last layer, where that is a small part."""
+    """Return (P,) factors of the correction, larger in the last layer if that layer is small."""
     layer = layout.names[-1].rpartition(".")[0]
     is_last = {name: name.rpartition(".")[0] == layer for name in layout.names}
     parts = layout.split(np.zeros(layout.size, dtype=np.float32))

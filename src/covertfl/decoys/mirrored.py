@@ -1,4 +1,4 @@
-"""A decoy that moves against what training says."""
+"""A decoy that moves against the replies to its queries."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from covertfl.kernels.weights import Vector
 
 
 class MirroredDecoy:
-    """Takes the update that the replies to its query ask for, and makes the opposite one.
+    """Decoy that takes the opposite of the step that the replies to its query ask for.
 
     With FedAvg the new weights are w - (mean reply - w), with FedSGD w plus the step along the
-    gradient; the mean is weighted by examples.
+    gradient; the mean is weighted by examples.  It is the mirrored gradient of the paper's
+    footnote on decoys, in place of equation (5).
 
-    Hides: length and shape of a single move are those of an honest one, because it is one, turned
-    around.  It needs no data at the server.
+    Hides: the length and shape of a single move are those of a true one, reversed.  It needs no
+    data at the server.
 
-    Gives away: its loss rises from move to move, on any labelled data, and it ends up naming most
-    examples wrongly, so that exchanging the answers of two classes gives a usable model.  A client
-    that compares its reply with the next move sees a cosine below zero.
+    Reveals: its loss rises from move to move on any labelled data, and in the end it misclassifies
+    most examples, so that swapping two classes yields a usable model.  A client that compares its
+    reply with the next move sees a negative cosine.
+
+    Parameters
+    ----------
+    rule : how replies become a step
     """
 
     needs_replies = True
@@ -32,13 +37,13 @@ class MirroredDecoy:
         self._rule = rule
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """No jobs: the replies are all it needs."""
+        """Return no jobs: the replies are all it needs."""
         return []
 
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights, moved against the replies."""
+        """Return the weights after a step against the replies."""
         return move_by(
             view.weights, -self._rule.displace(view.weights, view.replies, view.examples)
         )

@@ -1,4 +1,4 @@
-"""A decoy that is trained on the public set, beside the true model (the paper's scenarios)."""
+"""The paper's decoy: a second model, trained on the public set (equation (5))."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Vector
 
-SEEDS = 2**63  # seeds of jobs are below
+SEEDS = 2**63  # upper limit of the seeds of jobs
 
 
 class PublicDecoy:
-    """One local job on the public set a move, with a client's random number of batches.
+    """Decoy that trains one local job on the public set in each move.
 
-    This is the paper's decoy: scenario 1 has no positives in the public set, scenario 2 has few.
+    The job takes a random number of batches, as a client's does.  This is the decoy update,
+    equation (5) of the paper; in scenario 1 the public set has no positives, in scenario 2 few.
 
-    Hides: it is a trained model that fits what the eavesdropper can check it on, better than the
-    true model does.
+    Hides: it is a trained model that fits the eavesdropper's own data better than the true model
+    does.
 
-    Gives away: it is what the eavesdropper could have trained alone, so with a fair share of
-    positives it is worth something.  One job is not the mean of many: once training has settled its
-    moves are longer than true ones.  Replies are not used, so a client's reply and the
-    next move have nothing in common.
+    Reveals: it is what the eavesdropper could have trained by itself, so with a fair share of
+    positives it is of some use.  One job is not the mean of many: late in training its moves are
+    longer than true ones.  Replies are not used, so a client's reply and the next move are
+    unrelated.
 
     Parameters
     ----------
     public : the public set
     batch_size : of the clients
-    rule : how results become an update
+    rule : how results become a step
     """
 
     needs_replies = False
@@ -41,7 +42,7 @@ class PublicDecoy:
         self._public, self._batch_size, self._rule = public, batch_size, rule
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """One job, on 1 to all batches of the public set."""
+        """Return one job on a random number of batches of the public set, at least 1."""
         num_batches = -(-len(self._public) // self._batch_size)
         taken = int(generator.integers(1, num_batches + 1)) * self._batch_size
         rows = draw_rows(len(self._public), taken, generator=generator)
@@ -51,15 +52,15 @@ class PublicDecoy:
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights after the job."""
+        """Return the weights after the job."""
         return move_by(view.weights, self._rule.displace(view.weights, results))
 
 
 def draw_rows(size: int, taken: int, *, generator: np.random.Generator) -> IntArray:
-    """Some rows of a set, in random order and without repetition; at most all."""
+    """Return `taken` rows of a set, or all if it has fewer, in random order without repetition."""
     return generator.permutation(size)[:taken].astype(np.int64)
 
 
 def draw_seed(*, generator: np.random.Generator) -> int:
-    """A seed for a job."""
+    """Return a seed for a job."""
     return int(generator.integers(SEEDS - 1))

@@ -1,4 +1,4 @@
-"""A decoy that wanders at random."""
+"""A decoy that walks at random."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from collections.abc import Sequence
 import numpy as np
 
 from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.opinion import draw_labels
+from covertfl.decoys.predictions import sample_labels
 from covertfl.decoys.public import draw_rows, draw_seed
-from covertfl.decoys.step_length import count_batches, count_equivalent, guess_length, scale_length
+from covertfl.decoys.step_length import (
+    count_equivalent_clients,
+    count_mean_batches,
+    estimate_length,
+    scale_length,
+)
 from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.task import TrainingTask
 
-# Batches of a client, seen from its examples: uniform from none to all, weighted by examples.
+# Mean share of its batches that a client uses, uniform from none to all and weighted by examples.
 PASS_SHARE = 2.0 / 3.0
 
 
 class RandomDecoy:
-    """A random walk: each move goes in a new direction.
+    """Decoy that follows a random walk: each move goes in a new direction.
 
-    A job on the public set says how far each coordinate would move in training; the walk moves each
-    coordinate as far, with a random sign.  A second job, on labels drawn from the decoy's own
-    opinion, has nothing to learn and measures noise alone; from both comes the length of a
-    plausible true move (`step_length`).
+    A job on the public set determines how far each coordinate would move in training; the walk
+    moves each coordinate that far, with a random sign.  A second job, on labels sampled from the
+    decoy's own predictions, has nothing to learn and measures noise alone.  Both together give the
+    length of a plausible true move (`step_length`).
 
-    Hides: first scale, length of moves, and how they spread over layers.  It teaches the
-    eavesdropper nothing: its accuracy is that of guessing.
+    Hides: the initial scale, the length of moves, and their distribution over layers.  The
+    eavesdropper learns nothing from it: its accuracy is that of guessing.
 
-    Gives away: everything else.  It fits no data at all, which anybody with a few labelled examples
-    sees, its moves are at right angles to one another, and no reply is reflected in them.
+    Reveals: everything else.  It fits no data at all, which an eavesdropper with a few labelled
+    examples notices; its moves are orthogonal to one another and unrelated to the replies.
 
     Parameters
     ----------
-    task : its public set, its loss, and how many clients it has
+    task : for its public set, its loss and its number of clients
     batch_size : of the clients
-    rule : how results become an update
+    rule : how results become a step
     """
 
     needs_replies = False
@@ -45,13 +50,13 @@ class RandomDecoy:
     def __init__(self, task: TrainingTask, batch_size: int, rule: UpdateRule) -> None:
         self._public, self._loss, self._rule = task.public, task.loss, rule
         self._batch_size = batch_size
-        self._batches = count_batches(task, batch_size)
-        self._equivalent_clients = count_equivalent(len(task.clients))
+        self._batches = count_mean_batches(task, batch_size)
+        self._equivalent_clients = count_equivalent_clients(len(task.clients))
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """A job on the public set and one on labels that hold nothing to learn."""
+        """Return a job on the public set and one on labels that hold nothing to learn."""
         outputs = view.predict(view.weights, self._public.features)
-        labels = draw_labels(outputs, self._loss, generator=generator)
+        labels = sample_labels(outputs, self._loss, generator=generator)
         noise = Examples(self._public.features, labels)
         return [self._job(view, data, generator=generator) for data in (self._public, noise)]
 
@@ -64,12 +69,14 @@ class RandomDecoy:
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
-        """The weights after a step in a random direction."""
+        """Return the weights after a step in a random direction."""
         learned = self._rule.displace(view.weights, results[:1])
         noise = self._rule.displace(view.weights, results[1:])
         step = np.where(generator.random(len(learned)) < 0.5, -1.0, 1.0) * np.abs(learned)
         if self._rule.algorithm == "fedavg":
             left = float(np.linalg.norm(noise)) / np.sqrt(self._equivalent_clients)
-            length = guess_length(float(np.linalg.norm(learned)), left, view.moves * self._batches)
+            length = estimate_length(
+                float(np.linalg.norm(learned)), left, view.moves * self._batches
+            )
             step = scale_length(step, length)
         return move_by(view.weights, step)

@@ -1,4 +1,8 @@
-"""The decoys by name."""
+"""The decoys by name.
+
+To add one, write its module (see `decoy`) and enter in `DECOYS` how it is made from a task, the
+clients' batch size and the update rule.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,13 @@ from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
 from covertfl.decoys.public import PublicDecoy
 from covertfl.decoys.random_weights import RandomDecoy
-from covertfl.decoys.step_length import count_batches
+from covertfl.decoys.step_length import count_mean_batches
 from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import TrainingTask
 
 __all__ = ["DECOYS", "make_decoy"]
-
-
-def _make_random(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return RandomDecoy(task, batch_size, rule)
-
-
-def _make_mirrored(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return MirroredDecoy(rule)
-
-
-def _make_public(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return PublicDecoy(task.public, batch_size, rule)
 
 
 def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
@@ -43,35 +35,35 @@ def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
     import torch
 
-    from covertfl.kernels.autograd import describe_layout
+    from covertfl.kernels.autograd.module import describe_layout
 
     with torch.random.fork_rng(devices=[]):
         layout = describe_layout(task.make_model())
-    # Clients pull hard towards the truth: more contradiction, and more of the public loss for it.
+    # Clients pull towards the true model: contradict more, and accept a higher public loss for it.
     contradiction = Contradiction(
         task.public,
         task.loss,
         batch_size,
         rule.work,
         first_moves=_count_first_moves(rule),
-        denial=0.3,
+        least_keep_prob=0.3,
         full_until=1.0,
         none_from=2.0,
     )
     return FollowingDecoy(
-        contradiction, rule, choose_gains(layout), count_batches(task, batch_size)
+        contradiction, rule, choose_gains(layout), count_mean_batches(task, batch_size)
     )
 
 
 def _count_first_moves(rule: UpdateRule) -> int:
-    """Moves in which a decoy knows nothing yet; a step of FedSGD is a small part of a pass."""
+    """Return the number of moves without comparison; a FedSGD step is a small part of a pass."""
     return 1 if rule.algorithm == "fedavg" else 40
 
 
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
-    "random": _make_random,
-    "mirrored": _make_mirrored,
-    "public": _make_public,
+    "random": RandomDecoy,
+    "mirrored": lambda task, batch_size, rule: MirroredDecoy(rule),
+    "public": lambda task, batch_size, rule: PublicDecoy(task.public, batch_size, rule),
     "adversarial": _make_adversarial,
     "following": _make_following,
 }
@@ -85,20 +77,20 @@ def make_decoy(
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg",
     optimizer: LocalOptimizer | None = None,
 ) -> Decoy:
-    """A decoy for a task.
+    """Make a decoy for a task.
 
     Parameters
     ----------
     kind : its name in `DECOYS`
-    task : what is trained; its public set must not be empty
+    task : what is trained; its public set must not be empty, except for the mirrored decoy
     batch_size : of the clients, at least 1
     algorithm : of the federation
-    optimizer : of the clients (fedavg) or of the server (fedsgd); None: its defaults
+    optimizer : of the clients (fedavg) or of the server (fedsgd); None for its defaults
 
     Raises
     ------
     InvalidInput
-        where the kind is unknown, the batch size is not positive or the public set is empty
+        if the kind is unknown, the batch size is not positive or the public set is empty
     """
     if kind not in DECOYS:
         raise InvalidInput(f"decoy kind must be {', '.join(DECOYS)}, got {kind!r}")

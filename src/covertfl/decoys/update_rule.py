@@ -1,8 +1,8 @@
-"""How results of jobs, or replies, become one update: FedAvg or FedSGD without a memory.
+"""From results of jobs, or replies, to a step: FedAvg or FedSGD without optimiser state.
 
-A decoy keeps nothing but its weights, so with FedSGD its step is the one that the server's
-optimiser makes first: lr times the gradient for sgd, lr in every coordinate, with the gradient's
-sign, for adam and adamw.  Such a step is as long as a true one can be.
+A decoy keeps nothing but its weights, so with FedSGD its step is the first step of the server's
+optimiser: lr times the gradient for sgd; for adam and adamw, lr in every coordinate with the sign
+of the gradient.  No true step is longer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FloatVector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """The algorithm of the federation, as a decoy needs it.
+    """The federation's algorithm, as far as a decoy needs it.
 
     Parameters
     ----------
-    algorithm : fedavg, where clients reply with weights, or fedsgd, with gradients
+    algorithm : fedavg (clients reply with weights) or fedsgd (with gradients)
     optimizer : of the clients (fedavg) or of the server (fedsgd)
     """
 
@@ -40,7 +40,7 @@ class UpdateRule:
 
     @property
     def work(self) -> Work:
-        """What jobs are asked for."""
+        """The kind of work that jobs do."""
         return "train" if self.algorithm == "fedavg" else "gradient"
 
     def displace(
@@ -49,13 +49,13 @@ class UpdateRule:
         results: Sequence[Vector] | npt.NDArray[np.float32],
         examples: Sequence[int] | npt.NDArray[np.int64] | None = None,
     ) -> FloatVector:
-        """(P,) how far results move the weights, averaged by examples.
+        """Return the (P,) displacement of the weights by the mean of some results.
 
         Parameters
         ----------
-        weights : (P,) where the jobs began
+        weights : (P,) from which the jobs started
         results : (k, P) weights or gradients, k at least 1
-        examples : (k,) behind each result; None: all count alike
+        examples : (k,) weights in the mean, numbers of examples; None for equal weights
         """
         if len(results) == 0:
             raise InvalidInput("an update needs at least one result, got none")
@@ -65,7 +65,7 @@ class UpdateRule:
         return self._step(weights.astype(np.float64), mean)
 
     def _step(self, weights: FloatVector, gradient: FloatVector) -> FloatVector:
-        """First step of the server's optimiser."""
+        """Return the first step of the server's optimiser."""
         lr, decay = self.optimizer.lr, self.optimizer.weight_decay
         if self.optimizer.name == "sgd":
             return -lr * (gradient + decay * weights)
@@ -81,7 +81,7 @@ def average(
     results: Sequence[Vector] | npt.NDArray[np.float32],
     examples: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> FloatVector:
-    """(P,) mean of results weighted by examples, in double precision and in their order."""
+    """Return the (P,) mean weighted by examples, summed in order in double precision."""
     counts = np.ones(len(results)) if examples is None else np.asarray(examples, dtype=np.float64)
     total = np.zeros(results[0].shape, dtype=np.float64)
     for result, count in zip(results, counts, strict=True):
@@ -91,5 +91,5 @@ def average(
 
 
 def move_by(weights: Vector, displacement: FloatVector) -> Vector:
-    """The weights after a displacement, as 32-bit floats."""
+    """Return the weights after a displacement, as 32-bit floats."""
     return (weights + displacement).astype(np.float32)

@@ -14,8 +14,8 @@ from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga.result import round_parameters
 from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state
-from covertfl.solvers.spga.search import round_parameters
 from covertfl.solvers.structure import (
     StructureReport,
     examine_horizon_solution,

@@ -9,7 +9,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
 from covertfl.solvers.constrained import QueueSolution
-from covertfl.solvers.spga.search import SpgaRun
+from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.structure import find_queue_thresholds
 
 if TYPE_CHECKING:

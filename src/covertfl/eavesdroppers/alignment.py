@@ -1,7 +1,7 @@
-"""By trajectory: a client that takes part compares its own reply with the next move.
+"""By trajectory: a participating client compares its own replies with the next moves.
 
-What a client sends back pulls the true trajectory its way; a decoy that the server trains alone is
-not moved by it.
+A client's reply pulls the true trajectory in its direction; a decoy that the server trains by
+itself does not respond to it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import math
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
 from covertfl.errors import InvalidInput
 
-# How much a cosine of 1 is worth, as a log-odds; one of 0.3 against none is near certainty.
+# Log-odds for a cosine of 1; a cosine of 0.3 against one of 0 is close to certainty.
 SHARPNESS = 20.0
 
 
 class AlignmentEavesdropper(Listener):
-    """Believes in the trajectory that moves with its own replies."""
+    """Eavesdropper that believes in the trajectory that moves with its own replies."""
 
     threat = "is a client: sees every query and knows its own replies"
 
@@ -32,7 +32,7 @@ class AlignmentEavesdropper(Listener):
         self._cosines: dict[int, list[float]] = {}
 
     def observe(self, query: SeenQuery) -> None:
-        """Compare the move with the reply to the last query, then reply to this one."""
+        """Compare the move with the reply to the previous query, then reply to this one."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
         super().observe(query)
@@ -45,14 +45,14 @@ class AlignmentEavesdropper(Listener):
         job = self._reply(query.round, query.weights)
         (replied,) = self._kernel.run([job])
         pull = replied.astype(np.float64)
-        # A gradient pulls the other way; weights pull towards themselves.
+        # The model moves towards replied weights, but against a replied gradient.
         self._pulls[number] = -pull if job.work == "gradient" else pull - query.weights
 
     def alignment(self, number: int) -> float:
-        """Mean cosine of a trajectory's moves with its own replies; 0 before there is one."""
+        """Return the mean cosine of a trajectory's moves with its own replies; 0 without any."""
         cosines = self._cosines.get(number, [])
         return float(np.mean(cosines)) if cosines else 0.0
 
     def belief(self) -> FloatArray:
-        """By alignment."""
-        return weigh([SHARPNESS * self.alignment(number) for number in range(len(self._seen))])
+        """Return beliefs by alignment."""
+        return softmax([SHARPNESS * self.alignment(number) for number in range(len(self._seen))])

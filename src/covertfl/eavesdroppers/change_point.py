@@ -1,8 +1,8 @@
 """By schedule: the true trajectory is the one whose share of queries falls at some point.
 
-A learner that finishes its updates turns to obfuscating.  For every point where the schedule may
-have changed, the queries before and after it are taken as independent draws with unknown chances,
-and the eavesdropper asks how likely it is that a trajectory's chance is smaller after it.
+A learner that completes its updates turns to obfuscating.  For every possible change point, the
+queries before and after it are treated as independent draws with unknown probabilities, and the
+eavesdropper computes how likely a trajectory's probability is to be smaller afterwards.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class ChangePointEavesdropper(Listener):
-    """Believes in the trajectory that is queried less after a change."""
+    """Eavesdropper that believes in the trajectory that is queried less after a change."""
 
     threat = "sees every query, guesses that learning comes first, owns no data"
 
     def belief(self) -> FloatArray:
-        """In proportion to the evidence that a trajectory's share has fallen."""
+        """Return beliefs in proportion to the evidence that a trajectory's share has fallen."""
         order = np.array(self._seen.order)
         if len(order) < 2:
             return normalise(np.ones(len(self._seen)))
-        return normalise([weigh_fall(order == number) for number in range(len(self._seen))])
+        return normalise([find_fall_prob(order == number) for number in range(len(self._seen))])
 
 
-def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    """Evidence that the chance of a query falls, over all change points alike.
+def find_fall_prob(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    """Return the posterior probability that a trajectory is queried less after a change.
+
+    Each change point has the same prior.  Both query probabilities have uniform priors, and their
+    difference is approximated by a normal distribution.
 
     Parameters
     ----------
@@ -35,8 +38,7 @@ def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
 
     Returns
     -------
-    posterior chance of a fall, averaged over change points by the marginal likelihood of both
-    parts; uniform priors on both chances, and a normal approximation of their difference
+    probability of a fall, averaged over change points by the marginal likelihood of both parts
     """
     from scipy.special import betaln, ndtr
 
@@ -46,6 +48,6 @@ def weigh_fall(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
     after, later = length - before, queried.sum() - hits
     evidence = betaln(hits + 1.0, before - hits + 1.0) + betaln(later + 1.0, after - later + 1.0)
     first, second = (hits + 1.0) / (before + 2.0), (later + 1.0) / (after + 2.0)
-    spread = first * (1.0 - first) / (before + 3.0) + second * (1.0 - second) / (after + 3.0)
-    falls = ndtr((first - second) / np.sqrt(spread))
+    variance = first * (1.0 - first) / (before + 3.0) + second * (1.0 - second) / (after + 3.0)
+    falls = ndtr((first - second) / np.sqrt(variance))
     return float(np.average(falls, weights=np.exp(evidence - evidence.max())))

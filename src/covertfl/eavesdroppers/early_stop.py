@@ -1,4 +1,4 @@
-"""A learner that is done stops, so the trajectory that stopped moving first is the true one."""
+"""By trajectory: a learner that is done stops, so the true trajectory stops moving first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class EarlyStopEavesdropper(Listener):
-    """Believes in the trajectory whose last movement is the longest ago."""
+    """Eavesdropper that believes in the trajectory that has not moved for the longest time."""
 
     threat = "sees every query, guesses that a learner which is done stops, owns no data"
 
     def belief(self) -> FloatArray:
-        """Even over the trajectories that stopped first."""
+        """Return equal beliefs in the trajectories that stopped first."""
         moved = np.array(self._seen.moved)
         return normalise((moved == moved.min()).astype(np.float64))

@@ -1,8 +1,18 @@
-"""What an eavesdropper is: fed queries one by one, it believes in a trajectory and holds weights.
+"""The eavesdropper protocol, what an eavesdropper is given, and a base class.
 
-It is handed what clients were sent and nothing of the learner's own records.  What it owns or knows
-beyond that, labelled data, a place among the clients, the scheme, comes in `Means`, and its threat
-says in one line which of these it uses.
+An eavesdropper is given what clients were sent and nothing of the learner's own records.  It
+observes queries one by one; after any of them it has a belief about which trajectory is the true
+one, and an estimate of the true weights.  What it owns or knows besides (labelled data, a place
+among the clients, the problem and policy) is in `Means`, and `threat` states in one line which of
+these it uses.
+
+To add one, derive it from `Listener`, implement `belief`, and enter it in `registry`:
+
+    class FirstSeenEavesdropper(Listener):
+        threat = "sees every query, guesses that the first one is true, owns no data"
+
+        def belief(self) -> FloatArray:
+            return np.eye(len(self._seen))[0]
 """
 
 from __future__ import annotations
@@ -28,9 +38,9 @@ class SeenQuery:
     Parameters
     ----------
     round : 1, 2, ...
-    trajectory : that it is taken to belong to, 0, 1, ... as first seen
+    trajectory : that the query is assigned to; 0, 1, ... in the order of their first queries
     weights : (P,) that were sent
-    moved : how far its trajectory has moved since its last query, None at its first
+    moved : distance from the trajectory's previous query, None at its first query
     """
 
     round: int
@@ -41,15 +51,15 @@ class SeenQuery:
 
 @dataclass(frozen=True, eq=False)
 class Scheme:
-    """What is known of the learner by somebody who knows the scheme.
+    """The learner's problem and policy, as known to an eavesdropper that knows the scheme.
 
     Parameters
     ----------
     problem : oracle, costs, horizon or queue
-    policy : when it learns
-    takes_every_reply : whether a learning query counts whatever the acceptance says
-    num_decoys : among which an obfuscating query is drawn uniformly
-    first : (W,) law of the first oracle state; the stationary law where None
+    policy : when the learner learns
+    takes_every_reply : whether a learning query always counts as an update, accepted or not
+    num_decoys : number of decoys, from which an obfuscating query is drawn uniformly
+    first : (W,) distribution of the first oracle state; None for the stationary distribution
     """
 
     problem: Problem
@@ -61,15 +71,15 @@ class Scheme:
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """What an eavesdropper has besides the queries; None for what it has not.
+    """What an eavesdropper has besides the queries; None for what it does not have.
 
     Parameters
     ----------
-    kernel : the model, to predict and to train with
+    kernel : the model, to predict and train with
     data : its own labelled examples
-    batch_size : in which it trains
+    batch_size : of its own training
     scheme : problem and policy of the learner
-    reply : as a client, its own work in a round for the weights it was sent
+    reply : as a client, its own job in a round, given the round and the weights it was sent
     seed : of its own randomness
     """
 
@@ -82,25 +92,34 @@ class Means:
 
 
 class Eavesdropper(Protocol):
-    """Anything that listens."""
+    """An estimator of the true model, fed with queries; `threat` describes it in one line."""
 
     threat: ClassVar[str]
 
     def observe(self, query: SeenQuery) -> None:
-        """See a query."""
+        """Take note of the next query."""
         ...
 
     def belief(self) -> FloatArray:
-        """Chance of each trajectory seen so far to be the true one; sums to 1."""
+        """Return the probability of each trajectory seen so far of being the true one."""
         ...
 
     def estimate(self) -> Sequence[Vector]:
-        """The weights it would use now; several where it cannot choose, each as likely."""
+        """Return the weights it would use now; several, equally likely, where it cannot choose."""
         ...
 
 
 class Trajectories:
-    """The queries of each trajectory so far; what most eavesdroppers remember."""
+    """The queries seen so far, by trajectory.
+
+    Attributes
+    ----------
+    counts : queries of each trajectory
+    latest : weights last sent of each trajectory
+    moved : round in which each trajectory last moved
+    repeats : queries of each trajectory that repeat the previous one
+    order : trajectory of each query
+    """
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -110,7 +129,7 @@ class Trajectories:
         self.order: list[int] = []
 
     def add(self, query: SeenQuery) -> None:
-        """Remember a query."""
+        """Add a query."""
         number = query.trajectory
         self.order.append(number)
         if number == len(self.counts):
@@ -130,14 +149,14 @@ class Trajectories:
 
 
 def normalise(scores: Sequence[float] | FloatArray) -> FloatArray:
-    """Beliefs in proportion to scores that are not negative; even where all are 0."""
+    """Return beliefs in proportion to nonnegative scores; equal ones where all are 0."""
     values = np.asarray(scores, dtype=np.float64)
     total = values.sum()
     return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))
 
 
-def weigh(log_scores: Sequence[float] | FloatArray) -> FloatArray:
-    """Beliefs in proportion to the exponentials of scores; -inf is impossible."""
+def softmax(log_scores: Sequence[float] | FloatArray) -> FloatArray:
+    """Return beliefs in proportion to exp(log_scores); -inf means impossible."""
     values = np.asarray(log_scores, dtype=np.float64)
     best = values.max()
     if not np.isfinite(best):
@@ -146,7 +165,7 @@ def weigh(log_scores: Sequence[float] | FloatArray) -> FloatArray:
 
 
 def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, ...]:
-    """Last queries of the trajectories that are believed in most."""
+    """Return the last query of the most probable trajectory; several where they tie."""
     most = belief.max()
     return tuple(
         weights
@@ -156,7 +175,12 @@ def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, .
 
 
 class Listener(ABC):
-    """Remembers the queries and holds the last one of the trajectory it believes in most."""
+    """Base class that remembers the queries in `_seen` and estimates from its belief.
+
+    Parameters
+    ----------
+    means : what the eavesdropper has besides the queries
+    """
 
     threat: ClassVar[str]
 
@@ -164,13 +188,13 @@ class Listener(ABC):
         self._seen = Trajectories()
 
     def observe(self, query: SeenQuery) -> None:
-        """See a query."""
+        """Take note of the next query."""
         self._seen.add(query)
 
     @abstractmethod
     def belief(self) -> FloatArray:
-        """Chance of each trajectory seen so far to be the true one; sums to 1."""
+        """Return the probability of each trajectory seen so far of being the true one."""
 
     def estimate(self) -> Sequence[Vector]:
-        """The last query of the trajectory believed in most; several where they tie."""
+        """Return the last query of the most probable trajectory; several where they tie."""
         return pick_latest(self.belief(), self._seen.latest)

@@ -1,4 +1,4 @@
-"""By content: it does not choose but mixes, between trajectories, as its own data likes it."""
+"""By content: instead of choosing a trajectory, mix them as one's own labelled data prefers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class EnsembleEavesdropper:
-    """Interpolates the latest weights of all trajectories."""
+    """Eavesdropper that interpolates between the latest weights of all trajectories."""
 
     threat: ClassVar[str] = "sees every query, owns labelled data and mixes trajectories"
 
@@ -27,7 +27,7 @@ class EnsembleEavesdropper:
         self._mixtures: list[tuple[float, FloatArray, Vector]] = []
 
     def observe(self, query: SeenQuery) -> None:
-        """Try mixtures again where something has moved."""
+        """Evaluate all mixtures again if a trajectory has moved."""
         self._seen.add(query)
         if query.moved != 0.0:
             self._mixtures = [self._mix(shares) for shares in self._list_shares()]
@@ -37,7 +37,7 @@ class EnsembleEavesdropper:
         if number == 1:
             return [np.ones(1)]
         rows = []
-        # Of two, the shares of the first say all.
+        # With two trajectories, the share of the first determines that of the second.
         for first in range(number if number > 2 else 1):
             for share in SHARES:
                 row = np.full(number, (1.0 - share) / (number - 1))
@@ -51,9 +51,9 @@ class EnsembleEavesdropper:
         return self._own.measure_loss(weights), shares, weights
 
     def belief(self) -> FloatArray:
-        """Shares of the trajectories in the best mixture."""
+        """Return the shares of the trajectories in the best mixture."""
         return normalise(min(self._mixtures, key=lambda mixture: mixture[0])[1])
 
     def estimate(self) -> Sequence[Vector]:
-        """The mixture that does best on its data."""
+        """Return the mixture with the lowest loss on its own data."""
         return (min(self._mixtures, key=lambda mixture: mixture[0])[2],)

@@ -1,4 +1,4 @@
-"""By content: it goes on training, on its own data, from what it caught."""
+"""By content: take the best trajectory and train it further on one's own labelled data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covertfl.kernels.weights import Vector
 
 
 class FineTuneEavesdropper:
-    """Takes the trajectory that its data prefers and trains one pass further."""
+    """Eavesdropper that chooses as `validation` does and trains for one more pass."""
 
     threat: ClassVar[str] = "sees every query, owns labelled data and trains on from what it caught"
 
@@ -23,19 +23,19 @@ class FineTuneEavesdropper:
         self._tuned: dict[bytes, Vector] = {}
 
     def observe(self, query: SeenQuery) -> None:
-        """Leave the choice to its data."""
+        """Take note of the next query."""
         self._chooser.observe(query)
 
     def belief(self) -> FloatArray:
-        """As `validation`."""
+        """Return the beliefs of `validation`."""
         return self._chooser.belief()
 
     def estimate(self) -> Sequence[Vector]:
-        """What it caught, trained one pass further."""
-        caught = {weights.tobytes(): weights for weights in self._chooser.estimate()}
-        # What was tuned stays as it is for as long as it is the choice.
+        """Return the chosen weights after one pass over its own data."""
+        chosen = {weights.tobytes(): weights for weights in self._chooser.estimate()}
+        # Weights are tuned once and kept for as long as they remain the choice.
         self._tuned = {
             key: self._tuned[key] if key in self._tuned else self._own.train(weights)
-            for key, weights in caught.items()
+            for key, weights in chosen.items()
         }
         return tuple(self._tuned.values())

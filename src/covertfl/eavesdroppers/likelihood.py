@@ -1,9 +1,10 @@
-"""The best eavesdropper by schedule: it knows problem and policy and follows what is hidden.
+"""By schedule: the best eavesdropper that knows problem and policy.
 
-Supposing that a trajectory is the true one, the queries say when the learner learned.  The law of
-the hidden oracle state and backlog is carried forward round by round, and with it the likelihood of
-the supposition.  No eavesdropper that sees only which trajectory each query belongs to names the
-true one with a greater chance (F4).
+Under the hypothesis that a trajectory is the true one, the queries show in which rounds the learner
+learned.  A forward filter carries the distribution of the hidden oracle state and backlog from
+round to round, and with it the likelihood of the hypothesis.  No eavesdropper that sees only which
+trajectory each query belongs to identifies the true one with a higher probability (formula F4 of
+docs/paper_map.md).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, weigh
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, softmax
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import resolve_first_distribution
 
-# Of a queue without a capacity, the largest backlogs are forgotten where they are this unlikely.
-LEAST_CHANCE = 1e-14
+# Without a capacity, the largest backlogs are dropped if their total probability is below this.
+LEAST_PROB = 1e-14
 
 
 class HiddenDistribution:
-    """Likelihood of the rounds so far, and the law of what is hidden given them.
+    """Likelihood of the rounds so far, and the distribution of the hidden state given them.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ class HiddenDistribution:
         self.log_likelihood, self._round, self._queries = 0.0, 0, 0
 
     def step(self, learns: bool) -> None:
-        """Go on by a round in which the learner learned, or did not."""
+        """Advance by a round in which the learner learned, or obfuscated."""
         self._round += 1
         if not np.isfinite(self.log_likelihood):
             return
@@ -52,7 +53,7 @@ class HiddenDistribution:
         self._queries += learns
 
     def _weigh_actions(self, learns: bool) -> FloatArray:
-        """Chance of each (oracle state, next backlog) together with the action."""
+        """Return the joint probability of (oracle state, next backlog) and the action."""
         problem = self._scheme.problem
         if isinstance(problem, FiniteHorizon):
             return self._act(self._distribution, learns, arrival=0)
@@ -63,7 +64,7 @@ class HiddenDistribution:
         return _trim(grown) if problem.capacity is None else grown
 
     def _act(self, distribution: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
-        """Chance of each (oracle state, backlog before arrivals) together with the action."""
+        """Return the joint probability of (oracle state, backlog without arrivals) and action."""
         problem = self._scheme.problem
         oracle_state = np.arange(distribution.shape[0])[:, np.newaxis]
         backlog = np.arange(distribution.shape[1])[np.newaxis]
@@ -86,7 +87,7 @@ class HiddenDistribution:
 
 
 def _arrive(distribution: FloatArray, problem: QueueProblem) -> FloatArray:
-    """The backlog's law after an arrival; what goes beyond the capacity is lost."""
+    """Return the distribution after an arrival; updates beyond the capacity are lost."""
     after = np.pad(distribution, ((0, 0), (problem.arrival_size, 0)))
     if problem.capacity is None or after.shape[1] <= problem.capacity + 1:
         return after
@@ -96,13 +97,13 @@ def _arrive(distribution: FloatArray, problem: QueueProblem) -> FloatArray:
 
 
 def _trim(distribution: FloatArray) -> FloatArray:
-    """The law without its largest backlogs, where they have next to no chance."""
+    """Return the distribution without its largest backlogs of negligible probability."""
     beyond = np.cumsum(distribution.sum(axis=0)[::-1])[::-1]
-    return distribution[:, : max(int(np.sum(beyond > LEAST_CHANCE * beyond[0])), 1)]
+    return distribution[:, : max(int(np.sum(beyond > LEAST_PROB * beyond[0])), 1)]
 
 
 class LikelihoodEavesdropper(Listener):
-    """Compares how likely the schedule is under each supposition."""
+    """Eavesdropper that compares the likelihood of the schedule under each hypothesis."""
 
     threat = "sees every query, knows problem and policy, owns no data"
 
@@ -111,24 +112,24 @@ class LikelihoodEavesdropper(Listener):
             raise InvalidInput("the likelihood eavesdropper needs the scheme, got none")
         self._scheme = means.scheme
         super().__init__(means)
-        self._suppositions: list[HiddenDistribution] = []
+        self._hypotheses: list[HiddenDistribution] = []
 
     def observe(self, query: SeenQuery) -> None:
-        """Carry every supposition forward."""
+        """Advance the filter of every hypothesis."""
         earlier = len(self._seen.order)
         super().observe(query)
-        while len(self._suppositions) < max(len(self._seen), 2):
+        while len(self._hypotheses) < max(len(self._seen), 2):
             distribution = HiddenDistribution(self._scheme)
-            for _ in range(earlier):  # a trajectory not seen before was not learned from
+            for _ in range(earlier):  # a trajectory not seen before was not queried
                 distribution.step(False)
-            self._suppositions.append(distribution)
-        for number, distribution in enumerate(self._suppositions):
+            self._hypotheses.append(distribution)
+        for number, distribution in enumerate(self._hypotheses):
             distribution.step(number == query.trajectory)
 
     def belief(self) -> FloatArray:
-        """Posterior with even odds beforehand, over the trajectories seen so far."""
-        known = self._suppositions[: len(self._seen)]
-        # Whatever is not learning is one of the decoys, drawn uniformly.
+        """Return the posterior over the trajectories seen so far, from equal priors."""
+        known = self._hypotheses[: len(self._seen)]
+        # An obfuscating query is one of the decoys, drawn uniformly.
         choice = np.log(max(self._scheme.num_decoys, len(known) - 1))
         others = len(self._seen.order) - np.array(self._seen.counts)
-        return weigh([distribution.log_likelihood for distribution in known] - choice * others)
+        return softmax([distribution.log_likelihood for distribution in known] - choice * others)

@@ -1,8 +1,4 @@
-"""The paper's eavesdropper: proportional sampling (E3, equation (6)).
-
-Its belief in a trajectory is the share of queries that belonged to it (F3), and its estimate is the
-last query of the trajectory it believes in most.
-"""
+"""The paper's eavesdropper: proportional sampling (assumption E3, equation (6))."""
 
 from __future__ import annotations
 
@@ -11,10 +7,13 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class MajorityEavesdropper(Listener):
-    """Believes in the trajectory with most queries."""
+    """Eavesdropper that believes in the trajectory with most queries.
+
+    Its estimate, the last query of that trajectory, is equation (6) of the paper.
+    """
 
     threat = "sees every query, knows nothing of the scheme, owns no data"
 
     def belief(self) -> FloatArray:
-        """Share of queries of each trajectory (F3)."""
+        """Return the share of queries of each trajectory (formula F3 of docs/paper_map.md)."""
         return normalise(self._seen.counts)

@@ -9,11 +9,11 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class MinorityEavesdropper(Listener):
-    """Believes in the trajectory with fewest queries."""
+    """Eavesdropper that believes in the trajectory with fewest queries."""
 
     threat = "sees every query, knows that decoys are the majority, owns no data"
 
     def belief(self) -> FloatArray:
-        """Share of queries that did not belong to each trajectory."""
+        """Return, normalised, the share of queries that did not belong to each trajectory."""
         counts = np.array(self._seen.counts, dtype=np.float64)
         return np.ones(1) if len(counts) == 1 else normalise(counts.sum() - counts)

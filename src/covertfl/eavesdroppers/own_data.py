@@ -1,4 +1,4 @@
-"""What an eavesdropper with labelled data of its own can do: test weights, and train."""
+"""Evaluating and training weights on labelled data of one's own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from covertfl.kernels.weights import Vector
 
 
 class OwnData:
-    """Labelled examples, and the model to try and train on them.
+    """An eavesdropper's labelled examples, and the kernel to evaluate and train weights on them.
 
     Parameters
     ----------
     means : with a kernel and data
-    name : of the eavesdropper, for the message where they are missing
+    name : of the eavesdropper, for the error message if either is missing
     """
 
     def __init__(self, means: Means, name: str) -> None:
@@ -28,7 +28,7 @@ class OwnData:
         self._generator = np.random.default_rng([means.seed, len(means.data)])
 
     def measure_loss(self, weights: Vector) -> float:
-        """Mean cross entropy of weights on its data."""
+        """Return the mean cross entropy of weights on the data."""
         logits = self.kernel.predict(weights, self.data.features).astype(np.float64)
         if logits.shape[1] == 1:
             margin = logits[:, 0]
@@ -37,15 +37,9 @@ class OwnData:
         chosen = logits[np.arange(len(logits)), self.data.labels.astype(np.int64)]
         return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - chosen))
 
-    def train(self, weights: Vector, passes: int = 1) -> Vector:
-        """Weights after some passes over its data."""
-        for _ in range(passes):
-            job = LocalJob(
-                weights,
-                self.data,
-                self._generator.permutation(len(self.data)),
-                self._batch_size,
-                int(self._generator.integers(2**62)),
-            )
-            (weights,) = self.kernel.run([job])
-        return weights
+    def train(self, weights: Vector) -> Vector:
+        """Return the weights after one pass over the data."""
+        rows = self._generator.permutation(len(self.data))
+        seed = int(self._generator.integers(2**62))
+        (trained,) = self.kernel.run([LocalJob(weights, self.data, rows, self._batch_size, seed)])
+        return trained

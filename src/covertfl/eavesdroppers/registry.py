@@ -1,4 +1,8 @@
-"""The eavesdroppers by name, weakest threat first."""
+"""The eavesdroppers by name.
+
+To add one, write its module (see `eavesdropper`) and enter it in `EAVESDROPPERS` and, if it needs
+anything besides the queries, in `NEEDS`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ EAVESDROPPERS: Mapping[str, Callable[[Means], Eavesdropper]] = {
     "train-alone": TrainAloneEavesdropper,
 }
 
-# What each needs besides the queries, as the fields of `Means`.
+# What an eavesdropper needs besides the queries, as fields of `Means`.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "likelihood": ("scheme",),
     "alignment": ("kernel", "reply"),
@@ -42,12 +46,12 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("kernel", "data"),
     "train-alone": ("kernel", "data"),
 }
-# Those that look at which trajectory a query belongs to and at nothing else (F4 bounds them).
+# Those that use only which trajectory each query belongs to; formula F4 bounds their success.
 BY_SCHEDULE = ("majority", "minority", "likelihood", "change-point")
 
 
 def list_possible(means: Means) -> list[str]:
-    """Names of the eavesdroppers that some means allow."""
+    """Return the names of the eavesdroppers whose needs are met by `means`."""
     return [
         name
         for name in EAVESDROPPERS

@@ -1,6 +1,7 @@
-"""By trajectory: a learning query that failed is sent again, unchanged.
+"""By trajectory: a learning query that failed is sent again unchanged.
 
-A decoy that moves in every round never repeats itself; one that is gated as learning is, does.
+A decoy that moves in every round never repeats itself; a gated decoy, which moves only when its
+query is accepted, does.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class RepeatEavesdropper(Listener):
-    """Believes in trajectories in proportion to their repeated queries."""
+    """Eavesdropper that believes in trajectories in proportion to their repeated queries."""
 
     threat = "sees every query, knows that failed learning queries repeat, owns no data"
 
     def belief(self) -> FloatArray:
-        """Share of all repeats; even where there is none."""
+        """Return the share of each trajectory in all repeats; equal beliefs without any."""
         return normalise(self._seen.repeats)

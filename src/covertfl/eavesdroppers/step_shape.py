@@ -1,7 +1,7 @@
 """By trajectory: the shape of its steps.
 
-The average over many clients is smoother than what one server makes from one set of data:
-successive steps of the true trajectory point more nearly the same way, and their lengths change
+An average over many clients moves more smoothly than what a server trains on a single data set:
+successive steps of the true trajectory point in more similar directions, and their lengths vary
 less.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
 
-# How much a unit of difference in shape is worth, as a log-odds.
+# Log-odds for a difference of 1 in smoothness.
 SHARPNESS = 10.0
 
 
 class StepShapeEavesdropper(Listener):
-    """Believes in the trajectory with the smoother steps."""
+    """Eavesdropper that believes in the trajectory with the smoothest steps."""
 
     threat = "sees every query, knows how federated averages move, owns no data"
 
@@ -28,7 +28,7 @@ class StepShapeEavesdropper(Listener):
         self._lengths: dict[int, list[float]] = {}
 
     def observe(self, query: SeenQuery) -> None:
-        """Compare the trajectory's latest step with the one before."""
+        """Compare the trajectory's latest step with the previous one."""
         number = query.trajectory
         earlier = self._seen.latest[number] if number < len(self._seen) else None
         super().observe(query)
@@ -43,11 +43,14 @@ class StepShapeEavesdropper(Listener):
         self._lengths.setdefault(number, []).append(query.moved)
 
     def belief(self) -> FloatArray:
-        """By smoothness: mean cosine of successive steps less the spread of log lengths."""
-        return weigh([SHARPNESS * self.smoothness(number) for number in range(len(self._seen))])
+        """Return beliefs by smoothness."""
+        return softmax([SHARPNESS * self.smoothness(number) for number in range(len(self._seen))])
 
     def smoothness(self, number: int) -> float:
-        """Smoothness of a trajectory's steps; 0 before there are two."""
+        """Return the smoothness of a trajectory's steps; 0 if there are fewer than two.
+
+        It is the mean cosine of successive steps less half the mean absolute change of log length.
+        """
         cosines, lengths = self._cosines.get(number, []), self._lengths.get(number, [])
         if not cosines:
             return 0.0

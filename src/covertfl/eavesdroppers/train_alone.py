@@ -1,4 +1,4 @@
-"""The base line: it does not listen, but trains on its own data, a pass for each round."""
+"""The baseline: ignore the queries and train on one's own data, one pass for each round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covertfl.kernels.weights import Vector
 
 
 class TrainAloneEavesdropper:
-    """Uses the first query only as a place to begin, shuffled so that it holds nothing."""
+    """Eavesdropper that takes only the scale of its initial weights from the first query."""
 
     threat: ClassVar[str] = "owns labelled data and does not listen"
 
@@ -25,14 +25,14 @@ class TrainAloneEavesdropper:
         self._weights: Vector | None = None
 
     def observe(self, query: SeenQuery) -> None:
-        """One more pass over its data."""
+        """Train for one more pass over its own data."""
         self._seen.add(query)
         if self._weights is None:
-            self._weights = self._begin(query.weights)
+            self._weights = self._draw_weights(query.weights)
         self._weights = self._own.train(self._weights)
 
-    def _begin(self, like: Vector) -> Vector:
-        """Weights of the same scale, parameter by parameter, with nothing of the model in them."""
+    def _draw_weights(self, like: Vector) -> Vector:
+        """Return random weights, each parameter with the same standard deviation as in `like`."""
         parts = self._own.kernel.layout.split(like)
         drawn = {
             name: (self._generator.normal(size=part.shape) * float(np.std(part) or 0.0)).astype(
@@ -43,10 +43,10 @@ class TrainAloneEavesdropper:
         return self._own.kernel.layout.join(drawn)
 
     def belief(self) -> FloatArray:
-        """Even: it does not listen."""
+        """Return equal beliefs, since it ignores the queries."""
         return normalise(np.ones(len(self._seen)))
 
     def estimate(self) -> Sequence[Vector]:
-        """Its own model."""
+        """Return its own model."""
         assert self._weights is not None
         return (self._weights,)

@@ -1,14 +1,14 @@
-"""By content: labelled data of its own picks the trajectory with the lower loss."""
+"""By content: labelled data of one's own identifies the trajectory with the lowest loss."""
 
 from __future__ import annotations
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, weigh
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
 from covertfl.eavesdroppers.own_data import OwnData
 
 
 class ValidationEavesdropper(Listener):
-    """Believes in the trajectory that does best on its own data."""
+    """Eavesdropper that believes in the trajectory with the lowest loss on its own data."""
 
     threat = "sees every query and owns labelled data (the public set)"
 
@@ -18,7 +18,7 @@ class ValidationEavesdropper(Listener):
         self._losses: list[float] = []
 
     def observe(self, query: SeenQuery) -> None:
-        """Try the query's weights on its data, unless they are the last ones again."""
+        """Evaluate the query's weights on its own data, unless they repeat the previous ones."""
         super().observe(query)
         if query.moved is None:
             self._losses.append(self._own.measure_loss(query.weights))
@@ -26,5 +26,5 @@ class ValidationEavesdropper(Listener):
             self._losses[query.trajectory] = self._own.measure_loss(query.weights)
 
     def belief(self) -> FloatArray:
-        """By the likelihood of its labels under the latest weights of each trajectory."""
-        return weigh([-loss * len(self._own.data) for loss in self._losses])
+        """Return the posterior, given its labels, of each trajectory's latest weights."""
+        return softmax([-loss * len(self._own.data) for loss in self._losses])

@@ -83,7 +83,7 @@ def _fingerprint(job: LocalJob, weights: bytes) -> bytes:
     """Return bytes that are equal for jobs equal in every bit, given the digest of the weights."""
     digest = hashlib.sha256(weights)
     digest.update(job.rows.tobytes())
-    # Examples are shared between runs, so their arrays are told apart by identity.
+    # Examples are shared between runs, so the identity of their arrays is enough.
     place = (id(job.examples.features), id(job.examples.labels), job.batch_size, job.seed, job.work)
     digest.update(repr(place).encode())
     return digest.digest()

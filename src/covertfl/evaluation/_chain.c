@@ -1,8 +1,8 @@
-/* The inner loops of queue_chain.py: filling, censoring and substituting in a banded chain.
+/* The inner loops of chain.py: filling, censoring and substituting in a banded chain.
 
    A band holds row i of a matrix in `width` numbers; column j sits at j - i + below.  All arrays are
-   C-contiguous doubles (roots: 64-bit integers) handed over through the buffer protocol, checked for
-   size here and for meaning by the caller.  Only nonnegative numbers are added, multiplied and
+   C-contiguous doubles (roots: 64-bit integers) passed through the buffer protocol; their sizes are
+   checked here, their contents by the caller.  Only nonnegative numbers are added, multiplied and
    divided until the substitution for the values. */
 
 #define PY_SSIZE_T_CLEAN
@@ -12,7 +12,7 @@
 
 /* A class of states that is left less than once in this many rounds counts as closed. */
 #define NEVER 1e200
-/* Masses are brought back into range beyond this. */
+/* Masses are rescaled beyond this. */
 #define HUGE_MASS 1e250
 
 typedef Py_ssize_t idx;
@@ -68,10 +68,10 @@ static PyObject *fill(PyObject *self, PyObject *args)
                     idx down = least(arrived - 1, num_levels - 1);
                     double *entries = band + row * width + below - row;
                     for (idx next = 0; next < num_oracle; next++) {
-                        double chance = weight * transition[o * num_oracle + next];
-                        entries[stay * num_oracle + next] += (1.0 - served) * chance;
+                        double prob = weight * transition[o * num_oracle + next];
+                        entries[stay * num_oracle + next] += (1.0 - served) * prob;
                         if (served > 0.0)
-                            entries[down * num_oracle + next] += served * chance;
+                            entries[down * num_oracle + next] += served * prob;
                     }
                 }
         Py_END_ALLOW_THREADS
@@ -125,7 +125,7 @@ static int censor_state(const chain *c, idx n, idx first, idx last)
 }
 
 /* censor(band, absorbed, totals, leaving, roots, num, width, below, num_totals, pivot): censor the
-   states from both ends towards the pivot; the number of closed classes. */
+   states from both ends towards the pivot and return the number of closed classes. */
 static PyObject *censor(PyObject *self, PyObject *args)
 {
     Py_buffer band_view, absorbed_view, totals_view, leaving_view, roots_view;
@@ -170,8 +170,8 @@ static PyObject *censor(PyObject *self, PyObject *args)
 /* Substitution runs away from the pivot: pivot, pivot - 1, .., 0, then pivot + 1, .. */
 static idx nth_state(idx step, idx pivot) { return step <= pivot ? pivot - step : step; }
 
-/* find_mass(band, leaving, mass, num, width, below, root, pivot): stationary law of the closed class
-   of a root. */
+/* find_mass(band, leaving, mass, num, width, below, root, pivot): stationary distribution of the closed
+   class of a root. */
 static PyObject *find_mass(PyObject *self, PyObject *args)
 {
     Py_buffer band_view, leaving_view, mass_view;
@@ -208,7 +208,7 @@ static PyObject *find_mass(PyObject *self, PyObject *args)
                 continue;
             mass[n] = flow / leaving[n];
             total += mass[n];
-            if (total > HUGE_MASS) { /* the root is hardly ever visited */
+            if (total > HUGE_MASS) { /* the root is rarely visited */
                 for (idx i = 0; i < num; i++)
                     mass[i] /= total;
                 total = 1.0;
@@ -281,9 +281,9 @@ static PyObject *find_values(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"fill", fill, METH_VARARGS, "Write the transitions of (backlog, oracle) into a band."},
-    {"censor", censor, METH_VARARGS, "Censor the states towards the pivot; the closed classes."},
-    {"find_mass", find_mass, METH_VARARGS, "Stationary law of the closed class of a root."},
-    {"find_values", find_values, METH_VARARGS, "Relative values of each cost, 0 at a root."},
+    {"censor", censor, METH_VARARGS, "Censor the states towards the pivot; return the number of closed classes."},
+    {"find_mass", find_mass, METH_VARARGS, "Write the stationary distribution of the closed class of a root."},
+    {"find_values", find_values, METH_VARARGS, "Write the relative values of each cost, 0 at a root."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,8 +1,9 @@
-"""What no policy of a queue can beat: stability, exposure and privacy cost (F6, F7, F8).
+"""Bounds that hold for every policy of a queue: stability, exposure and privacy cost.
 
 In the long run a share b(o) of rounds is spent learning in oracle state o, at most its stationary
-share pi(o), and a queue that keeps up needs sum(g b) >= delta * M (deviation D9: the printed
-Lemma 1 bounds with the wrong end of the cost).
+probability pi(o), and a stable queue needs sum(g b) >= delta * M.  This corrects Lemma 1, which as
+printed uses the largest cost where the smallest is needed (deviation D9).  The formulas F6, F7 and
+F8 are listed in docs/paper_map.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from covertfl.decision.problem import QueueProblem
 
 
 def _fill_cheapest(price: FloatArray, room: FloatArray, yield_: FloatArray, needed: float) -> float:
-    """Least total price of shares b <= room with sum(yield * b) >= needed, greedily by price."""
+    """Return the least sum(price * b) over 0 <= b <= room with sum(yield * b) >= needed."""
     total = 0.0
     useful = np.flatnonzero(yield_ > 0.0)
     for state in useful[np.argsort(price[useful] / yield_[useful], kind="stable")]:
@@ -28,31 +29,37 @@ def _fill_cheapest(price: FloatArray, room: FloatArray, yield_: FloatArray, need
 
 
 def service_capacity(problem: QueueProblem) -> float:
-    """F6: sum(pi g), the updates that can be done in a round if every query learns."""
+    """Return sum(pi g), the updates done in a round if every query learns (formula F6)."""
     return float(compute_stationary_distribution(problem.oracle) @ problem.oracle.success)
 
 
 def least_exposure(problem: QueueProblem) -> float:
-    """F6: min sum(b) with sum(g b) >= load and 0 <= b <= pi; the queue must be stable."""
+    """Return the least share of learning queries of a stable queue (formula F6).
+
+    It is min sum(b) over 0 <= b <= pi with sum(g b) >= load.
+    """
     distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
     return _fill_cheapest(np.ones_like(distribution), distribution, success, problem.load)
 
 
 def privacy_cost_bound(problem: QueueProblem) -> float:
-    """F8: min sum(c b) under the constraints of F6."""
+    """Return a lower bound on the privacy cost of a stable queue (formula F8).
+
+    It is min sum(c b) over 0 <= b <= pi with sum(g b) >= load.
+    """
     distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
     return _fill_cheapest(np.asarray(problem.privacy_cost), distribution, success, problem.load)
 
 
 def is_always_stable(problem: QueueProblem) -> bool | None:
-    """F7: whether every policy within the learning limit keeps the queue stable.
+    """Return whether every policy within the learning limit is stable (Lemma 1, formula F7).
 
     The condition is load < sum(pi g) - max{sum(g a): l sum(a) <= limit, 0 <= a <= pi}, where l is
     the least cost of obfuscating with a backlog.
 
     Returns
     -------
-    None where it does not apply: the cost is charged always, or the limit is on privacy
+    None if it does not apply: the cost is always charged, or the limit is on privacy
     """
     if problem.learning_cost.charged != "when-obfuscating" or problem.objective != "privacy":
         return None

@@ -1,17 +1,17 @@
 """The Markov chain of a queue under a fixed policy, solved exactly in linear time.
 
 Whether new updates arrive is an independent draw in every round, so the chain of (o, y, e) is
-determined by that of (o, y): its stationary mass is that of (o, y) times the chance of e, and its
-relative values follow from w(o, y) = E[value of (o, y, e)].  Ordered by backlog and then by oracle
-state (position y * W + o), the transition matrix of (o, y) is banded: the backlog falls by at most
-one and rises by at most `arrival_size`.
+determined by that of (o, y): its stationary mass is that of (o, y) times the probability of e, and
+its relative values follow from w(o, y) = E[value of (o, y, e)].  Ordered by backlog and then by
+oracle state (position y * W + o), the transition matrix of (o, y) is banded: the backlog falls by
+at most one and rises by at most `arrival_size`.
 
 The chain is solved by censoring its states one by one, from both ends towards a pivot (after
 Grassmann, Taksar and Heyman): each elimination adds and multiplies nonnegative numbers only, stays
-inside the band, and gives the stationary law with full relative accuracy however small a mass is.
-Carrying costs and durations along gives the relative values as well.  A state that cannot leave for
-one of those that remain is the root of a closed class; a second root means that the long-run
-average depends on the start.  The inner loops are in `_chain.c`.
+inside the band, and yields the stationary distribution with full relative accuracy however small a
+mass is.  Carrying costs and durations along yields the relative values as well.  A state from which
+none of the remaining states can be reached is the root of a closed class; a second root means that
+the long-run average depends on the start.  The inner loops are in `_chain.c`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
 from covertfl.evaluation import _chain
 
-# States with less of their class's mass than this are left out of a class.
+# States with less than this share of their class's mass are left out of the class.
 NEGLIGIBLE = 1e-15
-# A root visited less often than this share of the busiest state is a bad origin for values.
+# A root visited less often than this, relative to the busiest state, is a bad origin for values.
 RARE = 1e-4
 PRIVACY, LEARNING = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
 class ChainSolution:
-    """Averages, stationary law and relative values of the chain under one policy.
+    """Averages, stationary distribution and relative values of the chain under one policy.
 
     Parameters
     ----------
     averages : (2,) average privacy and learning cost of a round
-    mass : (capacity + 1, W) stationary law of (backlog, oracle state)
-    values : (2, capacity + 1, W) relative values w of either cost, 0 at the root
+    mass : (capacity + 1, W) stationary distribution of (backlog, oracle state)
+    values : (2, capacity + 1, W) relative values w of each cost, 0 at the root
     roots : positions y * W + o of one state in each closed class
     """
 
@@ -50,11 +50,11 @@ class ChainSolution:
 
 
 def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
-    """Expected privacy and learning cost of a round in (backlog, oracle state).
+    """Return the expected privacy and learning cost of a round by backlog and oracle state.
 
     Parameters
     ----------
-    learn : (W, 2, capacity + 1) chance of learning
+    learn : (W, 2, capacity + 1) probability of learning
 
     Returns
     -------
@@ -72,16 +72,16 @@ def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
 
 
 class Workspace:
-    """Memory for the band, kept from one evaluation to the next.
+    """Memory for the band, reused from one evaluation to the next.
 
-    Fresh memory of this size costs as much time as the elimination itself.
+    Allocating memory of this size takes as much time as the elimination itself.
     """
 
     def __init__(self) -> None:
         self._band = np.empty((0, 0))
 
     def band(self, rows: int, width: int) -> FloatArray:
-        """An array of this shape with any content; the one handed out before is gone."""
+        """Return an uninitialised array of this shape; the previous one must no longer be used."""
         if self._band.shape != (rows, width):
             self._band = np.empty((rows, width))
         return self._band
@@ -101,7 +101,7 @@ def _make_band(
         band,
         num_oracle,
         num_levels,
-        min(problem.arrival_size, num_levels),  # more would not fit anyway, and must not overflow
+        min(problem.arrival_size, num_levels),  # larger arrivals fill the queue, and may overflow
         below,
         band.shape[1],
         problem.arrival_prob,
@@ -112,7 +112,7 @@ def _make_band(
 
 @dataclass(frozen=True, eq=False)
 class _CensoredChain:
-    """What is left of a chain after elimination: all that the substitutions need."""
+    """A chain after elimination, with all that the substitutions need."""
 
     band: FloatArray
     below: int
@@ -123,7 +123,7 @@ class _CensoredChain:
     pivot: int
 
     def mass(self, root: int) -> FloatArray:
-        """Stationary law of the closed class of a root."""
+        """Return the stationary distribution of the closed class of a root."""
         distribution = np.empty(len(self.band))
         _chain.find_mass(
             self.band,
@@ -138,7 +138,7 @@ class _CensoredChain:
         return distribution
 
     def values(self, averages: FloatArray) -> FloatArray:
-        """Relative values of both costs, (2, number of states)."""
+        """Return the relative values of both costs, (2, number of states)."""
         values = np.empty((2, len(self.band)))
         _chain.find_values(
             self.band,
@@ -191,18 +191,18 @@ def solve_chain(
     pivot: int = 0,
     workspace: Workspace | None = None,
 ) -> ChainSolution:
-    """Averages, stationary law and relative values of a stationary policy.
+    """Compute averages, stationary distribution and relative values of a stationary policy.
 
     With several closed classes only `roots` is meaningful; the caller decides what to do.
 
     Parameters
     ----------
-    problem : capacity in numbers
-    learn : (W, 2, capacity + 1) chance of learning, 0 at backlog 0
-    pivot : position y * W + o of a state that is often visited, where it is known.  The stationary
-        law is accurate for any pivot; the relative values are not if the chain hardly ever
-        comes by, so a bad pivot is replaced by the most visited state.
-    workspace : memory to use again, where many policies are evaluated
+    problem : with a numeric capacity
+    learn : (W, 2, capacity + 1) probability of learning, 0 at backlog 0
+    pivot : position y * W + o of a state that is often visited, if one is known.  The stationary
+        distribution is accurate for any pivot; the relative values are not if the chain rarely
+        visits it, so a bad pivot is replaced by the most visited state.
+    workspace : memory to reuse when many policies are evaluated
     """
     num_oracle, _, num_levels = problem.table_shape
     workspace = workspace or Workspace()
@@ -231,10 +231,10 @@ def solve_chain(
 def _join_roots(
     problem: QueueProblem, learn: FloatArray, censored: _CensoredChain, workspace: Workspace
 ) -> _CensoredChain:
-    """Look again from inside each class where several roots were found.
+    """Eliminate again towards the busiest state of each class if several roots were found.
 
-    Seen from outside, a class that is nearly never left can hold more than one state that looks
-    closed; seen from its busiest state it is one, unless there really are several.
+    Seen from outside, a class that is almost never left can hold more than one state that looks
+    closed; seen from its busiest state it is one class, unless there really are several.
     """
     busiest = [int(np.argmax(censored.mass(int(root)))) for root in censored.roots]
     for pivot in busiest:
@@ -245,34 +245,34 @@ def _join_roots(
 
 
 def find_class_distributions(problem: QueueProblem, learn: FloatArray) -> list[FloatArray]:
-    """The stationary law of each closed class of a policy, (capacity + 1, W)."""
+    """Return the stationary distribution (capacity + 1, W) of each closed class of a policy."""
     num_oracle, _, num_levels = problem.table_shape
     censored = _censor(problem, learn, workspace=Workspace())
     return [censored.mass(int(root)).reshape(num_levels, num_oracle) for root in censored.roots]
 
 
 def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:
-    """The closed classes of a policy: sets of states that the chain never leaves.
+    """Find the closed classes of a policy, sets of states that the chain never leaves.
 
     States with less than `NEGLIGIBLE` of their class's mass are left out: a chain that is only
-    numerically split touches every state at some rate.
+    numerically split visits every state at some rate.
 
     Returns
     -------
-    for each class (capacity + 1, W) booleans
+    (capacity + 1, W) booleans for each class
     """
     return [distribution > NEGLIGIBLE for distribution in find_class_distributions(problem, learn)]
 
 
 def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:
-    """Discounted cost of a stationary policy from every state, equation (11).
+    """Compute the discounted cost of a stationary policy from every state, equation (11).
 
     Costs of the first round are not discounted.
 
     Parameters
     ----------
-    problem : capacity in numbers
-    learn : (W, 2, capacity + 1) chance of learning, 0 at backlog 0
+    problem : with a numeric capacity
+    learn : (W, 2, capacity + 1) probability of learning, 0 at backlog 0
     discount : beta in (0, 1)
 
     Returns

@@ -1,9 +1,9 @@
-"""What a policy does in a finite horizon: exactly, by simulation, and for the greedy policy (F10).
+"""Evaluation of policies in a finite horizon, exactly and by simulation.
 
-The exact evaluation carries the joint law of (oracle state, backlog, learning queries so far)
-forward from round to round, so it serves every policy that depends on these and on the rounds
+The exact evaluation carries the joint distribution of (oracle state, backlog, learning queries so
+far) forward from round to round, so it serves every policy that depends on these and on the rounds
 left, randomised ones included.  A policy may learn at backlog 0 (`RandomPlacement` does): the query
-is counted and costs its privacy, but gives no update.
+is counted and has its privacy cost, but makes no update.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import read_numbers, require_type
 from covertfl.decision.oracle import (
     ROW_SUM_TOLERANCE,
     Oracle,
@@ -27,7 +28,7 @@ from covertfl.errors import InvalidInput, NoSolution
 
 @dataclass(frozen=True)
 class HorizonEvaluation:
-    """Expected costs and chances of a policy in a finite horizon.
+    """Expected costs and probabilities of a policy in a finite horizon.
 
     Parameters
     ----------
@@ -35,9 +36,9 @@ class HorizonEvaluation:
     terminal_cost : expected cost l of the backlog left at the end
     learning_queries : expected number of learning queries
     exposure : expected learning queries / rounds, in [0, 1]
-    finish_prob : chance that no update is owed at the end
-    minority_prob : chance that learning queries are a strict minority at the end, 2 k < N
-    covert_finish_prob : chance of both
+    finish_prob : probability that no update is owed at the end
+    minority_prob : probability that learning queries are a strict minority at the end, 2 k < N
+    covert_finish_prob : probability of both
     """
 
     privacy_cost: float
@@ -50,7 +51,7 @@ class HorizonEvaluation:
 
     @property
     def total_cost(self) -> float:
-        """The objective of equation (7): privacy cost plus terminal cost."""
+        """Privacy cost plus terminal cost, the objective of equation (7)."""
         return self.privacy_cost + self.terminal_cost
 
 
@@ -60,9 +61,9 @@ class HorizonSample:
 
     Parameters
     ----------
-    actions : (R, N) True where the query was a learning one
+    actions : (R, N) True for a learning query
     oracle_states : (R, N) oracle state of each round
-    successes : (R, N) True where the round gave an update, so that the backlog fell by one
+    successes : (R, N) True if the round made an update, so that the backlog fell by one
     backlog_left : (R,) updates owed at the end
     """
 
@@ -73,51 +74,51 @@ class HorizonSample:
 
     @property
     def learning_queries(self) -> IntArray:
-        """(R,) learning queries of each run."""
+        """Number of learning queries of each run, (R,)."""
         return np.asarray(self.actions.sum(axis=1), dtype=np.int64)
 
 
 def resolve_first_distribution(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray:
-    """Law of the first oracle state: the one given, or the stationary one.
+    """Return the distribution of the first oracle state: the given one, or the stationary one.
 
     Parameters
     ----------
-    first : (W,) chances that sum to 1, or None
+    first : (W,) probabilities that sum to 1, or None for the stationary distribution
 
     Raises
     ------
     InvalidInput
-        if the chances are none, or if none are given and there is no single stationary law
+        if these are not probabilities, or there is no unique stationary distribution
     """
     if first is None:
         try:
             return compute_stationary_distribution(oracle)
         except InvalidInput as error:
             raise InvalidInput(
-                "first, the law of the first oracle state, must be given for this oracle, which "
-                f"has no stationary law to fall back on: {error}"
+                "first, the distribution of the first oracle state, must be given for this "
+                f"oracle, which has no unique stationary distribution: {error}"
             ) from error
-    distribution = np.asarray(first, dtype=np.float64)
+    distribution = read_numbers(first, "first")
     if distribution.shape != (oracle.num_states,):
         raise InvalidInput(
-            f"first must have one chance for each of the {oracle.num_states} oracle states, "
+            f"first must have one probability for each of the {oracle.num_states} oracle states, "
             f"got shape {distribution.shape}"
         )
     if not (
         np.all(distribution >= 0.0) and abs(float(distribution.sum()) - 1.0) <= ROW_SUM_TOLERANCE
     ):
         raise InvalidInput(
-            f"first must be chances of at least 0 that sum to 1, got {distribution.tolist()}"
+            f"first must be probabilities that sum to 1, got {distribution.tolist()}"
         )
     return distribution
 
 
 def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> FloatArray:
-    """Chance of learning in one round, in every state that can occur there.
+    """Tabulate the probability of learning in one round, in every state that can occur there.
 
     Parameters
     ----------
-    rounds_left : n in 1 .. N, this round included
+    rounds_left : n in 1 .. N, including this round
 
     Returns
     -------
@@ -137,10 +138,10 @@ def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> 
     observation = Observation(
         oracle_state, backlog, rounds_left=rounds_left, learning_queries=learning_queries
     )
-    return np.broadcast_to(_ask(policy, observation), shape)
+    return np.broadcast_to(_find_learn_prob(policy, observation), shape)
 
 
-def _ask(policy: Policy, observation: Observation) -> FloatArray:
+def _find_learn_prob(policy: Policy, observation: Observation) -> FloatArray:
     try:
         return policy.learn_prob(observation)
     except IndexError as error:
@@ -153,13 +154,14 @@ def _ask(policy: Policy, observation: Observation) -> FloatArray:
 def evaluate_horizon_policy(
     problem: FiniteHorizon, policy: Policy, *, first: npt.ArrayLike | None = None
 ) -> HorizonEvaluation:
-    """Expected costs and chances of a policy, exactly.
+    """Compute the expected costs and the probabilities of a policy exactly.
 
     Parameters
     ----------
     policy : any policy of a finite horizon
-    first : (W,) law of the first oracle state; the stationary law where None
+    first : (W,) distribution of the first oracle state; stationary if None
     """
+    require_type(problem, FiniteHorizon, "problem")
     distribution = np.zeros((problem.oracle.num_states, problem.updates + 1, 1))
     distribution[:, -1, 0] = resolve_first_distribution(problem.oracle, first)
     privacy_cost = 0.0
@@ -171,7 +173,7 @@ def evaluate_horizon_policy(
 
 
 def _advance(oracle: Oracle, obfuscating: FloatArray, learning: FloatArray) -> FloatArray:
-    """Law after a round from the mass that obfuscated and the mass that learned in it.
+    """Return the distribution after a round from the masses that obfuscated and learned in it.
 
     Parameters
     ----------
@@ -211,7 +213,7 @@ def _summarise(
 
 
 def _to_prob(masses: FloatArray) -> float:
-    return min(float(masses.sum()), 1.0)  # rounding may lift a certainty above 1
+    return min(float(masses.sum()), 1.0)  # rounding may exceed 1
 
 
 def simulate_horizon_policy(
@@ -222,14 +224,15 @@ def simulate_horizon_policy(
     generator: np.random.Generator,
     first: npt.ArrayLike | None = None,
 ) -> HorizonSample:
-    """Draw runs of a policy, all at once.
+    """Sample runs of a policy, all at once.
 
     Parameters
     ----------
     num_runs : R, at least 1
     generator : source of all randomness
-    first : (W,) law of the first oracle state; the stationary law where None
+    first : (W,) distribution of the first oracle state; stationary if None
     """
+    require_type(problem, FiniteHorizon, "problem")
     if num_runs < 1:
         raise InvalidInput(f"num_runs must be at least 1, got {num_runs}")
     oracle, rounds = problem.oracle, problem.rounds
@@ -244,7 +247,7 @@ def simulate_horizon_policy(
         observation = Observation(
             states[:, t], backlog, rounds_left=rounds - t, learning_queries=queries
         )
-        actions[:, t] = draws[:, t] < _ask(policy, observation)
+        actions[:, t] = draws[:, t] < _find_learn_prob(policy, observation)
         successes[:, t] = actions[:, t] & would_succeed[:, t] & (backlog > 0)
         backlog = backlog - successes[:, t]
         queries = queries + actions[:, t]
@@ -259,7 +262,7 @@ def _sample_oracle_paths(
     generator: np.random.Generator,
     first: npt.ArrayLike | None,
 ) -> IntArray:
-    """Independent paths of the oracle, (num_runs, rounds)."""
+    """Sample independent paths of the oracle, (num_runs, rounds)."""
     cumulative = np.cumsum(oracle.transition, axis=1)
     cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
     distribution = np.cumsum(resolve_first_distribution(oracle, first))
@@ -272,9 +275,10 @@ def _sample_oracle_paths(
 
 
 def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
-    """Expected learning queries of the greedy policy until no update is owed (F10).
+    """Compute the greedy policy's expected learning queries until no update is owed.
 
-    With h_m(o) queries for m updates from state o, and h_0 = 0,
+    This is formula F10 of docs/paper_map.md.  With h_m(o) queries for m updates from state o, and
+    h_0 = 0,
 
         h_m = 1 + G P h_{m-1} + (I - G) P h_m,   G = diag(g).
 
@@ -289,7 +293,7 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
     Raises
     ------
     NoSolution
-        if the oracle can get stuck where no query succeeds, so that the expectation is infinite
+        if from some state no query can ever succeed, so that the expectation is infinite
     """
     if updates < 1:
         raise InvalidInput(f"updates must be at least 1, got {updates}")
@@ -307,12 +311,14 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
 def mean_greedy_queries(
     oracle: Oracle, updates: int, *, first: npt.ArrayLike | None = None
 ) -> float:
-    """Expected learning queries of the greedy policy over the first oracle state (F10).
+    """Return the greedy policy's expected learning queries, averaged over the first oracle state.
+
+    This is formula F10 of docs/paper_map.md.
 
     Parameters
     ----------
     updates : M, at least 1
-    first : (W,) law of the first oracle state; the stationary law where None
+    first : (W,) distribution of the first oracle state; stationary if None
     """
     distribution = resolve_first_distribution(oracle, first)
     return float(distribution @ expected_greedy_queries(oracle, updates))
@@ -323,5 +329,5 @@ def _require_progress(oracle: Oracle) -> None:
         if not np.any(oracle.success[find_reachable(oracle.transition, start)] > 0.0):
             raise NoSolution(
                 "the greedy policy never finishes: no oracle state that can be reached from state "
-                f"{start} has a positive chance of success"
+                f"{start} has a positive probability of success"
             )

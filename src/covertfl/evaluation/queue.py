@@ -1,7 +1,7 @@
-"""What a stationary policy of a queue costs and shows, exactly and by simulation.
+"""Evaluation of stationary policies of a queue, exactly and by simulation.
 
-The exact side solves the chain; the simulated side draws rounds one by one from the dynamics (8)
-and shares no code with it, so each checks the other.
+The exact evaluation solves the chain; the simulation samples rounds one by one from the dynamics
+(8) and shares no code with it, so that each checks the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.decision.problem import Action, QueueProblem, expected_lost
@@ -23,24 +24,24 @@ from covertfl.evaluation.chain import (
     solve_chain,
 )
 
-# Averages that take longer than this to show belong to no start state.
+# Averages that take more rounds than this to settle belong to no start state.
 SLOWEST_SETTLING = 1e9
 
 
 @dataclass(frozen=True, eq=False)
 class QueueEvaluation:
-    """Long-run averages of a round under a policy, the same from every start.
+    """Long-run averages of a round under a policy, which do not depend on the start.
 
     Parameters
     ----------
-    privacy_cost, learning_cost : average costs of a round, the two sides of (9)
+    privacy_cost, learning_cost : average costs of a round, the two averages of equation (9)
     learn_fraction : share of rounds that send a learning query
     full_prob : share of rounds that begin with a full queue
     lost_per_round : updates lost in a round
     mean_backlog : average backlog at the beginning of a round
-    mass : (W, 2, capacity + 1) stationary law of (oracle, arrival, backlog)
+    mass : (W, 2, capacity + 1) stationary distribution of (oracle, arrival, backlog)
     settling_rounds : rounds after which the average so far, from an empty queue or a typical state,
-        is within one percent of the long-run one
+        is within one percent of the long-run average
     """
 
     privacy_cost: float
@@ -51,6 +52,12 @@ class QueueEvaluation:
     mean_backlog: float
     mass: FloatArray
     settling_rounds: float
+
+
+def split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[float, float]:
+    """Return the minimised and the constrained average of equation (9)."""
+    costs = evaluation.privacy_cost, evaluation.learning_cost
+    return costs if problem.objective == "privacy" else (costs[1], costs[0])
 
 
 def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
@@ -64,11 +71,11 @@ def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
 
 
 def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluation:
-    """Exact averages of a stationary policy.
+    """Compute the long-run averages of a stationary policy exactly.
 
     Parameters
     ----------
-    problem : capacity in numbers
+    problem : with a numeric capacity
     policy : any policy that depends on oracle state, arrival and backlog only
 
     Raises
@@ -76,6 +83,7 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
     SplitChain
         if the policy has several closed classes, naming the averages of each
     """
+    require_type(problem, QueueProblem, "problem")
     table = policy if isinstance(policy, QueueTable) else tabulate_for_queue(policy, problem)
     require_fitting(problem, table)
     learn = np.array(table.table)
@@ -100,26 +108,26 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
 
 
 def require_settling(evaluation: QueueEvaluation) -> None:
-    """Raise `SplitChain` where the averages would take for ever to show from some start."""
+    """Raise `SplitChain` if the averages would not settle in any reasonable number of rounds."""
     if evaluation.settling_rounds > SLOWEST_SETTLING:
         raise SplitChain(
-            "the optimum mixes two ways of running the queue that take turns less than once in "
+            "the optimum mixes two ways of running the queue that alternate less than once in "
             f"{SLOWEST_SETTLING:.0e} rounds, so its average belongs to no start state; "
             "raise overflow_cost or full_cost, or use a cost that grows with the backlog"
         )
 
 
-def _settling_rounds(chain: ChainSolution, dearest: FloatArray) -> float:
-    """Rounds until an average settles: from state s the T-round average is off by h(s) / T.
+def _settling_rounds(chain: ChainSolution, largest_costs: FloatArray) -> float:
+    """Return the rounds until an average settles: from state s, T rounds are off by h(s) / T.
 
-    h is taken relative to its mean.  It is judged at an empty queue and, on average, at a state
-    drawn from the stationary law.  An average below a thousandth of the dearest round counts as
-    that.
+    The relative value h is taken relative to its mean, at an empty queue and on average over the
+    stationary distribution.  An average below a thousandth of the largest cost of a round is
+    replaced by that thousandth.
     """
     h = chain.values - np.sum(chain.values * chain.mass, axis=(1, 2), keepdims=True)
     from_empty = np.abs(h[:, 0]).max(axis=1)
     from_typical = np.sum(np.abs(h) * chain.mass, axis=(1, 2))
-    scale = 0.01 * np.maximum(chain.averages, 1e-3 * dearest)
+    scale = 0.01 * np.maximum(chain.averages, 1e-3 * largest_costs)
     positive = scale > 0.0
     off = np.maximum(from_empty, from_typical)[positive]
     return float(np.max(off / scale[positive], initial=0.0))
@@ -136,14 +144,14 @@ def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
             f"backlog {levels[0]}..{levels[-1]} (privacy {privacy:.4g}, learning {learning:.4g})"
         )
     return (
-        f"the policy splits the queue into {len(distributions)} closed classes, {'; '.join(parts)}: "
-        "no long-run average holds from every start"
+        f"the policy splits the queue into {len(distributions)} closed classes, "
+        f"{'; '.join(parts)}: no long-run average holds from every start"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class QueueSample:
-    """Averages over a simulated stretch of rounds, one entry for each run.
+    """Averages over simulated rounds, one entry for each run.
 
     Parameters
     ----------
@@ -168,24 +176,18 @@ def simulate_queue_policy(
     burn_in: int = 0,
     backlog: int = 0,
 ) -> QueueSample:
-    """Draw runs of the queue round by round, as equation (8) and the costs are written.
+    """Simulate a policy round by round, following equation (8) and the costs literally.
 
     Parameters
     ----------
-    rounds : rounds that are averaged over
-    runs : independent runs, drawn side by side
+    rounds : number of rounds that are averaged over
+    runs : number of independent runs, simulated side by side
     generator : source of all randomness
-    burn_in : rounds dropped at the beginning
-    backlog : backlog to start from; the first oracle state is stationary
+    burn_in : number of rounds dropped at the start
+    backlog : first backlog; the first oracle state is stationary
     """
-    if rounds < 1 or runs < 1:
-        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
+    _check_simulation(problem, rounds, runs, burn_in, backlog)
     capacity = problem.num_levels - 1
-    if burn_in < 0:
-        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
-    if not 0 <= backlog <= capacity:
-        raise InvalidInput(f"backlog must lie in 0..{capacity}, got {backlog}")
-    overflow_cost = problem.overflow_cost or 0.0
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     o = generator.choice(
         problem.oracle.num_states, size=runs, p=compute_stationary_distribution(problem.oracle)
@@ -194,19 +196,40 @@ def simulate_queue_policy(
     totals = np.zeros((6, runs))
     for step in range(burn_in + rounds):
         e = (generator.random(runs) < problem.arrival_prob).astype(np.int64)
-        prob = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
-        learn = generator.random(runs) < prob
+        learn_prob = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
+        learn = generator.random(runs) < learn_prob
         served = learn & (generator.random(runs) < problem.oracle.success[o])
         arrived = y + e * problem.arrival_size - served
         lost = np.maximum(arrived - capacity, 0)
         if step >= burn_in:
-            held = problem.learning_cost.at(y)
-            if problem.learning_cost.charged == "when-obfuscating":
-                held = np.where(learn, 0.0, held)
-            held = held + problem.full_cost * (~learn & (y == capacity)) + overflow_cost * lost
             privacy = np.where(learn, problem.privacy_cost[o], 0.0)
-            totals += np.stack([privacy, held, learn, y == capacity, lost, y])
+            learning = _charge_learning(problem, y, learn, lost)
+            totals += np.stack([privacy, learning, learn, y == capacity, lost, y])
         y = np.minimum(arrived, capacity)
         draws = generator.random(runs)[:, None]
         o = np.minimum((cumulative[o] <= draws).sum(axis=1), problem.oracle.num_states - 1)
     return QueueSample(*(totals / rounds))
+
+
+def _check_simulation(
+    problem: QueueProblem, rounds: int, runs: int, burn_in: int, backlog: int
+) -> None:
+    require_type(problem, QueueProblem, "problem")
+    if rounds < 1 or runs < 1:
+        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
+    if burn_in < 0:
+        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
+    if not 0 <= backlog < problem.num_levels:
+        raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
+
+
+def _charge_learning(
+    problem: QueueProblem, backlog: IntArray, learn: BoolArray, lost: IntArray
+) -> FloatArray:
+    """Return the learning cost of one simulated round in each run."""
+    held = problem.learning_cost.at(backlog)
+    if problem.learning_cost.charged == "when-obfuscating":
+        held = np.where(learn, 0.0, held)
+    full = ~learn & (backlog == problem.num_levels - 1)
+    cost = held + problem.full_cost * full + (problem.overflow_cost or 0.0) * lost
+    return np.asarray(cost, dtype=np.float64)

@@ -1,16 +1,17 @@
-"""How well the best eavesdropper that knows the policy can name the true trajectory: formula F4.
+"""Success of the best eavesdropper that knows the policy (formula F4 of docs/paper_map.md).
 
 It sees to which of two trajectories each query belongs, and nothing else: a sequence of N bits, up
-to the names of the trajectories.  If the first trajectory is the true one the bits are the actions,
-otherwise their complement.  With even odds beforehand no rule names the true trajectory with a
-greater chance than (1 + TV)/2, where TV is the total variation between the law P of the action
-sequence and the law Q of its complement; the likelihood ratio reaches it.
+to the names of the trajectories.  If the first trajectory is the true one, the bits are the
+actions, otherwise their complement.  With equal prior probabilities no rule names the true
+trajectory with a probability above (1 + TV)/2, where TV is the total variation between the
+distribution P of the action sequence and the distribution Q of its complement; the likelihood ratio
+test attains it.
 
-The likelihood of a sequence comes from a forward recursion over what is hidden, the oracle state
-and the backlog.  The number of learning queries so far is not hidden once a sequence is supposed.
-TV itself is a sum over 2^N sequences.  It is enumerated where they are few and estimated from
-sequences drawn from P elsewhere: TV = E_P[(1 - Q/P)^+], and averaging this over a sequence and its
-complement, which the two laws exchange, gives TV = E_P[|P - Q| / (P + Q)] with less variance.
+The likelihood of a sequence comes from a forward recursion over the hidden oracle state and
+backlog.  The number of learning queries so far is not hidden given the sequence.  TV itself is a
+sum over 2^N sequences.  It is enumerated if they are few, and otherwise estimated from sequences
+sampled from P: TV = E_P[(1 - Q/P)^+], and averaging this over a sequence and its complement, which
+exchanges P and Q, gives TV = E_P[|P - Q| / (P + Q)] with less variance.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
@@ -33,19 +35,19 @@ from covertfl.evaluation.horizon import (
 
 MAX_ENUMERATED = 4096
 NORMAL_QUANTILE = 1.959963984540054  # of 97.5%
-TAIL_CHANCE = 0.025  # on each side of a 95% interval
-BATCH_ENTRIES = 50_000  # numbers in a batch of hidden laws; what fits into a processor's cache
+TAIL_PROB = 0.025  # on each side of a 95% interval
+BATCH_ENTRIES = 50_000  # numbers in a batch of hidden distributions; fits into a processor's cache
 
 
 @dataclass(frozen=True)
 class ScheduleBound:
-    """Chance that the best eavesdropper names the true trajectory from the schedule alone.
+    """Probability that the best eavesdropper names the true trajectory from the schedule alone.
 
     Parameters
     ----------
     value : (1 + TV)/2, in [0.5, 1]
-    low, high : 95% interval; the value itself where it is exact
-    num_samples : sequences drawn, or enumerated where it is exact
+    low, high : 95% interval; the value itself if it is exact
+    num_samples : number of sequences sampled, or enumerated if it is exact
     exact : whether all sequences were enumerated
     """
 
@@ -64,15 +66,17 @@ def bound_best_eavesdropper(
     generator: np.random.Generator,
     first: npt.ArrayLike | None = None,
 ) -> ScheduleBound:
-    """Chance (1 + TV)/2 of the best eavesdropper that knows problem and policy (F4).
+    """Compute the success probability (1 + TV)/2 of the best eavesdropper (formula F4).
 
     Parameters
     ----------
-    policy : any policy of a finite horizon
-    num_samples : sequences to draw where there are more than 4096, at least 2
-    generator : source of all randomness; not used where all sequences are enumerated
-    first : (W,) law of the first oracle state as the eavesdropper knows it; stationary where None
+    problem, policy : known to the eavesdropper; any policy of a finite horizon
+    num_samples : number of sequences to sample if there are more than 4096, at least 2
+    generator : source of all randomness; not used if all sequences are enumerated
+    first : (W,) distribution of the first oracle state, as known to the eavesdropper; stationary
+        if None
     """
+    require_type(problem, FiniteHorizon, "problem")
     if num_samples < 2:
         raise InvalidInput(f"num_samples must be at least 2, got {num_samples}")
     if 2**problem.rounds <= MAX_ENUMERATED:
@@ -86,10 +90,10 @@ def bound_best_eavesdropper(
 
 
 def exchangeable_bound(num_trajectories: int) -> float:
-    """Chance of the best eavesdropper against K exchangeable trajectories, 1/K (F4).
+    """Return the best eavesdropper's success against K exchangeable trajectories, 1/K (formula F4).
 
-    Where the law of the schedule is the same whichever trajectory is the true one, nothing beats a
-    guess.
+    If the schedule has the same distribution whichever trajectory is the true one, no rule is
+    better than a guess.
     """
     if num_trajectories < 1:
         raise InvalidInput(f"num_trajectories must be at least 1, got {num_trajectories}")
@@ -103,16 +107,16 @@ def compute_log_ratio(
     *,
     first: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Log-likelihood of sequences as actions less that of their complements.
+    """Compute the log-likelihood ratio of action sequences against their complements.
 
     Parameters
     ----------
-    actions : (S, N) booleans, True where a query belongs to the trajectory supposed to be true
-    first : (W,) law of the first oracle state; the stationary law where None
+    actions : (S, N) booleans, True where a query belongs to the trajectory assumed to be true
+    first : (W,) distribution of the first oracle state; stationary if None
 
     Returns
     -------
-    (S,) positive where the supposition is the likelier one, 0 where both are impossible
+    (S,) positive where the assumption is the likelier one, 0 where both are impossible
     """
     sequences = _read_actions(actions, problem.rounds)
     straight = action_log_likelihood(problem, policy, sequences, first=first)
@@ -129,13 +133,13 @@ def action_log_likelihood(
     *,
     first: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Exact log-chance of action sequences under a policy.
+    """Compute the exact log-probability of action sequences under a policy.
 
     Parameters
     ----------
     policy : any policy of a finite horizon
     actions : (S, N) booleans, True for learning
-    first : (W,) law of the first oracle state; the stationary law where None
+    first : (W,) distribution of the first oracle state; stationary if None
 
     Returns
     -------
@@ -165,15 +169,15 @@ def _read_actions(actions: npt.ArrayLike, rounds: int) -> BoolArray:
 def _batch_log_likelihood(
     problem: FiniteHorizon, tables: list[FloatArray], actions: BoolArray, first: FloatArray
 ) -> FloatArray:
-    """Forward recursion over the hidden (oracle, backlog), (W, M + 1, S), scaled to sum 1."""
+    """Run the forward recursion over hidden (oracle, backlog), (W, M + 1, S), scaled to sum 1."""
     num_states, levels = problem.oracle.num_states, problem.updates + 1
     hidden = np.zeros((num_states, levels, len(actions)))
     hidden[:, -1] = first[:, None]
     queries = np.zeros(len(actions), dtype=np.int64)
     log_likelihood = np.zeros(len(actions))
     for learn_prob, learns in zip(tables, actions.T, strict=True):
-        prob = learn_prob[:, :, queries]
-        hidden *= np.where(learns, prob, 1.0 - prob)
+        learn_here = learn_prob[:, :, queries]
+        hidden *= np.where(learns, learn_here, 1.0 - learn_here)
         total = hidden.sum(axis=(0, 1))
         with np.errstate(divide="ignore"):
             log_likelihood += np.log(total)
@@ -200,15 +204,15 @@ def _enumerate_bound(
 
 
 def _estimate_bound(terms: FloatArray) -> ScheduleBound:
-    """Mean of terms in [0, 1] with a 95% interval, mapped to (1 + TV)/2.
+    """Average terms in [0, 1], with a 95% interval, and map the result to (1 + TV)/2.
 
-    The interval is the normal one, but never narrower than 1 - 0.025^(1/S) on each side: that is
-    the exact bound where all S terms are equal, and it keeps rare other values in view.
+    The interval is the normal one, but on each side at least 1 - 0.025^(1/S) wide: that is the
+    exact bound if all S terms are equal, and it allows for rare other values.
     """
     count = len(terms)
     mean = float(terms.mean())
     normal = NORMAL_QUANTILE * float(terms.std(ddof=1)) / math.sqrt(count)
-    half_width = max(normal, 1.0 - TAIL_CHANCE ** (1.0 / count))
+    half_width = max(normal, 1.0 - TAIL_PROB ** (1.0 / count))
     return ScheduleBound(
         _to_prob(mean),
         _to_prob(mean - half_width),

@@ -1,7 +1,7 @@
 """What an experiment is: a name, a place in the paper, and a function from a request to a result.
 
-A result is a plain dictionary that goes to a JSON file; tables and pictures are made from such
-files alone (`reproduction_page`, `reproduction_figures`).
+A result is a dictionary that is written to a JSON file; tables and pictures are made from these
+files alone (`covertfl.reproduction`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MOST_SEEDS = 10_000
 
 @dataclass(frozen=True)
 class Request:
-    """How an experiment is to be run.
+    """The options of an experiment.
 
     Parameters
     ----------
     reading : of the paper, the first part of a preset's name
-    seeds : runs of each condition, None for the experiment's own number
-    quick : fewer seeds and smaller models, to see that all of it works
+    seeds : number of runs for each condition, None for the experiment's own number
+    quick : use fewer seeds and smaller models, as a check that everything runs
     device : of the training, cpu or cuda
     """
 
@@ -38,20 +38,20 @@ class Request:
     def __post_init__(self) -> None:
         if self.reading not in get_args(Reading):
             raise InvalidInput(
-                f"preset must be {', '.join(get_args(Reading))}, got {self.reading!r}"
+                f"preset must be one of {', '.join(get_args(Reading))}, got {self.reading!r}"
             )
         if self.seeds is not None and not 1 <= self.seeds <= MOST_SEEDS:
             raise InvalidInput(f"seeds must lie in 1..{MOST_SEEDS}, got {self.seeds}")
 
     def count_seeds(self, full: int, quick: int) -> int:
-        """Seeds of an experiment that has `full` of them, or `quick` where it is shortened."""
+        """Return the number of seeds: as requested, `quick` in the short form, or `full`."""
         if self.seeds is not None:
             return self.seeds
         return quick if self.quick else full
 
 
 def _need_nothing() -> None:
-    """Some experiments need no data but those that are shipped."""
+    """Check nothing: most experiments need only data that is part of the package."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Experiment:
     name : on the command line
     title : on the page
     paper : where the paper has it
-    run : carries it out; finished parts are taken from the store and new ones put there
-    uses_gpu : whether it trains on the device that is asked for; others always use the processor
-    check : raises where data are missing, before anything is computed
+    run : compute the result; stored parts are read from the store and new ones written to it
+    uses_gpu : whether it trains on the requested device; others always use the CPU
+    check : raise if data is missing, before anything is computed
     """
 
     name: str

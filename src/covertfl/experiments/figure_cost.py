@@ -1,10 +1,11 @@
-"""Learning cost against the proportion of learning queries, 1,000 cost values (figure 4).
+"""Learning cost against the proportion of learning queries, 1,000 cost values (Figure 4).
 
-Three curves.  Where the learning cost is added to the privacy cost, as a price, an optimal policy
-is a vertex of the linear programme: its proportion of learning queries stays the same until the
-next vertex takes over, and then jumps.  Where it is limited (9), the optimum mixes two vertices and
-moves without jumps.  In the finite horizon of the main experiment the terminal cost is the price.
-Each is exact, by the stationary law or the forward recursion, and simulated.
+Three curves.  If the learning cost is added to the privacy cost, as a price, an optimal policy is a
+vertex of the linear programme: its proportion of learning queries is constant until another vertex
+becomes optimal, and then jumps.  If the cost is limited, problem (9) of the paper, the optimum
+mixes two vertices and moves without jumps.  In the finite horizon of the main experiment the
+terminal cost is the price.  Each curve is computed exactly, by the stationary distribution or the
+forward recursion, and by simulation.
 """
 
 from __future__ import annotations
@@ -39,33 +40,33 @@ from covertfl.solvers.constrained import solve_queue
 CAPACITY = 40
 VALUES = 1000
 RUNS = 1000
-# Ours.  Work that finds no room costs as much as the dearest wait for a long time, so that it does
-# not pay to let the buffer overflow.
+# Ours.  An update that finds no room costs as much as the most expensive wait over a long time, so
+# that letting the buffer overflow does not pay.
 OVERFLOW_COST = 100.0
 LEAST_PRICE, LARGEST_PRICE = 0.002, 2.0
 LEAST_SCALE, LARGEST_SCALE = 0.002, 2.0
 ROUNDS, BURN_IN = 2000, 500
 SEED = 4
 QUICK_VALUES, QUICK_RUNS = 100, 100
-FARTHEST = 20.0  # a limit is tightened by at most this factor, where none is too tight
-JUMP = 0.005  # a difference between neighbours that counts as a jump
+FARTHEST = 20.0  # largest factor by which a limit is tightened, if none is too tight
+JUMP = 0.005  # smallest difference between neighbours that counts as a jump
 
 
 @dataclass(frozen=True, eq=False)
 class StackedTables:
-    """A policy of its own for each of many runs that are simulated side by side.
+    """A separate policy for each of many runs that are simulated together.
 
     Parameters
     ----------
-    tables : (V, W, 2, levels) chances of learning
-    repeats : runs of each table
+    tables : (V, W, 2, levels) probabilities of learning
+    repeats : number of runs for each table
     """
 
     tables: FloatArray
     repeats: int
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Chances of all runs, those of one table side by side."""
+        """Return the probabilities of all runs, those of one table next to each other."""
         which = np.repeat(np.arange(len(self.tables)), self.repeats)
         found: FloatArray = self.tables[
             which, observation.oracle_state, observation.arrival, observation.backlog
@@ -74,7 +75,7 @@ class StackedTables:
 
 
 def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
-    """The queue with the paper's buffer, and the main experiment."""
+    """Load the queue with the paper's buffer, and the main experiment."""
     queue = read_preset(f"{reading}/queue").problem
     horizon = read_preset(f"{reading}/main").problem
     assert isinstance(queue, QueueProblem) and isinstance(horizon, FiniteHorizon)
@@ -86,12 +87,12 @@ def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
 def sweep_price(
     problem: QueueProblem, prices: Sequence[float]
 ) -> tuple[list[float], list[BoolArray]]:
-    """Optimal policies of privacy cost + price x learning cost, the Lagrangian problem (10).
+    """Solve the Lagrangian problem, equation (10): privacy cost + price x learning cost.
 
     Returns
     -------
-    the prices that have an optimum, and the optima; a cost that is not convex may have none that
-    is reached from every start
+    the prices that have an optimum, and the optima; with a cost that is not convex there may be
+    none that is reached from every start
     """
     operator = QueueOperator(problem)
     solved, found, start = [], [], always_learn(problem)
@@ -106,19 +107,19 @@ def sweep_price(
 
 
 def count_vertices(policies: Sequence[BoolArray]) -> int:
-    """Different policies among some."""
+    """Return the number of different policies."""
     return len({policy.tobytes() for policy in policies})
 
 
 def find_jumps(shares: FloatArray, least: float = JUMP) -> npt.NDArray[np.int64]:
-    """Where the proportion changes by more than a little from one cost value to the next."""
+    """Return where the proportion changes by more than `least` between neighbouring costs."""
     return np.flatnonzero(np.abs(np.diff(shares)) > least)
 
 
 def simulate_tables(
     problem: QueueProblem, tables: FloatArray, repeats: int, *, generator: np.random.Generator
 ) -> FloatArray:
-    """(V,) proportion of learning queries in simulated runs of each table."""
+    """Return the (V,) proportions of learning queries in simulated runs of each table."""
     sample = simulate_queue_policy(
         problem,
         StackedTables(tables, repeats),
@@ -131,7 +132,7 @@ def simulate_tables(
 
 
 def describe_curve(costs: FloatArray, exact: FloatArray, simulated: FloatArray) -> dict[str, Any]:
-    """A curve with its jumps and how far the simulation is from it."""
+    """Return a curve with its jumps and the distance of the simulation from it."""
     jumps = find_jumps(exact)
     return {
         "costs": [float(f"{cost:.5g}") for cost in costs],
@@ -144,8 +145,8 @@ def describe_curve(costs: FloatArray, exact: FloatArray, simulated: FloatArray) 
     }
 
 
-def work_out_price(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
-    """The learning cost as a price."""
+def compute_price_curve(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
+    """Compute the curve of the learning cost as a price."""
     asked = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
     prices, policies = sweep_price(problem, asked.tolist())
     exact = np.array(
@@ -162,8 +163,8 @@ def work_out_price(problem: QueueProblem, values: int, repeats: int) -> Mapping[
     }
 
 
-def work_out_limit(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
-    """The learning cost under a limit: as the cost grows by a factor the limit shrinks by it."""
+def compute_limit_curve(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
+    """Compute the curve of a limited cost; scaling the cost up equals scaling the limit down."""
     operator = QueueOperator(problem)
     tight = solve_average_cost(operator, (0.0, 1.0), always_learn(problem)).gain
     idle = QueueTable(never_learn(problem).astype(np.float64))
@@ -187,8 +188,8 @@ def work_out_limit(problem: QueueProblem, values: int, repeats: int) -> Mapping[
     return describe_curve(np.array(factors), exact, simulated) | {"mixing": mixing}
 
 
-def work_out_horizon(problem: FiniteHorizon, values: int, runs: int) -> Mapping[str, Any]:
-    """The terminal cost as a price, in the finite horizon."""
+def compute_horizon_curve(problem: FiniteHorizon, values: int, runs: int) -> Mapping[str, Any]:
+    """Compute the curve of the terminal cost as a price, in the finite horizon."""
     scales = np.geomspace(LEAST_SCALE, LARGEST_SCALE, values)
     generator = np.random.default_rng(SEED + 2)
     exact, simulated, policies = [], [], []
@@ -206,16 +207,16 @@ def work_out_horizon(problem: FiniteHorizon, values: int, runs: int) -> Mapping[
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
-    """All three curves."""
+    """Compute all three curves."""
     queue, horizon = load_problems(request.reading)
     values = QUICK_VALUES if request.quick else VALUES
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     repeats = max(runs // 50, 1)
     base = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
     work = {
-        "price": lambda: work_out_price(queue, values, repeats),
-        "limit": lambda: work_out_limit(queue, values, repeats),
-        "horizon": lambda: work_out_horizon(horizon, values, runs),
+        "price": lambda: compute_price_curve(queue, values, repeats),
+        "limit": lambda: compute_limit_curve(queue, values, repeats),
+        "horizon": lambda: compute_horizon_curve(horizon, values, runs),
     }
     store.plan(len(work))
     curves = []

@@ -1,6 +1,7 @@
-"""Convergence of the policy gradient's thresholds over 100 runs, with the exact ones (figure 3).
+"""Convergence of the policy gradient's thresholds over 100 runs, with the exact ones (Figure 3).
 
-Algorithm 1 is run as printed and in its corrected form (D12 to D17), both on the reading's queue.
+Algorithm 1 is run as printed and in corrected form (D12 to D17 of docs/deviations.md), both on the
+queue of the reading.
 """
 
 from __future__ import annotations
@@ -22,38 +23,34 @@ from covertfl.experiments.experiment import Experiment, Request, Result
 from covertfl.experiments.trials.averages import average, shorten
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga.search import (
-    Settings,
-    SpgaRun,
-    default_settings,
-    printed_settings,
-    solve_spga,
-)
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.search import solve_spga
+from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
 from covertfl.solvers.structure import find_queue_thresholds
 
 # The paper's settings (section 4, Appendix A).
 RUNS = 100
 PRINTED_ITERATIONS = 4000
-# Ours: shorter than the default search, because a hundred of them are to take less than a minute.
+# Ours: shorter than the default search, so that a hundred take less than a minute.
 ITERATIONS, ROLLOUT = 2000, 2000
 SEED = 1
 QUICK_RUNS = 20
-# Points of a curve that are kept.
+# Number of points kept of a curve.
 POINTS = 101
 NO_ARRIVAL = 0
 THREADS = os.cpu_count() or 1
-FARTHEST = 10.0  # times the limit: beyond this a policy has given the queue up
+FARTHEST = 10.0  # times the limit; beyond it a policy has given up on the queue
 
 
 def load_queue(name: str) -> QueueProblem:
-    """A queue preset."""
+    """Load a queue preset."""
     problem = read_preset(name).problem
     assert isinstance(problem, QueueProblem)
     return problem
 
 
 def choose_variants(problem: QueueProblem) -> dict[str, Settings]:
-    """Algorithm 1 as printed, and corrected."""
+    """Return the settings of Algorithm 1, as printed and corrected."""
     return {
         "printed": printed_settings(problem, iterations=PRINTED_ITERATIONS),
         "corrected": default_settings(problem, iterations=ITERATIONS, rollout=ROLLOUT),
@@ -61,16 +58,16 @@ def choose_variants(problem: QueueProblem) -> dict[str, Settings]:
 
 
 def effective_thresholds(parameters: FloatArray) -> FloatArray:
-    """What theta_1 and theta_2 amount to with no arrival: their mean by h, (..., W)."""
+    """Return (..., W) thresholds without an arrival: theta_1 and theta_2 weighted by h."""
     theta1, theta2, h = np.moveaxis(parameters[..., NO_ARRIVAL], -2, 0)
     return np.asarray(h * theta1 + (1.0 - h) * theta2)
 
 
 def describe_optimum(solution: QueueSolution) -> dict[str, Any]:
-    """The exact optimum: its averages, and from which backlog on it learns for certain.
+    """Return the averages of the exact optimum, and the backlogs from which it surely learns.
 
-    The backlog is chi_2 of (13) where the policy has that form; where it has not, the one from
-    which it learns at every larger backlog as well.  Both are for rounds without an arrival.
+    Such a backlog is chi_2 of equation (13) if the policy has that form; otherwise the smallest
+    from which on it learns at every larger one.  Both are for rounds without an arrival.
     """
     thresholds = find_queue_thresholds(solution)
     if thresholds is None:
@@ -89,20 +86,20 @@ def describe_optimum(solution: QueueSolution) -> dict[str, Any]:
 
 
 def find_last_switch(probs: FloatArray) -> int | None:
-    """The least backlog from which learning is certain at all larger ones; None where none is."""
+    """Return the smallest backlog from which on learning is certain, None if there is none."""
     uncertain = np.flatnonzero(probs < 1.0)
     first = int(uncertain[-1]) + 1
     return first if first < len(probs) else None
 
 
 def thin(curve: FloatArray, points: int = POINTS) -> tuple[list[int], FloatArray]:
-    """Some iterations, evenly spaced, and a curve at them."""
+    """Return evenly spaced iterations, and a curve at these."""
     at = np.unique(np.linspace(0, len(curve) - 1, points).round().astype(np.int64))
     return (at + 1).tolist(), curve[at]
 
 
 def describe_paths(paths: FloatArray) -> dict[str, Any]:
-    """Mean, tenth and ninth decile over runs of (runs, K, W) paths, by oracle state."""
+    """Return mean, 10% and 90% quantiles over runs of (runs, K, W) paths, by oracle state."""
     iterations, _ = thin(paths[0])
     states = []
     for state in range(paths.shape[2]):
@@ -118,8 +115,8 @@ def describe_paths(paths: FloatArray) -> dict[str, Any]:
     return {"iterations": iterations, "states": states}
 
 
-def judge_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
-    """Exact averages of a run's policy; a policy that gives the queue up has none."""
+def evaluate_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
+    """Return the exact average costs of a run's policy, NaN if it gives up on the queue."""
     bounded = problem.with_capacity(optimum.problem.num_levels - 1)
     policy: QueueTable = run.policy(bounded)
     try:
@@ -130,7 +127,7 @@ def judge_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> di
 
 
 def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, Any]:
-    """How many runs keep the limit within 5%, and the means of those that did not give up."""
+    """Count the runs that keep the limit within 5%, and average those that did not give up."""
     learning = np.array([entry["learning"] for entry in judged])
     privacy = np.array([entry["privacy"] for entry in judged])
     with np.errstate(invalid="ignore"):
@@ -145,11 +142,11 @@ def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, A
 
 
 def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping[str, Any]:
-    """One variant of the algorithm on one queue."""
+    """Run one variant of the algorithm on one queue."""
     optimum = solve_queue(problem)
     found = solve_spga(problem, settings, seed=SEED, runs=runs, threads=THREADS)
     paths = np.stack([effective_thresholds(run.history.parameters) for run in found])
-    judged = [judge_run(problem, optimum, run) for run in found]
+    judged = [evaluate_run(problem, optimum, run) for run in found]
     return {
         "paths": describe_paths(paths),
         "costs": summarise_costs(judged, problem.limit),
@@ -162,7 +159,7 @@ def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
-    """Both variants on the reading's queue, and on the published code's where that is another."""
+    """Run both variants on the reading's queue, and on the published code's if it is another."""
     names = dict.fromkeys((f"{request.reading}/queue", "paper-code/queue"))
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     panels = []

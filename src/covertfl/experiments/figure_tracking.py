@@ -1,6 +1,7 @@
 """Constant steps through a change of the system, 100 runs (the tracking figure of Appendix A).
 
-Arrivals change half way from 10 updates with chance 0.03 to 4 with chance 0.1 (D21).
+Half way, the arrivals change from 10 updates with probability 0.03 to 4 with probability 0.1 (D21
+of docs/deviations.md).
 """
 
 from __future__ import annotations
@@ -22,21 +23,17 @@ from covertfl.experiments.figure_spga import (
     describe_optimum,
     describe_paths,
     effective_thresholds,
-    judge_run,
+    evaluate_run,
     load_queue,
     summarise_costs,
 )
 from covertfl.experiments.trials.averages import average, band
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga.search import (
-    Settings,
-    SpgaRun,
-    SpgaSearch,
-    default_settings,
-    extract_rules,
-    simulate_source,
-)
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.rules import extract_rules
+from covertfl.solvers.spga.search import SpgaSearch, simulate_source
+from covertfl.solvers.spga.settings import Settings, default_settings
 
 # The paper's settings (Appendix A).
 RUNS = 100
@@ -45,15 +42,15 @@ CHANGE_AT = 2000
 ITERATIONS = 2 * CHANGE_AT
 ROLLOUT = 1000
 QUICK_RUNS = 20
-PARTS = 8  # experience is drawn in so many stretches, to bound the memory
-BLOCK = 40  # iterations whose simulated costs are put together in a curve
-LAST = 500  # iterations before the change and before the end that costs are averaged over
+PARTS = 8  # experience is sampled in this many parts, to bound the memory
+BLOCK = 40  # iterations whose simulated costs are averaged for one point of a curve
+LAST = 500  # iterations before the change, and before the end, over which costs are averaged
 
 
 def track_change(
     before: QueueProblem, after: QueueProblem, settings: Settings, number: int
 ) -> tuple[SpgaRun, SpgaRun]:
-    """One search under which the system changes: as it stands at the change and at the end."""
+    """Run one search through a change of the system; return it at the change and at the end."""
     seeds = np.random.SeedSequence([SEED, number]).spawn(3)
     ours, first, second = map(np.random.default_rng, seeds)
     search = SpgaSearch(extract_rules(before), settings, generator=ours)
@@ -74,7 +71,7 @@ def run_searches(
     runs: int,
     store: CellStore,
 ) -> Mapping[str, Any]:
-    """All runs, judged at the change and at the end; the store is told of each."""
+    """Run all searches and evaluate them at the change and at the end."""
     store.plan(runs)
     found = []
     with ThreadPoolExecutor(THREADS) as pool:
@@ -86,7 +83,7 @@ def run_searches(
     stages = []
     for stage, problem in enumerate((before, after)):
         optimum = solve_queue(problem)
-        judged = [judge_run(problem, optimum, pair[stage]) for pair in found]
+        judged = [evaluate_run(problem, optimum, pair[stage]) for pair in found]
         window = [pair[stage].history for pair in found]
         stages.append(
             {
@@ -112,14 +109,14 @@ def run_searches(
 
 
 def describe_costs(curves: Sequence[FloatArray]) -> dict[str, Any]:
-    """Mean over runs and its interval, in blocks of iterations."""
+    """Return the mean over runs and its interval, in blocks of iterations."""
     blocks = np.stack([curve.reshape(-1, BLOCK).mean(axis=1) for curve in curves])
     iterations = (np.arange(blocks.shape[1]) + 1) * BLOCK
     return {"iterations": iterations.tolist(), **band(blocks)}
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
-    """The search through the change."""
+    """Run the searches through the change."""
     names = [f"{request.reading}/tracking-{when}" for when in ("before", "after")]
     before, after = map(load_queue, names)
     runs = request.count_seeds(RUNS, QUICK_RUNS)

@@ -1,4 +1,4 @@
-"""Learning queries placed at random, every reply used, against the optimal policy (Appendix A).
+"""Learning queries at random rounds, every reply used, against the optimal policy (Appendix A).
 
 The true trajectories of the optimal policy are those of the table with 20 clients.
 """
@@ -16,18 +16,18 @@ from covertfl.experiments.trials.covert_runs import summarise
 # The paper's settings: 30 learning queries in 120 rounds, 20 clients.
 CLIENTS = 20
 POLICIES = ("random", "optimal")
-# Learner's accuracy.
+# Accuracy of the learner.
 PAPER: Mapping[str, float] = {"random": 0.805, "optimal": 0.925}
-# The eavesdropper that the table is hardest for: good classes 2, size 0.1, share 0.99.
+# The weakest eavesdropper of the table: good classes 2, size 0.1, share 0.99.
 ROW = 0
 
 
 def run_comparison(request: Request, store: CellStore) -> Result:
-    """Learner's accuracy with both policies, and the paired difference over seeds."""
+    """Compute the learner's accuracy with both policies, and the difference paired by seed."""
     setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
     seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
     against = [table_mnist.list_rows(CLIENTS)[ROW].against]
-    outcomes, _ = table_mnist.work_out(
+    outcomes, _ = table_mnist.compute_outcomes(
         setup, POLICIES, seeds, against, store, device=request.device
     )
     pairs = zip(outcomes["optimal", 0], outcomes["random", 0], strict=True)

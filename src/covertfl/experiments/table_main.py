@@ -1,7 +1,8 @@
-"""The main experiment: toxicity, both scenarios, every policy and two decoys (table 1, figure 2).
+"""The main experiment: toxicity, both scenarios, every policy and two decoys (Table 1, Figure 2).
 
-The paper's optimal policy is the stationary one that its policy gradient finds (`spga`); the exact
-one for the finite horizon (`optimal`) and F5's (`minority`) stand beside it.
+The paper's optimal policy is the stationary one that its policy gradient finds (`spga`); here the
+exact one for the finite horizon (`optimal`) and the one that keeps learning queries a minority
+(`minority`, formula F5 of docs/paper_map.md) are added.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLIENTS, PARTICIPATION = 20, (5, 10, 20)
 MIN_SHARE = 0.25
 SEEDS = 10
 POSITIVE_SHARES: Mapping[int, float] = {1: 0.0, 2: 0.1}
-# Its table: eavesdropper's and learner's accuracy by scenario and policy.  Its optimal policy is
+# Its Table 1: accuracy of eavesdropper and learner by scenario and policy.  Its optimal policy is
 # the stationary one of the policy gradient.
 PAPER: Mapping[tuple[int, str], tuple[float, float]] = {
     (1, "greedy"): (0.83, 0.84),
@@ -53,7 +54,7 @@ class Condition:
 
 
 def make_setup(reading: Reading) -> Setup:
-    """The federation of the main experiment."""
+    """Return the setup of the main experiment."""
     return Setup(
         task="toxicity",
         reading=reading,
@@ -67,10 +68,10 @@ def make_setup(reading: Reading) -> Setup:
     )
 
 
-def work_out(
+def compute_outcomes(
     setup: Setup, seeds: int, store: CellStore
 ) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]]]:
-    """Outcomes of every condition, and each policy's exact chances on its problem."""
+    """Compute the outcomes of every condition, and the exact probabilities of each policy."""
     kernels = KernelCache()
     runs = [
         prepare_trial(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
@@ -109,12 +110,12 @@ def _request_runs(
 ) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
     setup = make_setup(request.reading)
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    outcomes, expected = work_out(setup, seeds, store)
+    outcomes, expected = compute_outcomes(setup, seeds, store)
     return outcomes, expected, setup
 
 
 def run_table(request: Request, store: CellStore) -> Result:
-    """Table 1 with intervals, completion and exposure."""
+    """Compute Table 1 with intervals, completion and exposure."""
     outcomes, expected, setup = _request_runs(request, store)
     rows = []
     for condition, runs in outcomes.items():
@@ -130,7 +131,7 @@ def run_table(request: Request, store: CellStore) -> Result:
 
 
 def _find_printed(condition: Condition) -> dict[str, float] | None:
-    """The paper's final values, which it has for its own decoy and policies."""
+    """Return the paper's final values, None except for its own decoy and policies."""
     paper = PAPER.get((condition.scenario, condition.policy))
     if paper is None or condition.decoy != "public":
         return None
@@ -138,7 +139,7 @@ def _find_printed(condition: Condition) -> dict[str, float] | None:
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
-    """Accuracy of learner and eavesdropper by round."""
+    """Compute the accuracy of learner and eavesdropper by round."""
     outcomes, _, setup = _request_runs(request, store)
     curves = [
         {

@@ -1,8 +1,8 @@
 """The MNIST tables: 27 eavesdroppers, two policies, 20 and 50 clients (Appendix A).
 
-Neither actions nor successes depend on weights, and the true trajectory does not depend on what the
-eavesdropper holds, so a run's true trajectory is trained once and serves all 27.  The decoy is
-trained only as far as the estimate (6) ever points to it.
+Neither actions nor successes depend on weights, and the true trajectory does not depend on the
+eavesdropper's data, so that a run's true trajectory is trained once for all 27.  The decoy is
+trained only as far as the estimate, equation (6) of the paper, refers to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from covertfl.experiments.trials.setups import (
     choose_learning_rate,
     prepare_trial,
 )
-from covertfl.kernels.mlp import count_cores
+from covertfl.kernels.cores import count_cores
 from covertfl.runs.build import KernelCache, require_torch
 
 # The paper's settings (Appendix A).
@@ -32,13 +32,13 @@ MIN_SHARE = 0.25
 PARTICIPATION: Mapping[int, tuple[int, ...]] = {20: (5, 10, 20), 50: (12, 25, 50)}
 GOOD_CLASSES = (2, 5, 8)
 SIZES = (0.1, 0.4, 1.0)
-CLASS_SHARES = (0.99, 0.9, None)  # None: as often as they are
+CLASS_SHARES = (0.99, 0.9, None)  # None: their natural share
 MODEL = "paper-cnn"
-# The published code has another matrix for this experiment than for the main one (D20).
+# The published code has a matrix of its own for this experiment (D20 of docs/deviations.md).
 CODE_TRANSITION: Transition = ((0.8, 0.2, 0.0), (0.15, 0.7, 0.15), (0.0, 0.15, 0.85))
 POLICIES = ("greedy", "optimal")
-# As printed, by clients: good classes, size, share of good classes; eavesdropper's accuracy with
-# the greedy and the optimal policy, learner's with the greedy and the optimal policy.
+# As printed, by number of clients: good classes, size, share of good classes; accuracy of the
+# eavesdropper with the greedy and the optimal policy, then of the learner with the same two.
 PAPER: Mapping[int, tuple[tuple[int, float, float, float, float, float, float], ...]] = {
     20: (
         (2, 0.1, 0.99, 0.857, 0.336, 0.925, 0.832),
@@ -99,27 +99,27 @@ PAPER: Mapping[int, tuple[tuple[int, float, float, float, float, float, float], 
         (8, 1.0, 0.8, 0.861, 0.000, 0.853, 0.840),
     ),
 }
-# Weights are scored on one in ten validation images after each move; the last, and the best of
-# these, on all of them.
+# Weights are scored on one in ten validation images after each update; the last ones, and the best
+# of these, on all images.
 STRIDE = 10
 QUICK_STRIDE = 4
 # The short form: a small network, a twelfth of the examples, half of the rounds, three
 # eavesdroppers.
 QUICK_MODEL, QUICK_THINNING, QUICK_DIVISOR, QUICK_SEEDS = "small-cnn", 12, 2, 2
 QUICK_ROWS = (0, 13, 26)
-# Runs that are trained together on a CPU; a GPU takes all of them.
+# Number of runs trained together on a CPU; a GPU trains all of them.
 CPU_RUNS = 2
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row of a printed table, with its columns under the names they should have (D23).
+    """A row of a printed table, with its columns named correctly (D23 of docs/deviations.md).
 
     Parameters
     ----------
-    classes, size : good classes, and the public set's size in clients' sizes
-    class_share : of the good classes; None for their natural one
-    eavesdropper, learner : accuracy by policy; None where the decoy never ran
+    classes, size : number of good classes, and the public set's size relative to a client's
+    class_share : share of the good classes, None for the natural one
+    eavesdropper, learner : accuracy by policy, None if the decoy never ran
     """
 
     classes: int
@@ -130,13 +130,16 @@ class PrintedRow:
 
     @property
     def against(self) -> Eavesdropping:
-        """The eavesdropper of the row."""
+        """Return the eavesdropper of the row."""
         data = PublicData(size=self.size, classes=self.classes, class_share=self.class_share)
         return Eavesdropping(data)
 
 
 def list_rows(clients: int) -> list[PrintedRow]:
-    """The 27 rows; the learner's columns are exchanged in print, 0.000 is no accuracy (D23)."""
+    """Return the 27 rows, corrected as in D23 of docs/deviations.md.
+
+    The learner's columns are exchanged in print, and 0.000 is not an accuracy.
+    """
     rows = []
     for classes, size, part, greedy, optimal, first, second in PAPER[clients]:
         natural = part not in CLASS_SHARES
@@ -153,7 +156,7 @@ def list_rows(clients: int) -> list[PrintedRow]:
 
 
 def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
-    """The federation of the tables."""
+    """Return the setup of the tables."""
     divisor = QUICK_DIVISOR if quick else 1
     return Setup(
         task="mnist",
@@ -171,7 +174,7 @@ def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
     )
 
 
-def work_out(
+def compute_outcomes(
     setup: Setup,
     policies: Sequence[str],
     seeds: int,
@@ -180,7 +183,7 @@ def work_out(
     *,
     device: str,
 ) -> tuple[dict[tuple[str, int], list[RunOutcome]], int]:
-    """Outcomes by policy and number of eavesdropper, and the examples trained on for them."""
+    """Compute outcomes by policy and eavesdropper, and count the examples trained on."""
     kernels = KernelCache()
     runs = [
         prepare_trial(setup, policy, seed, kernels, device=device)
@@ -205,13 +208,13 @@ def compare_policies(
     request: Request,
     store: CellStore,
 ) -> Result:
-    """Policies against one eavesdropper, for tables of a row each.
+    """Compute policies against one eavesdropper, for tables with one row per policy.
 
     Parameters
     ----------
-    paper : eavesdropper's and learner's printed accuracy by policy
+    paper : printed accuracy of eavesdropper and learner, by policy
     """
-    outcomes, examples = work_out(
+    outcomes, examples = compute_outcomes(
         setup, tuple(paper), seeds, [Eavesdropping(public)], store, device=request.device
     )
     return {
@@ -229,14 +232,16 @@ def compare_policies(
 
 
 def run_table(clients: int, request: Request, store: CellStore) -> Result:
-    """One of the two tables."""
+    """Compute one of the two tables."""
     setup = make_setup(request.reading, clients, quick=request.quick)
     rows = list_rows(clients)
     if request.quick:
         rows = [rows[number] for number in QUICK_ROWS]
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
     against = [row.against for row in rows]
-    outcomes, examples = work_out(setup, POLICIES, seeds, against, store, device=request.device)
+    outcomes, examples = compute_outcomes(
+        setup, POLICIES, seeds, against, store, device=request.device
+    )
     return {
         "settings": setup.describe(),
         "examples": examples,
@@ -259,7 +264,7 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
 
 
 def check_images() -> None:
-    """Refuse to begin without the images."""
+    """Raise `Missing` without the images or torch."""
     require_torch()
     from covertfl.tasks.mnist import load_mnist
 

@@ -1,7 +1,8 @@
-"""Seven oracle states and 100 clients on MNIST (table 2, right half).
+"""Seven oracle states and 100 clients on MNIST (Table 2, right half).
 
 With one eighth of the data as threshold and uniform numbers of batches nearly every state would
-succeed, so rounds are accepted with the printed success chances in every reading (D22).
+succeed, so in every reading rounds are accepted with the printed success probabilities (D22 of
+docs/deviations.md).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ PARTICIPATION = (36, 41, 45, 50, 55, 58, 100)
 MIN_SHARE = 0.125
 PUBLIC = PublicData(size=1.0, classes=2, class_share=0.99)
 SEEDS = 30
-# Eavesdropper's and learner's accuracy.
+# Accuracy of eavesdropper and learner.
 PAPER: Mapping[str, tuple[float, float]] = {"greedy": (0.93, 0.88), "optimal": (0.34, 0.88)}
 QUICK_SEEDS = 2
 
 
 def make_setup(reading: Reading, *, quick: bool) -> Setup:
-    """The federation of MNIST's tables with seven states."""
+    """Return the setup of the MNIST tables with seven oracle states."""
     return replace(
         table_mnist.make_setup(reading, 20, quick=quick),
         clients=CLIENTS,
@@ -39,7 +40,7 @@ def make_setup(reading: Reading, *, quick: bool) -> Setup:
 
 
 def run_table(request: Request, store: CellStore) -> Result:
-    """Both policies against the one eavesdropper."""
+    """Compute both policies against one eavesdropper."""
     setup = make_setup(request.reading, quick=request.quick)
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
     return table_mnist.compare_policies(setup, PUBLIC, PAPER, seeds, request, store)

@@ -1,9 +1,10 @@
 """Theorem 2's structure and Lemma 2's monotonicity on thousands of random models.
 
-Models keep assumptions M1, M2, M3 and M5.  Of each the exact solution is examined: the threshold in
-the backlog (Theorem 2), its growth with the rounds left (D5), the value's monotonicity (Lemma 2),
-and, which no theorem promises, the threshold's fall with the oracle state.  Models with a terminal
-cost that is not convex show that the examination can fail.
+The models satisfy the assumptions M1, M2, M3 and M5 of the paper.  The exact solution of each is
+examined: the threshold in the backlog (Theorem 2), its growth with the rounds left (D5 of
+docs/deviations.md), the value's monotonicity (Lemma 2), and, by no theorem, the decrease of the
+threshold with the oracle state.  Models whose terminal cost is not convex show that the checks can
+fail.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ MOST_STATES, MOST_ROUNDS, MOST_UPDATES = 5, 20, 10
 ROUNDING = 1e-9
 
 
-def draw_dominated_rows(states: int, *, generator: np.random.Generator) -> FloatArray:
-    """A transition matrix whose rows are ordered by first-order dominance (M1).
+def sample_dominated_rows(states: int, *, generator: np.random.Generator) -> FloatArray:
+    """Sample a transition matrix whose rows are ordered by first-order dominance (M1).
 
-    Tail sums that rise down each column and fall along each row make it; sorting any tail sums
+    Its tail sums increase down each column and decrease along each row; sorting any tail sums
     along the rows and then down the columns keeps both orders.
     """
     tails = np.sort(generator.random((states, states - 1)), axis=1)[:, ::-1]
     tails = np.sort(tails, axis=0)
     full = np.hstack([np.ones((states, 1)), tails, np.zeros((states, 1))])
-    # A little of every state keeps the chain irreducible and spoils no order.
+    # A small weight on every state keeps the chain irreducible and both orders intact.
     rows = 0.98 * -np.diff(full, axis=1) + 0.02 / states
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
 
-def draw_model(*, is_convex: bool, generator: np.random.Generator) -> FiniteHorizon:
-    """A random finite horizon that keeps M1, M2, M5 and, where it is asked for, M3."""
+def sample_model(*, is_convex: bool, generator: np.random.Generator) -> FiniteHorizon:
+    """Sample a finite horizon that satisfies M1, M2, M5 and, if `is_convex`, M3."""
     states = int(generator.integers(2, MOST_STATES + 1))
     rounds = int(generator.integers(2, MOST_ROUNDS + 1))
     updates = int(generator.integers(2, MOST_UPDATES + 1))
     oracle = Oracle(
-        draw_dominated_rows(states, generator=generator), np.sort(generator.random(states))
+        sample_dominated_rows(states, generator=generator), np.sort(generator.random(states))
     )
     steps = generator.exponential(size=updates) * generator.exponential()
     if is_convex:
@@ -65,7 +66,7 @@ def draw_model(*, is_convex: bool, generator: np.random.Generator) -> FiniteHori
 
 
 def examine_model(problem: FiniteHorizon) -> dict[str, bool]:
-    """Which statements hold for the exact solution of a model."""
+    """Return which statements hold for the exact solution of a model."""
     solution = solve_horizon(problem, keep_values=True)
     thresholds = solution.thresholds
     return {
@@ -79,7 +80,7 @@ def examine_model(problem: FiniteHorizon) -> dict[str, bool]:
 
 
 def _examine_value(solution: HorizonSolution) -> dict[str, bool]:
-    """Lemma 2: V falls with the rounds left and the oracle state and rises with the backlog."""
+    """Check Lemma 2: V decreases with rounds left and oracle state, increases with the backlog."""
     values = solution.values
     assert values is not None
     slack = ROUNDING * float(values.max())
@@ -91,13 +92,13 @@ def _examine_value(solution: HorizonSolution) -> dict[str, bool]:
 
 
 def examine_models(models: int) -> Mapping[str, Any]:
-    """Counts of models in which each statement holds, convex and not."""
+    """Count the models in which each statement holds, convex and not."""
     counts: dict[str, Any] = {"models": models}
     for name, is_convex in (("convex", True), ("not_convex", False)):
         generator = np.random.default_rng([SEED, int(is_convex)])
         held: dict[str, int] = {}
         for _ in range(models):
-            model = draw_model(is_convex=is_convex, generator=generator)
+            model = sample_model(is_convex=is_convex, generator=generator)
             for statement, holds in examine_model(model).items():
                 held[statement] = held.get(statement, 0) + holds
         counts[name] = held

@@ -1,9 +1,9 @@
 """Theorem 1's bound against measured gradient norms on the function task.
 
-The learner moves on accepted answers only, m-th step 1/m or a constant one.  Measured is the
-squared gradient norm at the randomised estimate, iterate i with chance mu_i / sum(mu); its mean
-over that draw is taken exactly, its mean over runs from seeds.  The bounds keep the initial gap
-(D10).
+The learner updates on accepted replies only, with m-th step 1/m or a constant step.  The measured
+quantity is the squared gradient norm at the randomised estimate, which is iterate i with
+probability mu_i / sum(mu); its expectation over i is computed exactly, its mean over runs from
+seeds.  The bounds keep the initial gap (D10 of docs/deviations.md).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ UPDATES = (10, 30, 100, 300, 1000, 3000)
 QUICK_UPDATES = (10, 30, 100)
 RUNS, QUICK_RUNS = 40, 10
 PRESET = "sound/main"
-# Goals for which the number of updates that suffices is compared with the one that was needed.
+# Goals for which the sufficient number of updates is compared with the measured one.
 GOALS = (4.0, 2.0, 1.0)
 
 
 def bound_norm(task: FunctionTask, gap: float, steps: FloatArray) -> float:
-    """(D + L s^2 sum(mu^2) / 2) / sum(mu): what Theorem 1's proof gives for any steps."""
+    """Return (D + L s^2 sum(mu^2) / 2) / sum(mu), the bound of Theorem 1's proof for any steps."""
     noise = task.smoothness * task.response_limit**2
     return float((gap + noise * np.sum(steps**2) / 2.0) / np.sum(steps))
 
@@ -38,7 +38,7 @@ def bound_norm(task: FunctionTask, gap: float, steps: FloatArray) -> float:
 def walk(
     task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray
 ) -> tuple[FloatArray, int]:
-    """Squared gradient norms at the iterates x_1 .. x_M, and how many queries were needed."""
+    """Return squared gradient norms at the iterates x_1 .. x_M, and the number of queries."""
     oracle = read_preset(PRESET).problem.oracle
     generator = np.random.default_rng([seed, 1])
     point, state, queries = start.astype(np.float32), oracle.num_states - 1, 0
@@ -56,7 +56,7 @@ def walk(
 
 
 def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> FloatArray:
-    """1/m, or the constant sqrt(2 D / (L s^2 M))."""
+    """Return the steps 1/m, or the constant step sqrt(2 D / (L s^2 M))."""
     if kind == "decreasing":
         return 1.0 / np.arange(1, updates + 1)
     noise = task.smoothness * task.response_limit**2
@@ -64,10 +64,10 @@ def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> Flo
 
 
 def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
-    """Measured norms beside their bounds, for both kinds of steps."""
+    """Measure gradient norms and compute their bounds, for both kinds of steps."""
     tasks = [make_function_task(DataSettings("function", seed=seed)) for seed in range(runs)]
     starts = [task.first_weights(seed).astype(np.float64) for seed, task in enumerate(tasks)]
-    # All starts are as far from their minima, but not as high.
+    # All starts have the same distance from their minima, but different values.
     gap = max(task.value(start) for task, start in zip(tasks, starts, strict=True))
     rows = []
     for kind in ("decreasing", "constant"):
@@ -77,7 +77,7 @@ def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
             steps = choose_steps(tasks[0], gap, number, kind)
             measured = []
             for seed, (task, start) in enumerate(zip(tasks, starts, strict=True)):
-                if kind == "decreasing":  # shorter runs are the beginning of the longest
+                if kind == "decreasing":  # shorter runs are the beginnings of the longest
                     if seed not in cached:
                         whole = choose_steps(task, gap, longest, kind)
                         cached[seed] = walk(task, whole, seed, start)[0]
@@ -107,7 +107,7 @@ def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
 def _compare_goal(
     rows: list[dict[str, Any]], gap: float, noise: float, goal: float
 ) -> dict[str, Any]:
-    """Updates that suffice by F1 and F2, and the least measured number at which the goal is met."""
+    """Return the updates that suffice for a goal by formulas F1 and F2, and those measured."""
     met = {
         kind: [
             row["updates"]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writing files completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from covertfl.errors import InvalidInput
 def write_atomically(
     path: str | os.PathLike[str], content: str | bytes, *, mode: int | None = None
 ) -> None:
-    """Write a file to a temporary name beside it and rename it into place.
+    """Write a file under a temporary name in the same folder and rename it.
 
-    A crash or a full disk leaves the old file, if any, as it was.  A link stays a link to the file
-    that is replaced, an old file keeps its permissions, and a device or a pipe is written to.
+    After a crash or with a full disk the old file, if any, is unchanged.  A symbolic link remains,
+    and the file it points to is replaced; an existing file keeps its permissions; a device or a
+    pipe is written to directly.
 
     Parameters
     ----------
-    mode : permissions of a new file; what the system allows by default where None
+    path : of the file
+    content : text (written as UTF-8) or bytes
+    mode : permissions of a new file; None for the system's default
 
     Raises
     ------
     InvalidInput
-        naming the file, where it cannot be written
+        if the file cannot be written, with its name
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -40,7 +43,7 @@ def write_atomically(
 
 
 def _find_mode(path: Path, wanted: int | None) -> int:
-    """Kind and permissions of a file, of an ordinary new one if it is not there."""
+    """Return the type and permissions of a file, or of a regular one if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return path.stat().st_mode
     if wanted is not None:

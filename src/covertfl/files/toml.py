@@ -1,4 +1,4 @@
-"""Reading TOML files, and quoting what is wrong in them."""
+"""Reading text and TOML files, and quoting what is wrong in them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ LONGEST_QUOTE = 40  # characters of a value that a message repeats
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
-    """The text of a file; `what` says in messages what is needed, such as "a problem file".
+    """Return the text of a file.
+
+    Parameters
+    ----------
+    path : of the file
+    what : kind of file that is needed, for error messages, such as "a problem file"
 
     Raises
     ------
     InvalidInput
-        where it is not there, cannot be read or is not UTF-8
+        if the file does not exist, cannot be read or is not UTF-8
     """
     name = os.fspath(path)
     try:
@@ -28,7 +33,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
     except OSError as error:
         raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
     try:
-        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+        return content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InvalidInput(
@@ -38,7 +43,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """The content of a TOML file; `name` stands for it in messages."""
+    """Return the content of a TOML file called `name` in error messages."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -48,7 +53,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
-    """Where a mistake is: the section in brackets, or nothing, and the key within it."""
+    """Return the section in brackets, if any, and the key within it, of the place of an error."""
     keys = [_shorten_key(part) if isinstance(part, str) else f"[{part}]" for part in location]
     section = f"[{keys[0]}] " if len(keys) > 1 else ""
     rest = keys[1:] if section else keys
@@ -56,7 +61,7 @@ def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
 
 
 def shorten(value: object) -> str:
-    """What came, as a message quotes it: on one line and not too long."""
+    """Return a value as quoted in error messages: on one line and not too long."""
     text = str(value).lower() if isinstance(value, bool) else _quote(value)
     return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 

@@ -1,1 +1,7 @@
-"""."""
+"""From recorded rounds to a problem: participation logs, fitted oracles, policies from logs.
+
+- `log`: participation logs; `read_log`, `ParticipationLog`.
+- `oracle`: the oracle fitted to a log, with intervals; `fit_oracle`, `sample_oracles`.
+- `problem`: the problem file of a fitted oracle; `format_problem`.
+- `policy`: a policy searched on a log; `search_on_log`.
+"""

@@ -1,20 +1,20 @@
-"""A log of past rounds: who took part, how many examples came, what fell due.
+"""Participation logs: which clients took part in past rounds, and with how many examples.
 
 A participation log is a CSV file with a header and one line for each round:
 
 ============  ==============================================================================
 column        meaning
 ============  ==============================================================================
-`round`       whole numbers that go up by one from line to line
-`clients`     how many clients took part
-`examples`    how many training examples their replies stand for
-`success`     optional; 1 or true where the replies made, or would have made, an update
-`arrival`     optional; updates that fell due in the round, 0 in most
-any other     numbers, such as a data-quality score, to form the oracle's states from
+`round`       whole numbers that increase by one from line to line
+`clients`     number of clients that took part
+`examples`    number of training examples behind their replies
+`success`     optional; 1 or true if the replies made, or would have made, an update
+`arrival`     optional; number of updates that arrived in the round, mostly 0
+any other     numbers, such as a data-quality score, from which oracle states can be formed
 ============  ==============================================================================
 
-Which actions were taken in the logged rounds does not matter: neither the oracle's path nor the
-would-be success of a round depends on them (section 3.1).
+The actions taken in the logged rounds do not matter: neither the oracle's path nor the would-be
+success of a round depends on them (section 3.1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
@@ -34,20 +33,20 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 
-LARGEST_WHOLE = 2.0**53  # beyond it a float no longer tells neighbours apart
-LONGEST_QUOTE = 40  # characters of a cell that a message repeats
+LARGEST_WHOLE = 2.0**53  # beyond it floats do not represent every whole number
+LONGEST_QUOTE = 40  # characters of a cell that a message quotes
 
 
 @dataclass(frozen=True, eq=False)
 class ParticipationLog:
-    """The rounds of a log, checked.
+    """The validated rounds of a log.
 
     Parameters
     ----------
-    path : the file, as messages name it
+    path : name of the file for messages
     rounds : (n,) consecutive round numbers
     columns : (n,) finite numbers of every other column; success is 0 or 1
-    text_columns : for each column without a single number, why it cannot be used
+    text_columns : why each column without any number cannot be used
     """
 
     path: str
@@ -56,7 +55,7 @@ class ParticipationLog:
     text_columns: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, name: str) -> FloatArray:
-        """The numbers of a column; `InvalidInput` if it is not there or holds text."""
+        """Return the numbers of a column; raise `InvalidInput` if it is missing or holds text."""
         if name in self.text_columns:
             raise InvalidInput(self.text_columns[name])
         if name not in self.columns:
@@ -83,12 +82,12 @@ def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
     """Read a participation log and check every cell of it.
 
     A byte order mark, any kind of line ending and blank lines at the end are accepted.  A column
-    without a meaning of its own in which no cell is a number (a date, a name) is set aside.
+    of another name in which no cell is a number (a date, a name) is ignored.
 
     Raises
     ------
     InvalidInput
-        naming the file and, where there is one, the line, the column and what stands there
+        if the log is wrong, naming the file and, if there is one, the line, the column and the cell
     """
     table = _split_rows(_read_text(os.fspath(path)), os.fspath(path))
     columns: dict[str, FloatArray] = {}
@@ -106,12 +105,6 @@ def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
     return ParticipationLog(
         table.path, rounds, MappingProxyType(columns), MappingProxyType(text_columns)
     )
-
-
-def read_example_log() -> ParticipationLog:
-    """The log that ships with covertfl: 600 rounds of 20 simulated clients."""
-    with resources.as_file(resources.files("covertfl.data") / "participation.csv") as path:
-        return read_log(path)
 
 
 def _read_text(path: str) -> str:
@@ -265,7 +258,7 @@ def _parse_column(table: _Table, name: str) -> FloatArray:
 
 
 def _check_rounds(table: _Table, rounds: list[int]) -> None:
-    """Raise for the first round that does not follow the one before it."""
+    """Raise `InvalidInput` for the first round that does not follow the previous one."""
     first_line: dict[int, int] = {rounds[0]: table.lines[0]}
     for before, here, line in zip(rounds, rounds[1:], table.lines[1:], strict=False):
         place = f"{table.path} line {line}"

@@ -1,8 +1,8 @@
-"""The Markov oracle fitted to a participation log, and how sure the fit is (formula F11).
+"""The Markov oracle fitted to a participation log, with intervals (F11 of docs/paper_map.md).
 
 States are formed from one column of the log, by cut points or by quantiles; transition and success
-chances are observed shares with 95% Wilson intervals.  What the estimates rest on, the counts, is
-kept: draws from their posterior carry the uncertainty through to other formulas.
+probabilities are estimated by observed shares, with 95% Wilson intervals.  The counts behind the
+estimates are kept: samples from their posterior carry the uncertainty through to other formulas.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import read_numbers
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
@@ -27,43 +28,41 @@ JEFFREYS = 0.5  # what the prior adds to every count
 
 @dataclass(frozen=True)
 class ArrivalFit:
-    """How updates fall due, read from the `arrival` column.
+    """The arrival process, estimated from the `arrival` column.
 
     Parameters
     ----------
     arrival_prob : share of rounds with an arrival (delta)
     interval : 95% Wilson interval of it
     arrival_size : mean size of an arrival, rounded to a whole number (M)
-    sizes_vary : True where arrivals differ in size, so that one size is a simplification
-    num_arrivals : rounds with an arrival
+    sizes_vary : whether arrivals differ in size, so that one size is a simplification
     """
 
     arrival_prob: float
     interval: tuple[float, float]
     arrival_size: int
     sizes_vary: bool
-    num_arrivals: int
 
 
 @dataclass(frozen=True, eq=False)
 class FittedOracle:
-    """An oracle estimated from a log, with what the estimate rests on (F11).
+    """An oracle estimated from a log, with the counts behind the estimate (formula F11).
 
     Parameters
     ----------
     oracle : observed shares as P^O and g
     column : the column that forms the states
     cuts : (W - 1,) increasing; a round's state is the number of cuts at or below its value
-    min_examples : examples that make a success; None where the success column decided
-    num_rounds : rounds in the log
-    visits : (W,) rounds in each state
+    min_examples : least number of examples of a success; None if the success column was used
+    num_rounds : number of rounds in the log
+    visits : (W,) number of rounds in each state
     transition_counts : (W, W) moves from row to column, num_rounds - 1 in all
-    transition_interval : (W, W, 2) 95% Wilson interval of each chance on its own
+    transition_interval : (W, W, 2) 95% Wilson interval of each probability on its own
     success_counts : (W, 2) successes and trials in each state
-    success_interval : (W, 2) 95% Wilson interval of each success chance
-    arrival : None where the log has no arrival column or no arrival happened
-    dominance_violation : first pair of rows of the estimate that breaks M1, if any
-    states, succeeded, arrivals : (num_rounds,) the rounds themselves, to be replayed
+    success_interval : (W, 2) 95% Wilson interval of each success probability
+    arrival : None if the log has no arrivals
+    dominance_violation : first pair of rows of the estimate that violates (M1), if any
+    states, succeeded, arrivals : (num_rounds,) the rounds themselves, for a replay
     """
 
     oracle: Oracle
@@ -91,30 +90,24 @@ def fit_oracle(
     cuts: Sequence[float] | None = None,
     min_examples: float | None = None,
 ) -> FittedOracle:
-    """Estimate P^O and g by counting (the maximum likelihood estimate; F11).
+    """Estimate P^O and g by counting, the maximum likelihood estimate (formula F11).
 
     Parameters
     ----------
     column : the column that forms the states; a higher value is a better state
-    num_states : W >= 2 states, as equally filled as ties allow; 3 where no cuts are given
+    num_states : W >= 2 states, as equally filled as ties allow; 3 if no cuts are given
     cuts : increasing values at which a new state begins; not together with num_states
-    min_examples : a round with at least this many examples is a success; where it is given it
-        goes before a success column, where it is not the log must have one
+    min_examples : a round with at least this many examples is a success; it overrides a success
+        column, and is required if the log has none
 
     Raises
     ------
     InvalidInput
-        where the log cannot tell: no such column, no success, fewer than two states, a state
+        if the log does not suffice: no such column, no success, fewer than two states, a state
         without a round or without a round after it
     """
     values = log.column(column)
-    if cuts is not None and num_states is not None:
-        raise InvalidInput("states and cuts exclude each other: give one of the two")
-    if cuts is not None:
-        chosen = _check_cuts(cuts)
-    else:
-        wanted = DEFAULT_NUM_STATES if num_states is None else num_states
-        chosen = _choose_cuts(log, column, wanted)
+    chosen = _find_cuts(log, column, num_states, cuts)
     states = np.searchsorted(chosen, values, side="right")
     visits = np.bincount(states, minlength=len(chosen) + 1)
     _require_visited(log, column, chosen, visits)
@@ -157,7 +150,7 @@ def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArra
         if "success" not in log.columns:
             raise InvalidInput(
                 f"{log.path} has no column success: give --min-examples, "
-                "the number of examples from which a round is a success"
+                "the least number of examples of a successful round"
             )
         return log.column("success") > 0.0
     if not (math.isfinite(min_examples) and min_examples > 0.0):
@@ -176,11 +169,20 @@ def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
         interval=(float(low), float(high)),
         arrival_size=math.floor(float(happened.mean()) + 0.5),
         sizes_vary=bool(np.ptp(happened) > 0.0),
-        num_arrivals=len(happened),
     )
 
 
 # --- states --------------------------------------------------------------------------------------
+
+
+def _find_cuts(
+    log: ParticipationLog, column: str, num_states: int | None, cuts: Sequence[float] | None
+) -> tuple[float, ...]:
+    if cuts is None:
+        return _choose_cuts(log, column, DEFAULT_NUM_STATES if num_states is None else num_states)
+    if num_states is not None:
+        raise InvalidInput("states and cuts exclude each other: give one of the two")
+    return _check_cuts(cuts)
 
 
 def _check_cuts(cuts: Sequence[float]) -> tuple[float, ...]:
@@ -213,16 +215,16 @@ def _choose_cuts(log: ParticipationLog, column: str, num_states: int) -> tuple[f
 
 
 def _split_evenly(counts: IntArray, num_groups: int) -> list[int]:
-    """Cut a row of piles into neighbouring groups, the least sum of squared sizes.
+    """Partition a sequence of counts into contiguous groups with the least sum of squared sizes.
 
     Parameters
     ----------
-    counts : (d,) size of each pile, at least 1; piles stay whole
+    counts : (d,) rounds with each distinct value, at least 1; a value is not divided
     num_groups : 2 .. d
 
     Returns
     -------
-    the first pile of each group but the first
+    index of the first value of each group but the first
     """
     ends = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
     best = ends**2
@@ -237,10 +239,10 @@ def _split_evenly(counts: IntArray, num_groups: int) -> list[int]:
 
 
 def _add_group(best: FloatArray, ends: FloatArray, groups: int) -> tuple[FloatArray, IntArray]:
-    """One step of the recursion: the least cost of the first b piles in `groups` groups.
+    """Return the least cost of the first b values in `groups` groups, one step of the recursion.
 
-    The best place for the last group to begin does not fall as b grows (the square of a size is
-    convex), so halving the range of b halves the places to try: d log d work in place of d^2.
+    The best start of the last group is nondecreasing in b (the square of a size is convex), so
+    divide and conquer over b takes d log d steps instead of d^2.
     """
     last = len(ends) - 1
     cost = np.full(len(ends), np.inf)
@@ -289,7 +291,7 @@ def _require_followed(
     for state in np.flatnonzero(moves.sum(axis=1) == 0):
         raise InvalidInput(
             f"{log.path}: {_describe_state(column, cuts, int(state))} occurs in the last round "
-            f"only (round {log.rounds[-1]}), so that nothing says what follows it; "
+            f"only (round {log.rounds[-1]}), so that no round follows it; "
             "give other cuts or fewer states"
         )
 
@@ -298,10 +300,7 @@ def _require_followed(
 
 
 def _as_counts(values: npt.ArrayLike, name: str) -> FloatArray:
-    try:
-        counts = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers in rows of one length") from error
+    counts = read_numbers(values, name)
     if counts.ndim != 2:
         raise InvalidInput(f"{name} must be rows of numbers")
     for row, column in np.argwhere(~(np.isfinite(counts) & (counts >= 0.0))):
@@ -333,22 +332,18 @@ def sample_oracles(
     *,
     generator: np.random.Generator,
 ) -> list[Oracle]:
-    """Draw oracles that the counts allow, to carry their uncertainty further (F11 into F5).
+    """Sample oracles from their posterior distribution given the counts (formula F11).
 
-    The law is the posterior under Jeffreys' prior: every row of P^O is Dirichlet(counts + 1/2),
-    every g(o) is Beta(successes + 1/2, failures + 1/2), all independent.  A move that was never
-    seen keeps a small chance, because the counts do not rule it out.
+    Under Jeffreys' prior every row of P^O is Dirichlet(counts + 1/2) and every g(o) is
+    Beta(successes + 1/2, failures + 1/2), all independent.  A move that was never seen keeps a
+    small probability, because the counts do not rule it out.
 
     Parameters
     ----------
     transition_counts : (W, W) moves from row to column, at least 0
     success_counts : (W, 2) successes and trials in each state
-    num_samples : how many oracles, at least 1
+    num_samples : number of oracles, at least 1
     generator : source of all randomness
-
-    Returns
-    -------
-    `num_samples` oracles of W states
     """
     moves = _as_counts(transition_counts, "transition_counts")
     if moves.shape[0] != moves.shape[1] or not moves.size:
@@ -359,11 +354,11 @@ def sample_oracles(
     _check_success_counts(outcomes, len(moves))
     if num_samples < 1:
         raise InvalidInput(f"num_samples must be at least 1, got {num_samples}")
-    # A Dirichlet draw is a row of gamma draws divided by its sum.
+    # A Dirichlet sample is a row of gamma samples divided by its sum.
     weights = generator.standard_gamma(moves + JEFFREYS, size=(num_samples, *moves.shape))
     rows = weights / weights.sum(axis=2, keepdims=True)
     successes, failures = outcomes[:, 0], outcomes[:, 1] - outcomes[:, 0]
-    probs = generator.beta(
+    success = generator.beta(
         successes + JEFFREYS, failures + JEFFREYS, size=(num_samples, len(moves))
     )
-    return [Oracle(row, prob) for row, prob in zip(rows, probs, strict=True)]
+    return [Oracle(transition, g) for transition, g in zip(rows, success, strict=True)]

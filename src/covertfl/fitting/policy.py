@@ -1,8 +1,8 @@
-"""From a log straight to a policy, without the chances that were fitted to it.
+"""A policy searched directly on a log, without the probabilities that were fitted to it.
 
-The structured policy gradient replays the recorded rounds.  Costs and limit come from the problem
-file that the fit would write; the fitted chances are used only afterwards, to say how far the
-policy is from the optimum of the fitted model.
+The structured policy gradient (Algorithm 1) replays the recorded rounds.  Costs and limit come from
+the problem file that the fit would write; the fitted probabilities are used only afterwards, to
+measure how far the policy is from the optimum of the fitted model.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from covertfl.errors import NoSolution
 from covertfl.evaluation.queue import QueueEvaluation
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.fitting.problem import format_problem
-from covertfl.solvers.spga import search as spga
-from covertfl.solvers.spga.experience import replay_fitted_log
+from covertfl.solvers.spga.experience import Experience, ReplayedLog
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import describe_costs, score_horizon_runs, score_queue_runs
+from covertfl.solvers.spga.search import search_policy
+from covertfl.solvers.spga.settings import settings_for_log
 
 Progress = Callable[[str, float], None]
 
@@ -33,11 +36,11 @@ class LogPolicy:
 
     Parameters
     ----------
-    problem : costs and limit it was searched for
-    policy : as a table
-    gap : cost over the optimum of the fitted model, for a queue the one at the same learning cost;
-        None where that has no solution
-    evaluation : a queue's averages on the fitted model, None where they are not known
+    problem : costs and limit of the search
+    policy : the policy as a table
+    gap : relative excess of its cost over the optimum of the fitted model, for a queue the optimum
+        at the same learning cost; None if there is no such optimum
+    evaluation : long-run averages of a queue on the fitted model, None if unknown
     """
 
     problem: Problem
@@ -46,7 +49,7 @@ class LogPolicy:
     evaluation: QueueEvaluation | None = None
 
     def describe(self) -> dict[str, Any]:
-        """The policy for `--json`, without its table."""
+        """Return the contents of `--json`, without the table."""
         if isinstance(self.problem, FiniteHorizon):
             return {"problem": "horizon", "method": "spga", "gap": self.gap}
         averages = self.evaluation
@@ -61,7 +64,7 @@ class LogPolicy:
 
     @property
     def sentence(self) -> str:
-        """How it did, in one sentence."""
+        """Its cost compared with the optimum, in one sentence."""
         if self.gap is None:
             return "Searched on the recorded rounds; the fitted model has no optimum to compare."
         begin = "Searched on the recorded rounds; on the fitted model"
@@ -74,6 +77,17 @@ class LogPolicy:
         )
 
 
+def replay_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:
+    """Return the rounds that an oracle was fitted to as experience, without its estimates.
+
+    Parameters
+    ----------
+    with_arrivals : False for a finite horizon, where all updates are owed from the start
+    """
+    arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
+    return ReplayedLog(Experience(fitted.states, arrivals, fitted.succeeded))
+
+
 def search_on_log(
     fitted: FittedOracle,
     *,
@@ -83,35 +97,31 @@ def search_on_log(
     updates: int,
     on_progress: Progress,
 ) -> LogPolicy:
-    """Search a policy on the rounds of a log (Algorithm 1 on recorded experience).
+    """Search for a policy on the rounds of a log (Algorithm 1 on recorded experience).
 
     Parameters
     ----------
-    rounds, updates : of the horizon, where the log has no arrivals that can be served
+    rounds, updates : N and M of the finite horizon that is used if the log has no arrivals, or more
+        than can be served
+    on_progress : called with the latest costs in words and the share of iterations done
     """
     problem = parse_problem(format_problem(fitted, rounds=rounds, updates=updates), "log").problem
 
     def report(done: int, privacy: float, learning: float) -> None:
         on_progress(describe_costs(problem, privacy, learning), done / iterations)
 
-    source = replay_fitted_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
-    if isinstance(problem, FiniteHorizon):
-        rules: Any = spga.extract_horizon_rules(problem)
-        settings = spga.horizon_settings(problem, iterations=iterations)
-    else:
-        rules = spga.extract_rules(problem)
-        settings = spga.settings_for_log(problem, source.recorded, iterations=iterations)
-    run = spga.search_policy(
-        rules,
+    source = replay_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
+    run = search_policy(
+        extract_rules(problem),
         source,
-        settings,
+        settings_for_log(problem, source.recorded, iterations=iterations),
         generator=np.random.default_rng(seed),
         on_progress=report,
     )
-    return _judge(problem, run)
+    return _score(problem, run)
 
 
-def _judge(problem: Problem, run: spga.SpgaRun) -> LogPolicy:
+def _score(problem: Problem, run: SpgaRun) -> LogPolicy:
     if isinstance(problem, FiniteHorizon):
         horizon_score = score_horizon_runs(problem, [run])
         return LogPolicy(problem, horizon_score.policy, _known(horizon_score.gaps[0]))
@@ -129,4 +139,4 @@ def _known(gap: float) -> float | None:
 def _bounded(problem: QueueProblem) -> QueueProblem:
     if problem.capacity is not None:
         return problem
-    return problem.with_capacity(spga.extract_rules(problem).capacity)
+    return problem.with_capacity(extract_rules(problem).capacity)

@@ -1,7 +1,7 @@
-"""From a fitted oracle to a problem file that can be planned with and solved at once.
+"""A complete problem file from a fitted oracle, ready to plan with and to solve.
 
-The log gives the oracle and, where it has them, the arrivals.  Costs and limits are the user's to
-choose; the file begins with the paper's costs and says so.
+The oracle and, if there are any, the arrivals come from the log.  Costs and limits are the user's
+choice; the file starts from the paper's costs and marks them as such.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import Infeasible, InvalidInput, NoSolution
-from covertfl.fitting.oracle import FittedOracle
+from covertfl.fitting.oracle import ArrivalFit, FittedOracle
 from covertfl.solvers.constrained import solve_queue
 
-# The paper's privacy costs of the worst, the middle and the best state; others lie between.
+# The paper's privacy costs of the worst, the middle and the best state; others are interpolated.
 PRIVACY_ANCHORS = (1.8, 0.8, 0.3)
 QUEUE_COST = LearningCost("linear", 0.6, "always")
-# How much above the least reachable learning cost the limit starts out.
+# The limit in the file as a multiple of the least reachable learning cost.
 LIMIT_MARGIN = 1.25
 DEFAULT_ROUNDS, DEFAULT_UPDATES = 45, 16
 
 
 def default_privacy_cost(num_states: int) -> FloatArray:
-    """Privacy costs that fall from 1.8 to 0.3, (W,); the paper's own for three states."""
+    """Return privacy costs that fall from 1.8 to 0.3, (W,); for three states the paper's own."""
     return np.interp(np.linspace(0.0, 1.0, num_states), [0.0, 0.5, 1.0], PRIVACY_ANCHORS)
 
 
 def format_oracle_section(fitted: FittedOracle) -> str:
-    """The [oracle] section with 95% intervals as comments."""
+    """Return the [oracle] section, with 95% intervals as comments."""
     column = " ".join(fitted.column.split())  # a comment ends with its line
     lines = [
         f"# Fitted to {fitted.num_rounds} rounds; states by {column}, "
@@ -51,32 +51,24 @@ def format_oracle_section(fitted: FittedOracle) -> str:
 def format_problem(
     fitted: FittedOracle, *, rounds: int = DEFAULT_ROUNDS, updates: int = DEFAULT_UPDATES
 ) -> str:
-    """A whole problem file: a queue where the log has arrivals that can be served, else a horizon.
+    """Return a problem file: a queue if the log has arrivals that can be served, else a horizon.
 
     Parameters
     ----------
-    rounds, updates : of the horizon, at least 1
+    rounds, updates : N and M of the horizon, at least 1
     """
     for name, number in (("rounds", rounds), ("updates", updates)):
         if number < 1:
             raise InvalidInput(f"{name} must be at least 1, got {number}")
     privacy = default_privacy_cost(fitted.oracle.num_states)
     limit, obstacle = _choose_limit(fitted, privacy)
-    if limit is None:
+    if limit is None or fitted.arrival is None:
         learning = 'learning = { shape = "quadratic", scale = 0.6 }'
         remark = f"# The log has arrivals, but {obstacle}.\n" if obstacle else ""
         scheme = f"{remark}[horizon]\nrounds  = {rounds}\nupdates = {updates}\n"
     else:
-        assert fitted.arrival is not None
         learning = 'learning = { shape = "linear", scale = 0.6, charged = "always" }'
-        low, high = fitted.arrival.interval
-        scheme = (
-            "[queue]\n"
-            f"arrival_prob   = {fitted.arrival.arrival_prob!r}  # [{low:.3f}, {high:.3f}]\n"
-            f"arrival_size   = {fitted.arrival.arrival_size}\n"
-            f"learning_limit = {limit:.4g}  # {LIMIT_MARGIN} times the least: yours to choose\n"
-            'capacity       = "auto"\n'
-        )
+        scheme = _format_queue_section(fitted.arrival, limit)
     cost = (
         "[cost]  # yours to choose; these begin with the paper's\n"
         f"privacy  = {_format_row(np.round(privacy, 4))}\n{learning}\n"
@@ -89,8 +81,19 @@ def format_problem(
     return "\n".join([format_oracle_section(fitted), cost, scheme, evidence])
 
 
+def _format_queue_section(arrival: ArrivalFit, limit: float) -> str:
+    low, high = arrival.interval
+    return (
+        "[queue]\n"
+        f"arrival_prob   = {arrival.arrival_prob!r}  # [{low:.3f}, {high:.3f}]\n"
+        f"arrival_size   = {arrival.arrival_size}\n"
+        f"learning_limit = {limit:.4g}  # {LIMIT_MARGIN} times the least: yours to choose\n"
+        'capacity       = "auto"\n'
+    )
+
+
 def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> tuple[float | None, str]:
-    """A learning limit that can be met, or None and, with arrivals, why there is none."""
+    """Return a learning limit that can be met, or None and, with arrivals, the reason."""
     if fitted.arrival is None:
         return None, ""
     try:

@@ -1,1 +1,11 @@
-"""."""
+"""How a client trains: local jobs, and the kernels that run many of them at once.
+
+- `job`: a client's work in a round (`LocalJob`, `Examples`, `LocalOptimizer`, `LocalKernel`)
+- `weights`: a model's weights as one vector and as tensors (`Layout`, `Vector`)
+- `choose`: the kernel for a model and a device, and initial weights
+- `mlp`: the compiled kernel of perceptrons
+- `autograd`: the kernel of any torch module
+- `cnn`: the kernel of small convolutional networks on a GPU
+- `dropout`: dropout masks that all kernels share
+- `cores`: the number of cores
+"""

@@ -1,9 +1,9 @@
-/* The inner loops of mlp_kernel.py: local training of perceptrons.
+/* The inner loops of mlp.py: local training of perceptrons.
 
-   A call is handed all jobs and a counter that several threads share; it takes the next job until
-   none is left, with the interpreter's lock released.  A job is done by one thread from beginning to
-   end, so that its bits do not depend on the number of threads.  Arrays come through the buffer
-   protocol and are checked for size here; row and class numbers too, before they are used. */
+   A call receives all jobs and a counter that several threads share; it takes the next job until
+   none is left, with the interpreter's lock released.  One thread runs a job from start to end, so
+   that its result does not depend on the number of threads.  Arrays come through the buffer protocol;
+   their sizes are checked here, and row and class numbers before they are used. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -21,7 +21,7 @@
 #define INLINE inline __attribute__((always_inline, unused))
 #define GOLDEN 0x9E3779B97F4A7C15u
 #define LAYER_STRIDE 0x9E3779B9u
-/* Rows that are predicted at a time. */
+/* Rows of one forward pass in predictions. */
 #define PORTION 48
 
 typedef Py_ssize_t idx;
@@ -29,12 +29,12 @@ typedef Py_ssize_t idx;
 static INLINE idx least(idx a, idx b) { return a < b ? a : b; }
 static INLINE idx most(idx a, idx b) { return a > b ? a : b; }
 
-/* A linear layer; bias_from is negative where it has none. */
+/* A linear layer; bias_from is negative without biases. */
 typedef struct {
     idx in, out, weights_from, bias_from;
 } layer;
 
-/* A rectifier or a dropout in front of layer `place`. */
+/* A rectifier or a dropout before layer `place`. */
 typedef struct {
     idx place, number;
     int is_dropout;
@@ -51,7 +51,7 @@ typedef struct {
 
 enum { SGD, ADAM, GRADIENT };
 
-/* The optimiser; step_size, root_scale and share belong to a step. */
+/* The optimiser; step_size, root_scale and share change from step to step. */
 typedef struct {
     int kind;
     float lr, momentum, decay, shrink, beta2, keep_first, keep_second, eps;
@@ -69,23 +69,23 @@ typedef struct {
     int gradient;
 } job;
 
-/* What one thread works with: packed weights and state, and for each layer its inputs, outputs, the
-   slopes of the loss by them, and the slopes of what follows it. */
+/* The memory of one thread: packed weights and optimiser state, and for each layer its inputs and
+   outputs, the derivatives of the loss by its outputs (deltas), and those of the gates after it. */
 typedef struct {
     float *weights, *first, *second, *strip, *flipped, *taken;
     idx *packed, *ld;
-    const float ***inputs, **slope_rows;
-    float **values, **slopes, **gates;
+    const float ***inputs, **delta_rows;
+    float **values, **deltas, **gates;
     int *is_gated;
     idx num_packed, taken_ld;
     void *pointers, *numbers;
-} room;
+} workspace;
 
 typedef struct {
     idx (*pad)(idx outputs);
-    void (*repack)(const net *, const room *, float *, float *, int);
-    void (*run_job)(const net *, room *, const rule *, const job *);
-    void (*predict_rows)(const net *, room *, const float *, idx, idx, float *);
+    void (*repack)(const net *, const workspace *, float *, float *, int);
+    void (*run_job)(const net *, workspace *, const rule *, const job *);
+    void (*predict_rows)(const net *, workspace *, const float *, idx, idx, float *);
 } kernel;
 
 static INLINE uint64_t mix_long(uint64_t x)
@@ -102,30 +102,31 @@ static INLINE uint32_t mix_word(uint32_t x)
     return x ^ (x >> 16);
 }
 
-/* Slopes of the mean loss by the outputs of the last layer. */
-static void find_slopes(const net *n, room *s, const void *labels, const int64_t *rows, idx count)
+/* Derivatives of the mean loss by the outputs of the last layer. */
+static void differentiate_loss(const net *n, workspace *s, const void *labels, const int64_t *rows,
+                               idx count)
 {
     idx last = n->num_layers - 1, out = n->layers[last].out, ld = s->ld[last];
     float share = 1.0f / (float)count;
     for (idx b = 0; b < count; b++) {
         const float *output = s->values[last] + b * ld;
-        float *slope = s->slopes[last] + b * ld;
+        float *delta = s->deltas[last] + b * ld;
         if (n->is_binary) {
             float label = ((const float *)labels)[rows[b]];
-            float small = expf(-fabsf(output[0]));
-            float chance = output[0] >= 0.0f ? 1.0f / (1.0f + small) : small / (1.0f + small);
-            slope[0] = (chance - label) * share;
+            float tail = expf(-fabsf(output[0]));
+            float prob = output[0] >= 0.0f ? 1.0f / (1.0f + tail) : tail / (1.0f + tail);
+            delta[0] = (prob - label) * share;
             continue;
         }
         float top = output[0], sum = 0.0f;
         for (idx j = 1; j < out; j++)
             top = output[j] > top ? output[j] : top;
         for (idx j = 0; j < out; j++)
-            sum += slope[j] = expf(output[j] - top);
+            sum += delta[j] = expf(output[j] - top);
         float factor = share / sum;
         for (idx j = 0; j < out; j++)
-            slope[j] *= factor;
-        slope[((const int64_t *)labels)[rows[b]]] -= share;
+            delta[j] *= factor;
+        delta[((const int64_t *)labels)[rows[b]]] -= share;
     }
 }
 
@@ -164,7 +165,7 @@ static void find_slopes(const net *n, room *s, const void *labels, const int64_t
 #endif
 #endif
 
-/* The widest kernel that the processor has, or a narrower one if asked for. */
+/* The kernel for the widest vectors of the processor, of at most `widest` floats. */
 static const kernel *choose(idx widest)
 {
 #ifdef HAS_X86
@@ -177,7 +178,7 @@ static const kernel *choose(idx widest)
     return &kernel_plain;
 }
 
-/* Rows of values that are many to a cache set are kept further apart. */
+/* Distance of rows: a multiple of 128 would map too many of them to one cache set. */
 static idx space_out(idx width) { return width % 128 == 0 ? width + 16 : width; }
 
 static float *reserve(idx count)
@@ -185,7 +186,7 @@ static float *reserve(idx count)
     return aligned_alloc(64, ((size_t)count * sizeof(float) + 127) / 64 * 64);
 }
 
-static void leave_room(const net *n, room *s)
+static void release(const net *n, workspace *s)
 {
     free(s->weights);
     free(s->first);
@@ -193,10 +194,10 @@ static void leave_room(const net *n, room *s)
     free(s->strip);
     free(s->flipped);
     free(s->taken);
-    free((void *)s->slope_rows);
+    free((void *)s->delta_rows);
     for (idx l = 0; l < n->num_layers && s->pointers; l++) {
         free(s->values[l]);
-        free(s->slopes[l]);
+        free(s->deltas[l]);
         free(s->gates[l]);
         free((void *)s->inputs[l]);
     }
@@ -204,8 +205,8 @@ static void leave_room(const net *n, room *s)
     free(s->numbers);
 }
 
-/* Room for batches of at most `rows`; 0 where memory is short. */
-static int make_room(const net *n, const kernel *k, room *s, idx rows, int training)
+/* Allocate memory for batches of at most `rows`; return 0 if there is not enough. */
+static int allocate(const net *n, const kernel *k, workspace *s, idx rows, int training)
 {
     idx num = n->num_layers, flipped = 1;
     memset(s, 0, sizeof(*s));
@@ -215,7 +216,7 @@ static int make_room(const net *n, const kernel *k, room *s, idx rows, int train
         return 0;
     s->inputs = s->pointers;
     s->values = (float **)s->pointers + num;
-    s->slopes = (float **)s->pointers + 2 * num;
+    s->deltas = (float **)s->pointers + 2 * num;
     s->gates = (float **)s->pointers + 3 * num;
     s->packed = s->numbers;
     s->ld = (idx *)s->numbers + num;
@@ -241,10 +242,10 @@ static int make_room(const net *n, const kernel *k, room *s, idx rows, int train
         fits = fits && s->inputs[l] && s->values[l];
         if (!training)
             continue;
-        s->slopes[l] = reserve(rows * s->ld[l]);
-        fits = fits && s->slopes[l];
-        if (s->slopes[l])
-            memset(s->slopes[l], 0, (size_t)(rows * s->ld[l]) * sizeof(float));
+        s->deltas[l] = reserve(rows * s->ld[l]);
+        fits = fits && s->deltas[l];
+        if (s->deltas[l])
+            memset(s->deltas[l], 0, (size_t)(rows * s->ld[l]) * sizeof(float));
         if (s->is_gated[l]) {
             s->gates[l] = reserve(rows * s->ld[l]);
             fits = fits && s->gates[l];
@@ -262,8 +263,8 @@ static int make_room(const net *n, const kernel *k, room *s, idx rows, int train
         s->second = reserve(s->num_packed);
         s->strip = reserve(rows * widest);
         s->flipped = reserve(flipped);
-        s->slope_rows = calloc((size_t)rows, sizeof(float *));
-        fits = fits && s->first && s->second && s->strip && s->flipped && s->slope_rows;
+        s->delta_rows = calloc((size_t)rows, sizeof(float *));
+        fits = fits && s->first && s->second && s->strip && s->flipped && s->delta_rows;
     }
     for (idx l = 0; fits && l + 1 < num; l++)
         for (idx b = 0; b < rows; b++)
@@ -271,143 +272,11 @@ static int make_room(const net *n, const kernel *k, room *s, idx rows, int train
     return fits;
 }
 
-static void forget_net(net *n)
-{
-    free(n->layers);
-    free(n->gates);
-}
+#include "_mlp_input.h"
 
-/* Read (L, 3) layers (inputs, outputs, 1 with biases) and (G, 4) gates (place, 1 for a dropout, rate,
-   number of the dropout). */
-static int read_net(const Py_buffer *layers, const Py_buffer *gates, net *n)
-{
-    const int64_t *sizes = layers->buf;
-    const double *gate = gates->buf;
-    n->num_layers = layers->len / (3 * (idx)sizeof(int64_t));
-    n->num_gates = gates->len / (4 * (idx)sizeof(double));
-    n->num_weights = 0;
-    n->layers = calloc((size_t)n->num_layers + 1, sizeof(layer));
-    n->gates = calloc((size_t)n->num_gates + 1, sizeof(gate_));
-    if (!n->layers || !n->gates) {
-        PyErr_NoMemory();
-        return 0;
-    }
-    int fits = n->num_layers > 0;
-    for (idx l = 0; l < n->num_layers; l++) {
-        layer *f = &n->layers[l];
-        f->in = (idx)sizes[3 * l];
-        f->out = (idx)sizes[3 * l + 1];
-        fits = fits && f->in > 0 && f->out > 0 && f->in < 1 << 24 && f->out < 1 << 24 &&
-               (l == 0 || f->in == n->layers[l - 1].out);
-        f->weights_from = n->num_weights;
-        n->num_weights += f->in * f->out;
-        f->bias_from = sizes[3 * l + 2] ? n->num_weights : -1;
-        n->num_weights += sizes[3 * l + 2] ? f->out : 0;
-    }
-    for (idx g = 0; g < n->num_gates; g++) {
-        gate_ *to = &n->gates[g];
-        double rate = gate[4 * g + 2];
-        to->place = (idx)gate[4 * g];
-        to->is_dropout = gate[4 * g + 1] != 0.0;
-        to->number = (idx)gate[4 * g + 3];
-        fits = fits && rate >= 0.0 && rate < 1.0 && to->place >= 0 && to->place < n->num_layers;
-        to->threshold = fits ? (uint32_t)floor(rate * 4294967296.0) : 0;
-        to->scale = (float)(1.0 / (1.0 - rate));
-    }
-    if (!fits)
-        PyErr_SetString(PyExc_ValueError, "the layers do not fit each other");
-    return fits;
-}
-
-/* Read the optimiser: name (0 sgd, 1 adam, 2 adamw), lr, momentum, beta1, beta2, eps, weight decay. */
-static int read_rule(const Py_buffer *options, rule *r)
-{
-    if (options->len != 7 * (idx)sizeof(double)) {
-        PyErr_SetString(PyExc_ValueError, "options must hold 7 numbers");
-        return 0;
-    }
-    const double *o = options->buf;
-    memset(r, 0, sizeof(*r));
-    r->kind = o[0] == 0.0 ? SGD : ADAM;
-    r->lr_exact = o[1];
-    r->beta1_exact = o[3];
-    r->beta2_exact = o[4];
-    r->lr = (float)o[1];
-    r->momentum = (float)o[2];
-    r->beta2 = (float)o[4];
-    r->keep_first = (float)(1.0 - o[3]);
-    r->keep_second = (float)(1.0 - o[4]);
-    r->eps = (float)o[5];
-    r->decay = o[0] == 2.0 ? 0.0f : (float)o[6];
-    r->shrink = o[0] == 2.0 ? (float)(1.0 - o[1] * o[6]) : 1.0f;
-    return 1;
-}
-
-typedef struct {
-    Py_buffer views[5];
-    job job;
-} request;
-
-static int read_request(PyObject *tuple, const net *n, request *q, idx number)
-{
-    unsigned long long seed;
-    if (!PyArg_ParseTuple(tuple, "y*y*y*y*w*nKi", &q->views[0], &q->views[1], &q->views[2],
-                          &q->views[3], &q->views[4], &q->job.batch_size, &seed, &q->job.gradient)) {
-        memset(q->views, 0, sizeof(q->views));
-        return 0;
-    }
-    job *j = &q->job;
-    j->weights = q->views[0].buf;
-    j->features = q->views[1].buf;
-    j->labels = q->views[2].buf;
-    j->rows = q->views[3].buf;
-    j->result = q->views[4].buf;
-    j->seed = seed;
-    idx label = n->is_binary ? (idx)sizeof(float) : (idx)sizeof(int64_t);
-    j->num_examples = q->views[2].len / label;
-    j->num_rows = q->views[3].len / (idx)sizeof(int64_t);
-    idx model = n->num_weights * (idx)sizeof(float);
-    if (q->views[0].len == model && q->views[4].len == model && j->batch_size > 0 &&
-        q->views[1].len == j->num_examples * n->layers[0].in * (idx)sizeof(float))
-        return 1;
-    PyErr_Format(PyExc_ValueError, "arrays of job %zd do not fit the model", number);
-    return 0;
-}
-
-/* The first thing that is wrong with a job's rows: the position of a row number (1) or a label (2)
-   that does not exist. */
-static int find_fault(const net *n, const job *j, idx *position)
-{
-    idx classes = n->layers[n->num_layers - 1].out;
-    for (idx b = 0; b < j->num_rows; b++) {
-        *position = b;
-        if (j->rows[b] < 0 || j->rows[b] >= j->num_examples)
-            return 1;
-        if (n->is_binary)
-            continue;
-        int64_t label = ((const int64_t *)j->labels)[j->rows[b]];
-        if (label < 0 || label >= classes)
-            return 2;
-    }
-    return 0;
-}
-
-static void report_fault(const net *n, const job *j, int fault, idx number, idx position)
-{
-    if (fault == 3)
-        PyErr_NoMemory();
-    else if (fault == 1)
-        PyErr_Format(PyExc_ValueError, "rows of job %zd must lie between 0 and %zd, got %lld", number,
-                     j->num_examples - 1, (long long)j->rows[position]);
-    else
-        PyErr_Format(PyExc_ValueError, "labels of job %zd must lie between 0 and %zd, got %lld", number,
-                     n->layers[n->num_layers - 1].out - 1,
-                     (long long)((const int64_t *)j->labels)[j->rows[position]]);
-}
-
-/* Numbers below 1e-38 count as 0 during a job: some processors take a hundred times longer for them.
-   The calling thread gets back the mode it had. */
-static unsigned flush_tiny(void)
+/* Treat subnormal numbers (below 1e-38) as 0 during a job: on some processors they are a hundred times
+   slower.  Return the mode of the calling thread, to be restored. */
+static unsigned flush_subnormals(void)
 {
 #ifdef HAS_X86
     unsigned mode = _mm_getcsr();
@@ -418,7 +287,7 @@ static unsigned flush_tiny(void)
 #endif
 }
 
-static void restore_tiny(unsigned mode)
+static void restore_mode(unsigned mode)
 {
 #ifdef HAS_X86
     _mm_setcsr(mode);
@@ -432,14 +301,14 @@ static idx claim(int64_t *counter) { return (idx)__atomic_fetch_add(counter, 1, 
 static void run_requests(const net *n, const rule *r, request *requests, idx num, int64_t *counter,
                          const kernel *k)
 {
-    room s;
+    workspace s;
     int fault = 0;
     idx number, position = 0, batch = 1;
     for (idx i = 0; i < num; i++)
         batch = most(batch, least(requests[i].job.batch_size, requests[i].job.num_rows));
     PyThreadState *state = PyEval_SaveThread();
-    unsigned mode = flush_tiny();
-    if (!make_room(n, k, &s, batch, 1))
+    unsigned mode = flush_subnormals();
+    if (!allocate(n, k, &s, batch, 1))
         fault = 3;
     number = 0;
     while (!fault && (number = claim(counter)) < num) {
@@ -447,14 +316,14 @@ static void run_requests(const net *n, const rule *r, request *requests, idx num
         if (!fault)
             k->run_job(n, &s, r, &requests[number].job);
     }
-    leave_room(n, &s);
-    restore_tiny(mode);
+    release(n, &s);
+    restore_mode(mode);
     PyEval_RestoreThread(state);
     if (fault)
         report_fault(n, &requests[least(number, num - 1)].job, fault, number, position);
 }
 
-/* run(layers, gates, options, is_binary, jobs, counter, widest): carry out jobs until none is left. */
+/* run(layers, gates, options, is_binary, jobs, counter, widest): run jobs until none is left. */
 static PyObject *run(PyObject *self, PyObject *args)
 {
     Py_buffer layers, gates, options, counter;
@@ -483,7 +352,7 @@ static PyObject *run(PyObject *self, PyObject *args)
         for (int v = 0; v < 5; v++)
             PyBuffer_Release(&requests[i].views[v]);
     free(requests);
-    forget_net(&n);
+    free_net(&n);
     PyBuffer_Release(&layers);
     PyBuffer_Release(&gates);
     PyBuffer_Release(&options);
@@ -493,8 +362,8 @@ static PyObject *run(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* predict(layers, gates, weights, features, outputs, counter, widest): outputs of portions of the rows
-   until none is left. */
+/* predict(layers, gates, weights, features, outputs, counter, widest): find the outputs of portions of
+   the rows until none is left. */
 static PyObject *predict(PyObject *self, PyObject *args)
 {
     Py_buffer layers, gates, weights, features, outputs, counter;
@@ -512,24 +381,24 @@ static PyObject *predict(PyObject *self, PyObject *args)
             PyErr_SetString(PyExc_ValueError, "arrays do not fit the model");
         else {
             const kernel *k = choose(widest);
-            room s;
+            workspace s;
             PyThreadState *state = PyEval_SaveThread();
-            unsigned mode = flush_tiny();
-            is_short = !make_room(&n, k, &s, PORTION, 0);
+            unsigned mode = flush_subnormals();
+            is_short = !allocate(&n, k, &s, PORTION, 0);
             if (!is_short) {
                 k->repack(&n, &s, weights.buf, s.weights, 0);
                 for (idx from; (from = claim(counter.buf) * PORTION) < num;)
                     k->predict_rows(&n, &s, features.buf, from, least(PORTION, num - from),
                                     outputs.buf);
             }
-            leave_room(&n, &s);
-            restore_tiny(mode);
+            release(&n, &s);
+            restore_mode(mode);
             PyEval_RestoreThread(state);
         }
         if (is_short)
             PyErr_NoMemory();
     }
-    forget_net(&n);
+    free_net(&n);
     PyBuffer_Release(&layers);
     PyBuffer_Release(&gates);
     PyBuffer_Release(&weights);
@@ -542,13 +411,13 @@ static PyObject *predict(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"run", run, METH_VARARGS, "Carry out jobs until none is left."},
-    {"predict", predict, METH_VARARGS, "Outputs of portions of the rows until none is left."},
+    {"run", run, METH_VARARGS, "Run jobs until none is left."},
+    {"predict", predict, METH_VARARGS, "Find the outputs of portions of the rows until none is left."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_mlp", "Inner loops of the kernel of perceptrons.", 0, methods,
+    PyModuleDef_HEAD_INIT, "_mlp", "Inner loops of the kernel for perceptrons.", 0, methods,
     NULL, NULL, NULL, NULL,
 };
 

@@ -1,20 +1,20 @@
-/* One job of a perceptron, for vectors of VL floats; included once for each kind of processor.
+/* One job of a perceptron, for vectors of VL floats; included once for each instruction set.
 
-   Weights are kept packed: panels of WIDE = 2 VL outputs (the last one of VL where that is enough),
-   in each panel the weights of input 0, of input 1, .., and last the biases.  Optimiser state lies the
-   same way, so that each small block of the gradient is used at once and never goes to memory.
+   Weights are packed in panels of WIDE = 2 VL outputs (the last one of VL if that suffices); a panel
+   has the weights of input 0, of input 1, .., and last the biases.  The optimiser state has the same
+   layout, so that each small block of the gradient is used at once and never stored.
    Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
-   are: the result does not depend on VL where the processor multiplies and adds at once. */
+   are: on a processor with fused multiply-add the result does not depend on VL. */
 
 #define WIDE (2 * VL)
-#define INNER (4096 / WIDE) /* inputs of a panel that stay in the first-level cache */
+#define INNER (4096 / WIDE) /* inputs of a panel that fit the first-level cache */
 
 typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
-typedef float NAME(loose) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+typedef float NAME(unaligned) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 #define vec NAME(vec)
-#define loose NAME(loose)
-#define LOAD(p) ((vec)(*(const loose *)(p)))
-#define STORE(p, x) (*(loose *)(p) = (x))
+#define unaligned NAME(unaligned)
+#define LOAD(p) ((vec)(*(const unaligned *)(p)))
+#define STORE(p, x) (*(unaligned *)(p) = (x))
 
 static INLINE vec NAME(root)(vec x)
 {
@@ -54,7 +54,7 @@ static INLINE void NAME(step_sgd)(const rule *r, float *w, float *first, vec g)
     STORE(w, weights - r->lr * g);
 }
 
-/* Use `count` floats of the gradient; w, first and second are the weights and the state there. */
+/* Apply `count` floats of the gradient to the weights w and the state first and second. */
 static INLINE void NAME(update)(const rule *rules, const float *gradient, idx count, float *w,
                                 float *first, float *second)
 {
@@ -136,12 +136,12 @@ static INLINE void NAME(correlate)(const int mr, const int nv, idx depth, const 
     default: SPREAD_4(mr, nv, call)                                                                \
     }
 
-/* Rows of the next block of at most six, evenly. */
+/* Number of rows of the next block: at most six, as even as possible. */
 static INLINE int NAME(portion)(idx left) { return (int)(left / ((left + 5) / 6)); }
 
 static idx NAME(pad)(idx outputs) { return (outputs + VL - 1) / VL * VL; }
 
-/* c += a b on `rows` rows and `width` columns (a multiple of VL), where panel p of b begins at
+/* c += a b on `rows` rows and `width` columns (a multiple of VL), where panel p of b starts at
    b + p * panel_step and its rows are ldb apart, or as wide as the panel if ldb is 0. */
 static void NAME(multiply)(idx rows, idx width, idx depth, const float *const *a, const float *b,
                            idx panel_step, idx ldb, float *c, idx ldc)
@@ -164,7 +164,7 @@ static void NAME(multiply)(idx rows, idx width, idx depth, const float *const *a
     }
 }
 
-/* Inputs of a layer after what stands before it; gate gets the derivative, where it is asked for. */
+/* Apply the gates before a layer to its inputs; store their derivatives in gate unless it is NULL. */
 static void NAME(pass_gates)(const net *n, idx place, idx rows, idx width, float *values, idx ld,
                              float *gate, int training, uint64_t seed, idx step)
 {
@@ -178,14 +178,14 @@ static void NAME(pass_gates)(const net *n, idx place, idx rows, idx width, float
         uint32_t threshold = n->gates[g].threshold;
         float scale = n->gates[g].scale;
         for (idx b = 0; b < rows; b++) {
-            float *value = values + b * ld, *slope = gate ? gate + b * ld : NULL;
-            if (slope && fresh)
+            float *value = values + b * ld, *derivative = gate ? gate + b * ld : NULL;
+            if (derivative && fresh)
                 for (idx j = 0; j < width; j++)
-                    slope[j] = 1.0f;
+                    derivative[j] = 1.0f;
             if (!n->gates[g].is_dropout) {
-                if (slope)
+                if (derivative)
                     for (idx j = 0; j < width; j++)
-                        slope[j] = value[j] <= 0.0f ? 0.0f : slope[j];
+                        derivative[j] = value[j] <= 0.0f ? 0.0f : derivative[j];
                 for (idx j = 0; j < width; j++)
                     value[j] = value[j] <= 0.0f ? 0.0f : value[j];
                 continue;
@@ -195,15 +195,15 @@ static void NAME(pass_gates)(const net *n, idx place, idx rows, idx width, float
                 uint32_t hash = mix_word(mix_word(start + (uint32_t)j) ^ high);
                 float factor = hash >= threshold ? scale : 0.0f;
                 value[j] *= factor;
-                if (slope)
-                    slope[j] *= factor;
+                if (derivative)
+                    derivative[j] *= factor;
             }
         }
         fresh = 0;
     }
 }
 
-static void NAME(forward)(const net *n, room *s, idx rows, int training, uint64_t seed, idx step)
+static void NAME(forward)(const net *n, workspace *s, idx rows, int training, uint64_t seed, idx step)
 {
     for (idx l = 0; l < n->num_layers; l++) {
         const layer *f = &n->layers[l];
@@ -224,13 +224,13 @@ static void NAME(forward)(const net *n, room *s, idx rows, int training, uint64_
     }
 }
 
-/* Slopes of the loss by the outputs of layer l to those by its inputs, into s->slopes[l - 1]. */
-static void NAME(pull_back)(const net *n, room *s, idx l, idx rows)
+/* From the deltas of layer l to those of the layer before it. */
+static void NAME(propagate_back)(const net *n, workspace *s, idx l, idx rows)
 {
     const layer *f = &n->layers[l];
     idx width = NAME(pad)(f->in), ld = s->ld[l - 1];
     const float *w = s->weights + s->packed[l];
-    float *slopes = s->slopes[l - 1], *flipped = s->flipped;
+    float *deltas = s->deltas[l - 1], *flipped = s->flipped;
     for (idx o = 0; o < f->out; o++) {
         idx panel = o / WIDE;
         idx wide = NAME(pad)(f->out) - panel * WIDE >= WIDE ? WIDE : VL;
@@ -242,18 +242,18 @@ static void NAME(pull_back)(const net *n, room *s, idx l, idx rows)
     }
     for (idx b = 0; b < rows; b++)
         for (idx i = 0; i < width; i++)
-            slopes[b * ld + i] = 0.0f;
+            deltas[b * ld + i] = 0.0f;
     for (idx b = 0; b < rows; b++)
-        s->slope_rows[b] = s->slopes[l] + b * s->ld[l];
-    NAME(multiply)(rows, width, f->out, s->slope_rows, flipped, WIDE, width, slopes, ld);
+        s->delta_rows[b] = s->deltas[l] + b * s->ld[l];
+    NAME(multiply)(rows, width, f->out, s->delta_rows, flipped, WIDE, width, deltas, ld);
     if (s->is_gated[l - 1])
         for (idx b = 0; b < rows; b++)
             for (idx i = 0; i < f->in; i++)
-                slopes[b * ld + i] *= s->gates[l - 1][b * ld + i];
+                deltas[b * ld + i] *= s->gates[l - 1][b * ld + i];
 }
 
-/* Take the optimiser's step on layer l. */
-static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule *r)
+/* Take the optimiser's step in layer l. */
+static void NAME(update_layer)(const net *n, workspace *s, idx l, idx rows, const rule *r)
 {
     const layer *f = &n->layers[l];
     idx width = NAME(pad)(f->out);
@@ -265,7 +265,7 @@ static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule
         for (idx b = 0; b < rows; b++)
             for (int q = 0; q < nv; q++)
                 STORE(s->strip + b * wide + q * VL,
-                      LOAD(s->slopes[l] + b * s->ld[l] + column + q * VL));
+                      LOAD(s->deltas[l] + b * s->ld[l] + column + q * VL));
         for (idx i = 0; i < f->in;) {
             int mr = NAME(portion)(f->in - i);
             idx at = i * wide;
@@ -288,8 +288,8 @@ static void NAME(learn_layer)(const net *n, room *s, idx l, idx rows, const rule
     }
 }
 
-/* Between a model's vector and packed weights. */
-static void NAME(repack)(const net *n, const room *s, float *flat, float *packed, int back)
+/* Copy a model's vector to packed weights, or back. */
+static void NAME(repack)(const net *n, const workspace *s, float *flat, float *packed, int back)
 {
     for (idx l = 0; l < n->num_layers; l++) {
         const layer *f = &n->layers[l];
@@ -323,9 +323,9 @@ static void NAME(repack)(const net *n, const room *s, float *flat, float *packed
     }
 }
 
-/* Point the first layer at some examples, copied where they are changed or badly spaced. */
-static void NAME(take_rows)(const net *n, room *s, const float *features, const int64_t *rows, idx first,
-                            idx count, int training, uint64_t seed, idx step)
+/* Set the inputs of the first layer; examples are copied if gates change them or for alignment. */
+static void NAME(take_rows)(const net *n, workspace *s, const float *features, const int64_t *rows,
+                            idx first, idx count, int training, uint64_t seed, idx step)
 {
     idx in = n->layers[0].in;
     for (idx b = 0; b < count; b++) {
@@ -340,7 +340,7 @@ static void NAME(take_rows)(const net *n, room *s, const float *features, const 
         NAME(pass_gates)(n, 0, count, in, s->taken, s->taken_ld, NULL, training, seed, step);
 }
 
-static void NAME(run_job)(const net *n, room *s, const rule *base, const job *j)
+static void NAME(run_job)(const net *n, workspace *s, const rule *base, const job *j)
 {
     rule r = *base;
     double power1 = 1.0, power2 = 1.0;
@@ -361,11 +361,11 @@ static void NAME(run_job)(const net *n, room *s, const rule *base, const job *j)
         }
         NAME(take_rows)(n, s, j->features, j->rows + from, 0, rows, 1, j->seed, step);
         NAME(forward)(n, s, rows, 1, j->seed, step);
-        find_slopes(n, s, j->labels, j->rows + from, rows);
+        differentiate_loss(n, s, j->labels, j->rows + from, rows);
         for (idx l = last; l >= 0; l--) {
             if (l > 0)
-                NAME(pull_back)(n, s, l, rows);
-            NAME(learn_layer)(n, s, l, rows, &r);
+                NAME(propagate_back)(n, s, l, rows);
+            NAME(update_layer)(n, s, l, rows, &r);
         }
     }
     if (j->num_rows == 0 && !j->gradient)
@@ -374,7 +374,7 @@ static void NAME(run_job)(const net *n, room *s, const rule *base, const job *j)
         NAME(repack)(n, s, j->result, j->gradient ? s->first : s->weights, 1);
 }
 
-static void NAME(predict_rows)(const net *n, room *s, const float *features, idx from, idx count,
+static void NAME(predict_rows)(const net *n, workspace *s, const float *features, idx from, idx count,
                                float *outputs)
 {
     idx last = n->num_layers - 1, out = n->layers[last].out;
@@ -390,7 +390,7 @@ static const kernel NAME(kernel) = {NAME(pad), NAME(repack), NAME(run_job), NAME
 #undef WIDE
 #undef INNER
 #undef vec
-#undef loose
+#undef unaligned
 #undef LOAD
 #undef STORE
 #undef SPREAD_4

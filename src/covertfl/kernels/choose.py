@@ -1,4 +1,4 @@
-"""Which kernel carries out the local jobs of a model, and a model's first weights."""
+"""The kernel for a model and a device, and a model's initial weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.autograd import ModelFactory, TorchKernel, describe_layout
+from covertfl.kernels.autograd.kernel import TorchKernel
+from covertfl.kernels.autograd.module import ModelFactory, describe_layout
 from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
 from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
-from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, Rectifier
+from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Vector
 
 __all__ = ["choose_kernel", "describe_layout", "draw_weights"]
@@ -21,13 +22,13 @@ __all__ = ["choose_kernel", "describe_layout", "draw_weights"]
 def choose_kernel(
     make_model: ModelFactory, loss: Loss, optimizer: LocalOptimizer, device: str = "cpu"
 ) -> LocalKernel:
-    """The fastest kernel for a model on a device.
+    """Return the fastest kernel for a model on a device.
 
-    Convolutional networks on a GPU are trained with shortened products (TF32, see `cnn_kernel`).
+    Convolutional networks on a GPU are trained with TF32 products (see `cnn.kernel`).
 
     Parameters
     ----------
-    make_model : makes the module
+    make_model : returns the module
     loss : binary or multiclass
     optimizer : of the clients
     device : cpu or cuda
@@ -44,7 +45,7 @@ def choose_kernel(
 
 
 def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
-    """The layers of a perceptron; None where the module is something else."""
+    """Return the layers of a perceptron; None if the module is something else."""
     if type(module) is not nn.Sequential or len(set(module)) < len(module):
         return None
     layers: list[MlpLayer] = []
@@ -54,7 +55,7 @@ def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
                 LinearLayer(child.in_features, child.out_features, child.bias is not None)
             )
         elif type(child) is nn.ReLU:
-            layers.append(Rectifier())
+            layers.append(RectifierLayer())
         elif type(child) is nn.Dropout:
             layers.append(DropoutLayer(child.p))
         elif not (type(child) is nn.Flatten and child.start_dim == 1 and child.end_dim == -1):
@@ -63,23 +64,23 @@ def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
 
 
 def _fits_mlp_kernel(layers: list[MlpLayer], optimizer: LocalOptimizer) -> bool:
-    """Whether `MlpKernel` takes such layers; its idle outputs need a positive eps."""
+    """Return whether `MlpKernel` can run the layers; its padded outputs need a positive eps."""
     rates = [layer.rate for layer in layers if isinstance(layer, DropoutLayer)]
     ends_linear = bool(layers) and isinstance(layers[-1], LinearLayer)
     return ends_linear and all(rate < 1.0 for rate in rates) and optimizer.eps > 0.0
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is none, or is not there."""
+    """Raise InvalidInput if a device is unknown or not available."""
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise InvalidInput(f"device must be cpu or cuda, got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"device {device!r} is not there; use cpu")
+        raise InvalidInput(f"device {device!r} is not available; use cpu")
 
 
 def draw_weights(make_model: ModelFactory, *, seed: int) -> Vector:
-    """Weights of a freshly initialised model; torch's global generator is left as it was."""
+    """Return the weights of a freshly initialised model; torch's generator is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         module = make_model()

@@ -1,10 +1,10 @@
-"""A client's work in a round: jobs, and the kernels that carry them out.
+"""A client's work in a round: jobs, and the kernels that run them.
 
-A job starts from the weights of a query and goes once over some examples in a given order, in
-batches (FedAvg), or takes the gradient of their mean loss (FedSGD).  It is complete in itself: what
-comes out depends on the job alone and not on which other jobs are carried out beside it.
+A job starts from the weights of a query and either trains for one pass over some examples in a
+given order, in batches (FedAvg), or computes the gradient of their mean loss (FedSGD).  Its result
+depends on the job alone and not on the jobs that run at the same time.
 
-Kernels are chosen by model and device (`local_kernels`).  They take any number of jobs at once.
+A kernel runs any number of jobs at once; `choose` finds the one for a model and a device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Examples:
     def __post_init__(self) -> None:
         if len(self.features) != len(self.labels):
             raise InvalidInput(
-                f"features and labels must be of one length, "
+                f"features and labels must have the same length, "
                 f"got {len(self.features)} and {len(self.labels)}"
             )
 
@@ -52,14 +52,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class LocalOptimizer:
-    """The optimiser of a client; its state begins anew in every job.
+    """The optimiser of a client; its state starts at zero in every job.
 
     Parameters
     ----------
     name : sgd, adam (PyTorch's Adam) or adamw
     lr : learning rate, positive
-    momentum : of sgd
-    betas, eps : of adam and adamw
+    momentum : for sgd
+    betas, eps : for adam and adamw
     weight_decay : added to the gradient (sgd, adam) or decoupled (adamw)
     """
 
@@ -83,13 +83,13 @@ class LocalJob:
 
     Parameters
     ----------
-    weights : (P,) where it begins; never written to
-    examples : what it trains on
-    rows : examples in the order they are used, in consecutive batches; the last may be shorter
-    batch_size : examples in a batch
+    weights : (P,) initial weights; never written to
+    examples : to train on
+    rows : rows of the examples, in the order of use, in consecutive batches; the last may be short
+    batch_size : number of examples in a batch
     seed : of its dropout masks, 0 .. 2^63 - 1
-    work : train gives the weights after one pass; gradient the gradient of the mean loss of all
-        rows at `weights`, with dropout as in training
+    work : train (the result is the weights after one pass) or gradient (the gradient at `weights`
+        of the mean loss of all rows, with dropout as in training)
     """
 
     weights: Vector
@@ -101,7 +101,7 @@ class LocalJob:
 
 
 def check_job_form(job: LocalJob) -> None:
-    """Refuse a job that no kernel can carry out, whatever the model."""
+    """Raise InvalidInput if no kernel can run a job, whatever the model."""
     if job.work not in ("train", "gradient"):
         raise InvalidInput(f"work must be train or gradient, got {job.work!r}")
     if job.batch_size < 1:
@@ -110,17 +110,44 @@ def check_job_form(job: LocalJob) -> None:
         raise InvalidInput(f"rows must be a vector of integers, got shape {job.rows.shape}")
 
 
+def check_weights(weights: Vector, layout: Layout) -> None:
+    """Raise InvalidInput if weights do not fit a model's layout."""
+    if weights.shape != (layout.size,) or weights.dtype != np.float32:
+        raise InvalidInput(
+            f"weights must be a vector of {layout.size} 32-bit floats, "
+            f"got shape {weights.shape} of {weights.dtype}"
+        )
+
+
+def check_job(job: LocalJob, layout: Layout, loss: Loss) -> None:
+    """Raise InvalidInput if a job does not fit a model's layout and loss."""
+    check_weights(job.weights, layout)
+    check_job_form(job)
+    if len(job.rows) and not 0 <= job.rows.min() <= job.rows.max() < len(job.examples):
+        raise InvalidInput(
+            f"rows must lie between 0 and {len(job.examples) - 1}, "
+            f"got {job.rows.min()} to {job.rows.max()}"
+        )
+    if job.examples.features.dtype != np.float32:
+        raise InvalidInput(f"features must be 32-bit floats, got {job.examples.features.dtype}")
+    wanted = np.float32 if loss == "binary" else np.int64
+    if job.examples.labels.dtype != wanted:
+        raise InvalidInput(
+            f"labels of a {loss} loss must be {np.dtype(wanted)}, got {job.examples.labels.dtype}"
+        )
+
+
 class LocalKernel(Protocol):
-    """Carries out jobs for one model, loss and optimiser."""
+    """Runner of jobs for one model, loss and optimiser."""
 
     layout: Layout
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
-        """Weights after each job, or its gradient; the same bits whatever else is in the list."""
+        """Return the weights after each job, or its gradient, whatever else is in the list."""
         ...
 
     def predict(
         self, weights: Vector, features: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
-        """(n, outputs) raw outputs (logits), without dropout."""
+        """Return (n, outputs) raw outputs (logits), without dropout."""
         ...

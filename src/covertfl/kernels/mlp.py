@@ -1,18 +1,14 @@
-"""Local jobs for perceptrons: products, gradients and optimiser in one pass of compiled code.
+"""Local jobs of perceptrons: products, gradients and optimiser in compiled code (`_mlp.c`).
 
-A job is done by one thread from beginning to end, its weights and optimiser state laid out for
-the products; jobs are spread over the processor's cores.  What comes out of a job depends neither
-on the others nor on the number of threads.
-
-Dropout masks are not drawn from a stream but hashed from (seed, step, layer, element), so that
-every kernel, and a plain PyTorch loop, can use the same ones.
+Each job runs in one thread, with its weights and optimiser state laid out for the products; jobs
+are spread over the processor's cores.  The result of a job depends neither on the other jobs nor on
+the number of threads.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,90 +18,11 @@ import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels import _mlp
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_job_form
+from covertfl.kernels.cores import count_cores
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_job_form, check_weights
 from covertfl.kernels.weights import Layout, Vector
 
-_WORD = 0xFFFFFFFF
-_LONG = 0xFFFFFFFFFFFFFFFF
-_GOLDEN = 0x9E3779B97F4A7C15
-LAYER_STRIDE = 0x9E3779B9
-_ROWS_WORTH_A_THREAD = 1000
-
-
-def _mix_long(value: int) -> int:
-    """Finaliser of splitmix64."""
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _LONG
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _LONG
-    return value ^ (value >> 31)
-
-
-def _mix_words(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """A bijection of 32-bit words that changes about half of the bits for any change."""
-    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x7FEB352D)
-    words = (words ^ (words >> np.uint32(15))) * np.uint32(0x846CA68B)
-    return words ^ (words >> np.uint32(16))
-
-
-def derive_dropout_key(seed: int, step: int) -> tuple[int, int]:
-    """The two 32-bit words from which the masks of one step are hashed.
-
-    Parameters
-    ----------
-    seed : of the job
-    step : number of the batch, from 0
-    """
-    # Arrays' integers would overflow where Python's do not.
-    key = _mix_long((_mix_long(int(seed)) + (step + 1) * _GOLDEN) & _LONG)
-    return key & _WORD, key >> 32
-
-
-def derive_dropout_keys(
-    seeds: npt.NDArray[np.uint64], steps: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint32]:
-    """(..., 2) words of `derive_dropout_key` for many seeds and steps of one shape."""
-    keys = _mix_longs(_mix_longs(seeds) + (steps + np.uint64(1)) * np.uint64(_GOLDEN))
-    return np.stack([keys & np.uint64(_WORD), keys >> np.uint64(32)], axis=-1).astype(np.uint32)
-
-
-def _mix_longs(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """As `_mix_long`."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
-def find_dropout_threshold(rate: float) -> int:
-    """Elements whose hash lies below this are dropped; at most 2^32."""
-    if not 0.0 <= rate <= 1.0:
-        raise InvalidInput(f"a dropout rate must lie between 0 and 1, got {rate:g}")
-    return math.floor(rate * 2.0**32)
-
-
-def dropout_mask(
-    seed: int, step: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
-    """What a layer's inputs are multiplied with: 0 where dropped, 1 / (1 - rate) elsewhere.
-
-    Parameters
-    ----------
-    seed : of the job
-    step : number of the batch, from 0
-    layer : which dropout of the forward pass, from 0
-    shape : of the layer's inputs, batch first
-    rate : chance that an element is dropped
-    """
-    return hash_dropout_mask(*derive_dropout_key(seed, step), layer, shape, rate)
-
-
-def hash_dropout_mask(
-    low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
-    """The mask of a layer in the step whose key is (low, high); see `dropout_mask`."""
-    elements = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(low)
-    layer_word = np.uint32((high + layer * LAYER_STRIDE) & _WORD)
-    kept = _mix_words(_mix_words(elements) ^ layer_word) >= find_dropout_threshold(rate)
-    scale = np.float32(1.0 / (1.0 - rate)) if rate < 1.0 else np.float32(0.0)
-    return np.where(kept, scale, np.float32(0.0)).reshape(shape)
+_ROWS_PER_THREAD = 1000
 
 
 @dataclass(frozen=True)
@@ -114,7 +31,7 @@ class LinearLayer:
 
     Parameters
     ----------
-    inputs, outputs : numbers of them, at least 1
+    inputs, outputs : numbers of inputs and outputs, at least 1
     has_bias : whether biases are added
     """
 
@@ -124,27 +41,27 @@ class LinearLayer:
 
 
 @dataclass(frozen=True)
-class Rectifier:
-    """The larger of 0 and each input."""
+class RectifierLayer:
+    """A rectifier: the larger of 0 and each input."""
 
 
 @dataclass(frozen=True)
 class DropoutLayer:
-    """Drops inputs in training, with `dropout_mask`.
+    """Dropout of inputs in training, with `dropout_mask`.
 
     Parameters
     ----------
-    rate : chance that an element is dropped, in [0, 1)
+    rate : probability that an element is dropped, in [0, 1)
     """
 
     rate: float
 
 
-MlpLayer = LinearLayer | Rectifier | DropoutLayer
+MlpLayer = LinearLayer | RectifierLayer | DropoutLayer
 
 
 def _check_layers(layers: Sequence[MlpLayer]) -> list[LinearLayer]:
-    """The linear layers, where the whole can be carried out."""
+    """Return the linear layers; raise InvalidInput if the layers do not fit each other."""
     linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
     if not linear or layers[-1] != linear[-1]:
         raise InvalidInput("the last layer of a perceptron must be linear")
@@ -158,12 +75,12 @@ def _check_layers(layers: Sequence[MlpLayer]) -> list[LinearLayer]:
 
 
 def _list_gates(layers: Sequence[MlpLayer]) -> npt.NDArray[np.float64]:
-    """(G, 4) rectifiers and dropouts: linear layers before it, is it dropout, rate, its number."""
+    """Return (G, 4) gates: linear layers before it, 1 for dropout, rate, number of the dropout."""
     gates, place, dropouts = [], 0, 0
     for layer in layers:
         if isinstance(layer, LinearLayer):
             place += 1
-        elif isinstance(layer, Rectifier):
+        elif isinstance(layer, RectifierLayer):
             gates.append((place, 0, 0.0, 0))
         else:
             if not 0.0 <= layer.rate < 1.0:
@@ -174,6 +91,7 @@ def _list_gates(layers: Sequence[MlpLayer]) -> npt.NDArray[np.float64]:
 
 
 def _list_options(optimizer: LocalOptimizer) -> npt.NDArray[np.float64]:
+    """Return the optimiser as the compiled code reads it."""
     name = ("sgd", "adam", "adamw").index(optimizer.name)
     if optimizer.name != "sgd" and not optimizer.eps > 0.0:
         raise InvalidInput(f"eps must be positive, got {optimizer.eps:g}")
@@ -181,15 +99,8 @@ def _list_options(optimizer: LocalOptimizer) -> npt.NDArray[np.float64]:
     return np.array((*numbers, optimizer.eps, optimizer.weight_decay), dtype=np.float64)
 
 
-def count_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class MlpKernel:
-    """Carries out local jobs of a perceptron on the CPU.
+    """Kernel for local jobs of a perceptron on the CPU.
 
     Parameters
     ----------
@@ -197,8 +108,8 @@ class MlpKernel:
     layers : from input to output; inputs of more than one dimension are flattened
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
     optimizer : of the jobs
-    threads : at most so many at once; as many as there are cores if None
-    vector_length : widest vectors used, in floats: 4, 8 or 16
+    threads : largest number of threads; None for one per core
+    vector_length : of the widest vectors used, in floats: 4, 8 or 16
     """
 
     def __init__(
@@ -233,7 +144,7 @@ class MlpKernel:
         self._vector_length = vector_length
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
-        """Weights after each job, or its gradient; the same bits whatever else is in the list."""
+        """Return the weights after each job, or its gradient, whatever else is in the list."""
         results = [np.empty(self.layout.size, dtype=np.float32) for _ in jobs]
         requests = [self._request(*pair) for pair in zip(jobs, results, strict=True)]
         counter = np.zeros(1, dtype=np.int64)
@@ -257,10 +168,10 @@ class MlpKernel:
     ) -> tuple[
         Vector, Vector, npt.NDArray[np.generic], npt.NDArray[np.int64], Vector, int, int, int
     ]:
-        """A job as the compiled part takes it."""
+        """Return a checked job as the compiled code reads it."""
         features, labels = job.examples.features, job.examples.labels
         wanted = np.float32 if self.loss == "binary" else np.int64
-        self._check_weights(job.weights)
+        check_weights(job.weights, self.layout)
         self._check_features(features)
         if labels.dtype != wanted or labels.ndim != 1:
             raise InvalidInput(
@@ -279,22 +190,15 @@ class MlpKernel:
             int(job.work == "gradient"),
         )
 
-    def _check_weights(self, weights: Vector) -> None:
-        if weights.shape != (self.layout.size,) or weights.dtype != np.float32:
-            raise InvalidInput(
-                f"weights must be a vector of {self.layout.size} 32-bit floats, "
-                f"got shape {weights.shape} of {weights.dtype}"
-            )
-
     def _check_features(self, features: npt.NDArray[np.float32]) -> None:
         if features.dtype != np.float32 or math.prod(features.shape[1:]) != self._num_inputs:
             raise InvalidInput(
-                f"features must be {self._num_inputs} 32-bit floats an example, "
+                f"features must be {self._num_inputs} 32-bit floats per example, "
                 f"got shape {features.shape} of {features.dtype}"
             )
 
     def _share(self, work: Callable[[], None], portions: int) -> None:
-        """Let up to `threads` threads take portions of the work until none is left."""
+        """Run `work` in up to `threads` threads; it takes portions until none is left."""
         threads = min(self.threads, portions)
         try:
             if threads <= 1:
@@ -311,8 +215,8 @@ class MlpKernel:
     def predict(
         self, weights: Vector, features: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
-        """(n, outputs) raw outputs (logits), without dropout."""
-        self._check_weights(weights)
+        """Return (n, outputs) raw outputs (logits), without dropout."""
+        check_weights(weights, self.layout)
         self._check_features(features)
         outputs = np.empty((len(features), self._num_outputs), dtype=np.float32)
         start, rows = np.ascontiguousarray(weights), np.ascontiguousarray(features)
@@ -323,5 +227,5 @@ class MlpKernel:
                 self._layers, self._gates, start, rows, outputs, counter, self._vector_length
             )
 
-        self._share(work, len(features) // _ROWS_WORTH_A_THREAD + 1)
+        self._share(work, len(features) // _ROWS_PER_THREAD + 1)
         return outputs

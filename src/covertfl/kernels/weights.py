@@ -1,8 +1,8 @@
-"""The weights of a model as one vector, and as the tensors that travel.
+"""The weights of a model as one vector, and as named tensors.
 
-Inside covertfl a model's weights are one vector of 32-bit floats.  A layout says which parameter
-each stretch of it is; with the layout a vector becomes a safetensors file, the form in which
-queries are recorded and sent.
+Inside covertfl a model's weights are one vector of 32-bit floats.  A layout maps its sections to
+the model's parameters, and turns a vector into a safetensors file, the form in which queries are
+recorded and sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Layout:
 
     Parameters
     ----------
-    names : of the parameters, as the model calls them
+    names : of the parameters in the model
     shapes : of the parameters
     """
 
@@ -35,11 +35,11 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many numbers the model has."""
+        """Number of weights of the model."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def split(self, vector: Vector) -> dict[str, Vector]:
-        """The parameters by name, as views of the vector."""
+        """Return the parameters by name, as views of the vector."""
         if vector.shape != (self.size,):
             raise InvalidInput(
                 f"weights must be a vector of {self.size} numbers, got shape {vector.shape}"
@@ -52,12 +52,12 @@ class Layout:
         return parts
 
     def join(self, parts: Mapping[str, npt.NDArray[np.floating]]) -> Vector:
-        """One vector from parameters by name.
+        """Return the vector of parameters given by name.
 
         Raises
         ------
         InvalidInput
-            where a name is missing or unknown, or a shape differs
+            if a name is missing or unknown, or a shape differs
         """
         if set(parts) != set(self.names):
             missing, unknown = set(self.names) - set(parts), set(parts) - set(self.names)
@@ -73,25 +73,13 @@ class Layout:
 
 
 def serialise(layout: Layout, vector: Vector) -> bytes:
-    """A safetensors file of the weights, tensors by parameter name."""
+    """Return the content of a safetensors file with the weights, by parameter name."""
     from safetensors.numpy import save
 
     parts = layout.split(np.ascontiguousarray(vector, dtype=np.float32))
     return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
 
 
-def deserialise(layout: Layout, content: bytes) -> Vector:
-    """Weights from a safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        parts = load(content)
-    except SafetensorError as error:
-        raise InvalidInput(f"not a safetensors file: {error}") from error
-    return layout.join(parts)
-
-
 def name_content(content: bytes) -> str:
-    """The name of a file of weights: the SHA-256 of its content."""
+    """Return the name of a file of weights: the SHA-256 of its content."""
     return hashlib.sha256(content).hexdigest()

@@ -1,1 +1,12 @@
-"""."""
+"""The paper's tables and figures computed again, and the page made from the results.
+
+`run`       experiments by name: `reproduce`, `rebuild_page`
+`results`   result files and how each was made
+`page`      the page as Markdown: `render_page`, `render_section`
+`tables`    sections with tables of accuracies
+`searches`  sections about the policy gradient and the learning cost
+`theory`    the section about theorems and lemmas
+`readings`  the section that compares two readings of the paper
+`figures`   the pictures
+`markdown`  Markdown tables and formats of numbers
+"""

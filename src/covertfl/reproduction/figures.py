@@ -1,6 +1,6 @@
 """Pictures of the paper's figures, drawn from result files alone.
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart; lines differ in dash too.
+Colours are Okabe and Ito's, which colour-blind readers can distinguish; lines also differ in dash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLICY_NAMES = {
 
 
 def draw_accuracy(result: Result) -> Figure:
-    """Accuracy of learner and eavesdropper by round, a panel for each scenario and policy."""
+    """Draw the accuracy of learner and eavesdropper by round, one panel per scenario and policy."""
     curves = result["curves"]
     scenarios = sorted({curve["scenario"] for curve in curves})
     policies = list(dict.fromkeys(curve["policy"] for curve in curves))
@@ -44,7 +44,7 @@ def draw_accuracy(result: Result) -> Figure:
             _draw_band(axes, rounds, curve["learner"], BLUE, "-", "learner")
             _draw_printed(axes, curve)
         colour, dash = (VERMILION, "--") if curve["decoy"] == "public" else (PURPLE, "-.")
-        label = f"eavesdropper's estimate (6), {curve['decoy']} decoy"
+        label = f"eavesdropper's estimate, equation (6), {curve['decoy']} decoy"
         _draw_band(axes, rounds, curve["eavesdropper"], colour, dash, label)
     for (line, column), axes in np.ndenumerate(panels):
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":", label="guessing")
@@ -64,13 +64,13 @@ def draw_accuracy(result: Result) -> Figure:
 def _draw_band(
     axes: Any, places: Any, curve: Mapping[str, Any], colour: str, dash: str, label: str
 ) -> None:
-    """A mean along some places and its band."""
+    """Draw a mean with its band."""
     axes.plot(places, curve["mean"], dash, color=colour, label=label, linewidth=1.8)
     axes.fill_between(places, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
 
 
 def _draw_printed(axes: Any, curve: Mapping[str, Any]) -> None:
-    """The paper's final values behind the last round."""
+    """Draw the paper's final values after the last round."""
     if curve["paper"] is None:
         return
     last = len(curve["learner"]["mean"])
@@ -92,7 +92,7 @@ def _name_state(state: int, states: int) -> str:
 
 
 def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
-    """Thresholds by oracle state: mean and eight runs in ten."""
+    """Draw thresholds by oracle state: the mean and the central 80% of runs."""
     for state, curve in enumerate(paths["states"]):
         colour, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
         label = _name_state(state, len(paths["states"]))
@@ -102,7 +102,7 @@ def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
 def _draw_exact(
     axes: Any, optimum: Mapping[str, Any], start: float, stop: float, label: str | None
 ) -> None:
-    """Exact backlogs of certain learning as thin lines; equal ones show each other's gaps."""
+    """Draw the exact thresholds as thin lines, dashed so that equal ones stay visible."""
     for state, backlog in enumerate(optimum["thresholds"]):
         if backlog is not None:
             axes.plot(
@@ -116,7 +116,7 @@ def _draw_exact(
 
 
 def draw_convergence(result: Result) -> Figure:
-    """Thresholds against iterations, printed and corrected, on each queue."""
+    """Draw thresholds by iteration, printed and corrected, for each queue."""
     panels = result["panels"]
     problems = list(dict.fromkeys(panel["problem"] for panel in panels))
     variants = list(dict.fromkeys(panel["variant"] for panel in panels))
@@ -153,7 +153,7 @@ def _add_legend(figure: Any, axes: Any, band: str) -> None:
 
 
 def draw_tracking(result: Result) -> Figure:
-    """Thresholds and costs through the change, with the exact ones before and after."""
+    """Draw thresholds and costs through the change, with the exact ones before and after."""
     figure = new_figure(9.0, 6.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     _draw_paths(upper, result["paths"])
@@ -182,14 +182,14 @@ def draw_tracking(result: Result) -> Figure:
     upper.set_ylabel("threshold, no arrival (updates)")
     lower.set_yscale("log")
     lower.set_xlabel("iteration")
-    lower.set_ylabel("cost a round (mean, 95%)")
+    lower.set_ylabel("cost per round (mean, 95%)")
     lower.legend(frameon=False, fontsize=SMALL + 1, ncols=2)
     _add_legend(figure, upper, "80% of runs")
     return figure
 
 
 def _draw_exact_costs(axes: Any, optimum: Mapping[str, Any], start: float, stop: float) -> None:
-    """The limit and the least privacy cost within it."""
+    """Draw the limit and the smallest privacy cost within it."""
     names = ("limit", "privacy_cost")
     for name, colour in zip(names, (BLUE, VERMILION), strict=True):
         label = "limit" if name == "limit" else "privacy cost, exact"
@@ -214,7 +214,7 @@ _COST_TITLES = {
 
 
 def draw_cost(result: Result) -> Figure:
-    """Proportion of learning queries against the learning cost, exact and simulated."""
+    """Draw the proportion of learning queries against the learning cost, exact and simulated."""
     figure = new_figure(11.0, 4.0)
     panels = figure.subplots(1, len(result["curves"]), sharey=True, squeeze=False)[0]
     for axes, curve in zip(panels, result["curves"], strict=True):
@@ -252,34 +252,44 @@ def draw_cost(result: Result) -> Figure:
 
 
 def draw_theory(result: Result) -> Figure:
-    """Theorem 1's bounds beside what was measured, and backlogs on each side of F6's line."""
+    """Draw Theorem 1's bounds with measured values, and backlogs by load (formula F6)."""
     figure = new_figure(9.5, 4.0)
     left, right = figure.subplots(1, 2)
+    _draw_norms(left, result["theorem-1"]["rows"])
+    _draw_loads(right, result["lemma-1"])
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=SMALL)
+        tidy(axes)
+    return figure
+
+
+def _draw_norms(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     for kind, colour, dash in (("decreasing", BLUE, "-"), ("constant", VERMILION, "--")):
-        rows = [row for row in result["theorem-1"]["rows"] if row["steps"] == kind]
-        updates = [row["updates"] for row in rows]
+        some = [row for row in rows if row["steps"] == kind]
+        updates = [row["updates"] for row in some]
         name = "steps 1/m" if kind == "decreasing" else "constant step"
-        left.errorbar(
+        axes.errorbar(
             updates,
-            [row["measured"]["mean"] for row in rows],
-            yerr=_error_bars(rows, "measured"),
+            [row["measured"]["mean"] for row in some],
+            yerr=_error_bars(some, "measured"),
             fmt=f"o{dash}",
             color=colour,
             capsize=3,
             label=f"{name}, measured (95%)",
         )
-        bounds = [row["bound"] for row in rows]
-        left.plot(updates, bounds, dash, color=colour, alpha=0.5, label=f"{name}, bound")
-    left.set_xscale("log")
-    left.set_yscale("log")
-    left.set_xlabel("updates")
-    left.set_ylabel("mean squared gradient norm")
-    left.set_title("Theorem 1 on the function task", fontsize=TITLE, loc="left")
-    left.legend(frameon=False, fontsize=SMALL)
-    loads = result["lemma-1"]["loads"]
-    half = result["lemma-1"]["rounds"] // 2
-    for number, row in enumerate(loads):
-        right.plot(
+        bounds = [row["bound"] for row in some]
+        axes.plot(updates, bounds, dash, color=colour, alpha=0.5, label=f"{name}, bound")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("mean squared gradient norm")
+    axes.set_title("Theorem 1 on the function task", fontsize=TITLE, loc="left")
+
+
+def _draw_loads(axes: Any, found: Mapping[str, Any]) -> None:
+    half = found["rounds"] // 2
+    for number, row in enumerate(found["loads"]):
+        axes.plot(
             [0, half, 2 * half],
             [0, row["backlog_half"], row["backlog_end"]],
             DASHES[number % len(DASHES)],
@@ -287,17 +297,13 @@ def draw_theory(result: Result) -> Figure:
             color=PALETTE[number],
             label=f"load {row['share']:.0%} of capacity",
         )
-    right.set_xlabel("round")
-    right.set_ylabel("mean backlog (updates)")
-    right.set_title("F6: always learning, by load", fontsize=TITLE, loc="left")
-    right.legend(frameon=False, fontsize=SMALL)
-    for axes in (left, right):
-        tidy(axes)
-    return figure
+    axes.set_xlabel("round")
+    axes.set_ylabel("mean backlog (updates)")
+    axes.set_title("Stability (F6): always learning, by load", fontsize=TITLE, loc="left")
 
 
 def draw_mnist(result: Result) -> Figure:
-    """Eavesdropper's accuracy with both policies, ours and printed, for each public set."""
+    """Draw the eavesdropper's accuracy with both policies, ours and printed, by public set."""
     figure = new_figure(10.5, 4.6)
     axes = figure.subplots()
     looks = {"optimal": (BLUE, "o", "x", -0.15), "greedy": (VERMILION, "s", "+", 0.15)}
@@ -327,7 +333,7 @@ def draw_mnist(result: Result) -> Figure:
         )
     names = [describe_public(row) for row in rows]
     axes.set_xticks(np.arange(len(names)), names, rotation=90, fontsize=SMALL)
-    axes.set_xlabel("public set: good classes, size in clients' sizes, share of good classes")
+    axes.set_xlabel("public set: good classes, size relative to a client's, share of good classes")
     axes.set_ylabel("eavesdropper's accuracy")
     axes.set_ylim(0.0, 1.03)
     tidy(axes)
@@ -336,13 +342,13 @@ def draw_mnist(result: Result) -> Figure:
 
 
 def describe_public(row: Mapping[str, Any]) -> str:
-    """A public set in a few signs."""
+    """Return a public set's classes, size and share in short."""
     part = "natural" if row["class_share"] is None else f"{row['class_share']:.0%}"
     return f"{row['classes']}, {row['size']:g}, {part}"
 
 
 def _error_bars(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
-    """(2, n) how far intervals reach below and above their means."""
+    """Return (2, n) distances of the interval ends below and above the means."""
     bars = []
     for row in rows:
         mean, interval = row[column]["mean"], row[column]["interval"]

@@ -1,4 +1,4 @@
-"""Markdown tables, and measured numbers in words."""
+"""Markdown tables, and the formats of measured numbers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> str:
-    """A Markdown table; `sides` has l or r for each column."""
+    """Return a Markdown table; `sides` has l or r for each column."""
     rule = ["---:" if side == "r" else "---" for side in sides]
     lines = [f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows)]
     return "\n".join(lines) + "\n"
 
 
-def say(entry: Mapping[str, Any], digits: int = 3) -> str:
-    """A mean with its interval."""
+def format_mean(entry: Mapping[str, Any], digits: int = 3) -> str:
+    """Format a mean with its interval."""
     mean, interval = entry["mean"], entry["interval"]
     if interval is None:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
-def say_share(entry: Mapping[str, Any]) -> str:
-    """A share of runs in percent."""
+def format_share(entry: Mapping[str, Any]) -> str:
+    """Format a share of runs in percent."""
     low, high = entry["interval"]
     return f"{100 * entry['mean']:.0f}% [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def say_difference(entry: Mapping[str, Any], paper: float | None) -> str:
-    """Ours less the paper's, bold where the paper's lies outside our interval."""
+def format_difference(entry: Mapping[str, Any], paper: float | None) -> str:
+    """Format ours minus the paper's, bold where the paper's lies outside our interval."""
     if paper is None:
         return ""
     difference = f"{entry['mean'] - paper:+.3f}"
@@ -37,6 +37,6 @@ def say_difference(entry: Mapping[str, Any], paper: float | None) -> str:
     return difference if inside else f"**{difference}**"
 
 
-def say_paper(value: float | None, digits: int = 3) -> str:
-    """A printed value, or nothing."""
+def format_printed(value: float | None, digits: int = 3) -> str:
+    """Format a value that the paper prints, empty if it has none."""
     return "" if value is None else f"{value:.{digits}f}"

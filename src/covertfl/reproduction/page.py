@@ -1,11 +1,10 @@
-"""The page about all results: tables with the paper's value beside ours, pictures, differences.
+"""The page about all results: tables with the paper's values beside ours, pictures, differences.
 
-It is made from result files alone, so the same files give the same page.
+It is made from result files alone, so the same files yield the same page.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.figures import PICTURES
 from covertfl.reproduction.markdown import table
 from covertfl.reproduction.readings import render_readings
+from covertfl.reproduction.searches import render_cost, render_spga, render_tracking
 from covertfl.reproduction.tables import (
     render_accuracy,
     render_fedsgd,
@@ -23,11 +23,10 @@ from covertfl.reproduction.tables import (
     render_random,
     render_states,
 )
-from covertfl.reproduction.theory import render_cost, render_spga, render_theory, render_tracking
+from covertfl.reproduction.theory import render_theory
 
 Result = Mapping[str, Any]
-RESULT_SUFFIX = ".json"
-# Of the paper's network: six operations for each weight that an image passes in training.
+# Operations per image in training the paper's network: six for each weight that it passes.
 IMAGE_FLOP = 6 * (24 * 24 * 32 * 25 + 20 * 20 * 32 * 800 + 6 * 6 * 64 * 800 + 576 * 256 + 2560)
 PEAKS = {"H200": 494.7e12, "H100": 494.7e12}  # dense TF32
 IMAGES = "images"
@@ -37,73 +36,52 @@ HEAD = """\
 # The paper's tables and figures
 
 Every table and figure of Jain and Krishnamurthy, "Controlling Federated Learning for Covertness",
-computed by this package, with the paper's value beside ours. The page is made from the files in
+computed by this package, with the paper's values beside ours. The page is made from the files in
 `results/` by `covertfl reproduce page --out results --page docs/reproduction.md`; each section
-names the command that made its file. Names D1 to D24 are entries of
-[deviations.md](deviations.md), F1 to F11 formulas of [paper_map.md](paper_map.md).
+names the command that made its file. D1 to D24 are entries of [deviations.md](deviations.md), F1
+to F11 formulas of [paper_map.md](paper_map.md).
 
-**One metric for every policy.** *Eavesdropper* is the accuracy of the final estimate (6): the
-last query of the trajectory with most queries after the last round, a tie counting half. *Worst*
-is the largest accuracy that this estimate had after any round; with MNIST the best round is found
-on one validation image in ten and its accuracy measured on all. *Named* is the share of runs that
-end with the true trajectory as estimate. *Learner* is the accuracy of the true weights at the
-end, *exposure* the share of learning queries, *completion* the share of runs that made all
-updates. All accuracies are on a balanced validation set that neither clients nor eavesdropper
-hold. Brackets are 95% intervals: Student's t over seeds for means, Wilson's for shares. "ours -
-paper" is set in bold where the paper's value lies outside our interval by more than its rounding
+**One metric for every policy.** *Eavesdropper* is the accuracy of the final estimate, equation (6)
+of the paper: the last query of the trajectory with the most queries after the last round, a tie
+counting half. *Peak* is the largest accuracy that this estimate had after any round; for MNIST the
+best round is found on one validation image in ten and its accuracy measured on all. *Named* is the
+share of runs whose final estimate is the true trajectory. *Learner* is the accuracy of the true
+weights at the end, *exposure* the share of learning queries, *completion* the share of runs that
+made all updates. All accuracies are on a balanced validation set that neither clients nor the
+eavesdropper own. Brackets are 95% intervals: Student's t over seeds for means, Wilson's for shares.
+"ours - paper" is bold where the paper's value lies outside our interval by more than its rounding
 (0.005).
 
-**What the printed tables get wrong** (D23).
+**Errors in the printed tables** (D23).
 
-- The learner's columns of the two MNIST tables are exchanged: what stands under "greedy" belongs
-  to the optimal policy and the other way round. Here they are put right.
-- An eavesdropper's accuracy of 0.000 in the table for 50 clients (nine rows) is none: there the
-  decoy branch never ran. Here such cells are empty.
-- Greedy rows give the accuracy of the last round in which learning had the majority, optimal rows
+- The learner's columns of the two MNIST tables are exchanged: those under "greedy" belong to the
+  optimal policy and vice versa. Here they are exchanged back.
+- An eavesdropper's accuracy of 0.000 in the table for 50 clients (nine rows) is not an accuracy:
+  the decoy branch of the code never ran. Here such cells are empty.
+- Greedy rows have the accuracy of the last round in which learning had the majority, optimal rows
   that of the decoy; these are two metrics. The greedy value is repeated for all three shares of a
-  size, because the eavesdropper's data plays no part in it.
-- One learner's value of the table for 50 clients, 0.638 in three rows, is out of line with the
-  others (0.85 to 0.86) and looks like a failed run.
+  size, because the eavesdropper's data has no influence on it.
+- One value of the learner in the table for 50 clients, 0.638 in three rows, is far from the others
+  (0.85 to 0.86) and looks like a failed run.
 - The text names a difference of 51% at two good classes, share 99% and size 0.4 as the largest; the
   printed rows have 0.414 there with 20 clients (0.521 at size 0.1) and 0.566 with 50.
 - The number of updates in the main experiment is 16 in the text and 20 in the appendix (D18), the
   accuracy 0.81 in the table and 0.85 in the text.
 """
 
-
 TIMES = """
-*Computing* is the time that went into an experiment's parts, ratings and averages included,
-whenever they were computed; parts that two experiments share count in both. *In all* is what the
-command took from its beginning, with reading data and solving for policies, and less where parts
-were there already.
+*Computing* is the time spent on an experiment's parts, including scores and averages, whenever they
+were computed; parts that two experiments share count in both. *Total* is the time that the command
+took, with reading data and solving for policies, and without parts that had been computed before.
 
-From nothing, measured on 2026-11-16: `covertfl reproduce all --device cuda` on one H200 with 16
-cores had both MNIST tables (1,080 runs) after 125 s and everything after 350 s; the paper reports
-23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 113 s on two cores.
+Without any stored parts, measured on 2026-11-16: `covertfl reproduce all --device cuda` on one H200
+with 16 cores had both MNIST tables (1,080 runs) after 125 s and everything after 350 s; the paper
+reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 113 s on two cores.
 """
 
 
-# --- reading and writing ------------------------------------------------------------------------
-
-
-def load_results(folder: Path, names: Sequence[str]) -> list[Result]:
-    """The result files of a folder, in the order of some names."""
-    found: list[Result] = []
-    for name in names:
-        path = folder / f"{name}{RESULT_SUFFIX}"
-        if path.exists():
-            try:
-                result = json.loads(path.read_text("utf-8"))
-            except ValueError as error:
-                raise InvalidInput(f"{path} is not a result: {error}") from error
-            if not isinstance(result, dict) or result.get("experiment") != name:
-                raise InvalidInput(f"{path} is not a result: it is not of the experiment {name}")
-            found.append(result)
-    return found
-
-
 def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> list[Path]:
-    """Draw those results that have a picture; gives the files."""
+    """Draw the results that have a picture and return the files."""
     from covertfl.display.plots import save_figure
 
     drawn = []
@@ -117,7 +95,7 @@ def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> 
 
 
 def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = ()) -> None:
-    """Write the page, and its pictures to `images` beside it; `code` as for `render_page`."""
+    """Write the page, and its pictures to `images` beside it; `code` as in `render_page`."""
     folder = page.parent / IMAGES
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,14 +106,14 @@ def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = (
 
 
 def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:
-    """The page as Markdown; `code` are results in the reading of the published code."""
+    """Render the page as Markdown; `code` are results in the reading of the published code."""
     parts = [HEAD, render_overview(results), *(render_section(result) for result in results)]
     readings = render_readings(results, code)
     return "\n".join([*parts, readings] if readings else parts)
 
 
 def render_overview(results: Sequence[Result]) -> str:
-    """What was made when, where and how long it took."""
+    """Render the table of when, where and how fast each result was made."""
     rows = []
     for result in results:
         made = result["made"]
@@ -151,20 +129,20 @@ def render_overview(results: Sequence[Result]) -> str:
                 "short form" if made["quick"] else "in full",
             ]
         )
-    columns = ["experiment", "in the paper", "made", "machine", "computing", "in all", "form"]
+    columns = ["experiment", "in the paper", "made", "machine", "computing", "total", "form"]
     return "## Overview\n\n" + table(columns, rows, "llllrrl") + TIMES
 
 
-def _say_times(made: Mapping[str, Any]) -> str:
-    return f"{made['seconds']:,.0f} s of computing, {made['wall_seconds']:,.0f} s in all"
+def _format_times(made: Mapping[str, Any]) -> str:
+    return f"{made['seconds']:,.0f} s of computing, {made['wall_seconds']:,.0f} s in total"
 
 
 def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> str:
-    """One experiment: how it was made, tables, picture, differences.
+    """Render one experiment: how it was made, tables, picture, differences.
 
     Parameters
     ----------
-    pictures : what the path of a picture begins with, before the experiment's name
+    pictures : prefix of a picture's path, before the experiment's name
     """
     name, made = result["experiment"], result["made"]
     versions = ", ".join(f"{key} {value}" for key, value in made["versions"].items())
@@ -172,7 +150,7 @@ def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> s
         f"## {name}",
         "",
         f"{result['title']} ({result['paper_place']}). Made on {made['date']} by "
-        f"`{made['command']}` on {made['machine']}, {_say_times(made)}; {versions}.",
+        f"`{made['command']}` on {made['machine']}, {_format_times(made)}; {versions}.",
         "",
     ]
     if result.get("examples"):
@@ -186,10 +164,10 @@ def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> s
 
 
 def describe_throughput(result: Result) -> str:
-    """Images trained on in a second, and the share of a known card's peak that this is."""
+    """Return the images trained on per second, and the share of a known card's peak speed."""
     made, examples = result["made"], result["examples"]
     rate = examples / made["seconds"] if made["seconds"] else 0.0
-    text = f"Trained on {examples:,} images, {rate:,.0f} in a second of computing"
+    text = f"Trained on {examples:,} images, {rate:,.0f} per second of computing"
     peaks = [peak for card, peak in PEAKS.items() if card in made["machine"]]
     if result["settings"]["model"] == "paper-cnn" and peaks:
         speed = rate * IMAGE_FLOP
@@ -210,11 +188,13 @@ SECTIONS: Mapping[str, Callable[[Result], str]] = {
     "table-states": render_states,
     "random-policy": render_random,
 }
+
 _SMALLER = (
     "a network of 6,000 weights instead of the paper's 228,010, a twelfth of the examples, {} of "
-    "the rounds and updates, few seeds. It shows that all of it runs and which way numbers point; "
-    "levels are not comparable."
+    "the rounds and updates, few seeds. It shows that everything runs and the direction of the "
+    "effects; the levels are not comparable."
 )
+
 SHORT_FORMS: Mapping[str, str] = {
     "table-mnist-20": _SMALLER.format("half") + " Three of the 27 public sets.",
     "table-mnist-50": _SMALLER.format("half") + " Three of the 27 public sets.",

@@ -1,4 +1,4 @@
-"""The section of the page that sets the tables of two readings beside each other."""
+"""The section of the page that compares the tables of two readings of the paper."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ COLUMNS = (
 )
 TITLE = "With the published code's settings"
 INTRODUCTION = (
-    "The same tables in the reading `paper-code`: the code's learning rate of 1e-4 instead of the "
-    "text's 1e-3 (D24); rounds accepted with the printed chances (D19), which table-states has in "
-    "every reading; and the code's own transition matrices (D20), for table-states the same as "
-    "before. Cells are ours less the paper's: the mean over the rows that the "
-    "paper has, and the extremes where there are several."
+    "The same tables in the reading `paper-code`: with the code's learning rate of 1e-4 instead of "
+    "the text's 1e-3 (D24), rounds accepted with the printed probabilities (D19; table-states has "
+    "these in every reading), and the code's transition matrices (D20; unchanged for "
+    "table-states). A cell is ours minus the paper's: the mean over the rows that the paper has, "
+    "and the range if there are several."
 )
-# A learner's accuracy this close to the paper's is taken for the same.
+# A learner's accuracy this close to the paper's counts as the same.
 CLOSE = 0.02
 
 
 def find_differences(result: Result, policy: str, column: str) -> list[float]:
-    """Ours less the paper's, in all rows of a policy that the paper has."""
+    """Return ours minus the paper's, in all rows of a policy that the paper has."""
     return [
         row[column]["mean"] - row["paper"][column]
         for row in result["rows"]
@@ -39,8 +39,8 @@ def find_differences(result: Result, policy: str, column: str) -> list[float]:
     ]
 
 
-def say_differences(differences: Sequence[float]) -> str:
-    """Their mean, and the extremes of several."""
+def format_differences(differences: Sequence[float]) -> str:
+    """Format the mean of differences, and the range of several."""
     if not differences:
         return ""
     mean = f"{sum(differences) / len(differences):+.3f}"
@@ -50,12 +50,12 @@ def say_differences(differences: Sequence[float]) -> str:
 
 
 def list_policies(result: Result) -> list[str]:
-    """Policies that the paper has numbers of."""
+    """Return the policies for which the paper has numbers."""
     return list(dict.fromkeys(row["policy"] for row in result["rows"] if row["paper"]))
 
 
 def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
-    """Differences from the paper in both readings; nothing where one is missing."""
+    """Render the differences from the paper in both readings; empty if one is missing."""
     known = {result["experiment"]: result for result in sound}
     pairs = [
         (known[result["experiment"]], result) for result in code if result["experiment"] in known
@@ -66,7 +66,7 @@ def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
     for result, other in pairs:
         for policy in list_policies(result):
             cells = [
-                say_differences(find_differences(each, policy, column))
+                format_differences(find_differences(each, policy, column))
                 for column in ("learner", "eavesdropper")
                 for each in (result, other)
             ]
@@ -81,8 +81,8 @@ def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
 
 
 def _conclude(results: Sequence[Result]) -> str:
-    """Which tables have the paper's learner with the code's settings, and which have not."""
-    worst = {
+    """Return which tables have the paper's learner with the code's settings, and which do not."""
+    largest = {
         result["experiment"]: max(
             abs(difference)
             for policy in list_policies(result)
@@ -90,15 +90,17 @@ def _conclude(results: Sequence[Result]) -> str:
         )
         for result in results
     }
-    same = [name for name, difference in worst.items() if difference <= CLOSE]
-    other = [name for name, difference in worst.items() if difference > CLOSE]
+    same = [name for name, difference in largest.items() if difference <= CLOSE]
+    other = [name for name, difference in largest.items() if difference > CLOSE]
     parts = []
     if same:
         parts.append(
-            f"The learner of {' and '.join(same)} is then within "
-            f"{max(worst[name] for name in same):.3f} of the paper's. In table-states only the "
-            "rate is another, so the paper's was probably made with the code's. "
+            f"With these the learner of {' and '.join(same)} is within "
+            f"{max(largest[name] for name in same):.3f} of the paper's. In table-states only the "
+            "learning rate differs, so the paper's table was probably made with the code's rate. "
         )
     if other:
-        parts.append(f"In {', '.join(other)} it is not, so something else must differ too. ")
+        parts.append(
+            f"The learner of {', '.join(other)} is not, so something else must differ too. "
+        )
     return "".join(parts)

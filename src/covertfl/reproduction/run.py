@@ -1,17 +1,12 @@
-"""Running experiments by name, and the files that come out of it.
+"""Running experiments by name.
 
-Each experiment gives one JSON file with its result, settings, date, machine, command and versions;
+Each experiment yields one JSON file with its result, settings, date, machine, command and versions;
 its tables and pictures are made from that file alone.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
 import multiprocessing
-import os
-import platform
-import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,25 +20,17 @@ from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.experiments.trials.cells import CellStore
-from covertfl.files.atomic import write_atomically
-from covertfl.reproduction.page import (
-    RESULT_SUFFIX,
-    draw_pictures,
-    load_results,
-    render_section,
-    write_page,
-)
+from covertfl.reproduction.page import draw_pictures, render_section, write_page
+from covertfl.reproduction.results import RESULT_SUFFIX, describe_making, load_results, write_result
 from covertfl.runs.build import require_torch
-from covertfl.runs.run_file import list_versions
 
 ALL, PAGE = "all", "page"
-CELLS = "cells"  # sub-folder of finished parts
-CODE = "paper-code"  # sub-folder of results in that reading, for the page
-NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
+CELLS = "cells"  # sub-folder of computed parts
+CODE = "paper-code"  # sub-folder of the results in that reading
 
 
 def choose_names(name: str) -> list[str]:
-    """The experiments that a name stands for."""
+    """Return the experiments that a name stands for."""
     if name == ALL:
         return list(EXPERIMENTS)
     if name not in EXPERIMENTS:
@@ -61,15 +48,15 @@ def reproduce(
     on_progress: Callable[[str, float], None] | None = None,
     on_result: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run experiments one after the other; parts that are there already are not computed again.
+    """Run experiments one after the other; stored parts are not computed again.
 
-    Where some train on a GPU, those that do not are run beside them by another process.
+    If some train on a GPU, the others run at the same time in another process.
 
     Parameters
     ----------
     out : folder of result files and pictures
-    tell : told of progress in words, and of the share of the experiment that is done
-    told : called with each result as soon as it is known
+    on_progress : called with a description and the share of the experiment that is done
+    on_result : called with each result as soon as it is known
     """
     _check_folder(out)
     for name in names:
@@ -97,7 +84,7 @@ def reproduce(
 
 
 def choose_apart(names: Sequence[str], request: Request) -> list[str]:
-    """Experiments that need no GPU, where others keep one busy."""
+    """Return the experiments that need no GPU, if others use one."""
     apart = [name for name in names if not EXPERIMENTS[name].uses_gpu]
     return apart if request.device != "cpu" and len(apart) < len(names) else []
 
@@ -135,7 +122,7 @@ def _run_one(
 def _work_beside(
     names: Sequence[str], request: Request, out: Path
 ) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Have experiments run by a process of its own, which ends with the block; gives results."""
+    """Run experiments in another process, which ends with the block; yield a function to wait."""
     if not names:
         yield list
         return
@@ -167,8 +154,8 @@ def _work_beside(
 
 
 def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Path) -> None:
-    """Run experiments and send their results, or why there are none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the owner to act on
+    """Run experiments and send their results, or the error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
     try:
         writer.send([_run_one(name, request, out) for name in names])
     except CovertflError as error:
@@ -176,7 +163,7 @@ def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Pa
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a place that results cannot be written to, before anything is computed."""
+    """Raise `InvalidInput` before any computation if results cannot be written."""
     for place in (out, out / CELLS):
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -184,76 +171,12 @@ def _check_folder(out: Path) -> None:
             raise InvalidInput(f"{place} cannot be made: {error.strerror}") from error
 
 
-def write_result(result: dict[str, Any], out: Path) -> Path:
-    """Write one result file."""
-    path = out / f"{result['experiment']}{RESULT_SUFFIX}"
-    write_atomically(path, format_result(result))
-    return path
-
-
-def format_result(result: dict[str, Any]) -> str:
-    """The text of a result file: one line for each entry of a list, so that changes are legible."""
-    lines = []
-    for key, value in result.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            entries = ",\n  ".join(json.dumps(entry, allow_nan=False) for entry in value)
-            lines.append(f'"{key}": [\n  {entries}\n ]')
-        else:
-            lines.append(f'"{key}": {json.dumps(value, allow_nan=False)}')
-    return "{\n " + ",\n ".join(lines) + "\n}\n"
-
-
-def describe_making(name: str, request: Request, seconds: float, wall: float) -> dict[str, Any]:
-    """Date, machine, command and versions behind a result.
-
-    Parameters
-    ----------
-    seconds : that went into its parts, whenever they were computed
-    wall : from the beginning to the result; less where parts were there already
-    """
-    return {
-        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "machine": describe_machine(request.device),
-        "command": format_command(name, request),
-        "reading": request.reading,
-        "quick": request.quick,
-        "seconds": round(seconds, 1),
-        "wall_seconds": round(wall, 1),
-        "versions": list_versions(),
-    }
-
-
-def format_command(name: str, request: Request) -> str:
-    """The command that makes a result again."""
-    words = ["covertfl", "reproduce", name]
-    if request.reading != Request().reading:
-        words += ["--preset", request.reading]
-    if request.seeds is not None:
-        words += ["--seeds", str(request.seeds)]
-    if request.quick:
-        words.append("--quick")
-    if request.device != Request().device:
-        words += ["--device", request.device]
-    return shlex.join(words)
-
-
-def describe_machine(device: str) -> str:
-    """The class of a machine in general words."""
-    if device.startswith("cuda"):
-        import torch
-
-        return str(torch.cuda.get_device_name(device))
-    cores = os.cpu_count() or 1
-    architecture = platform.machine().replace("_", "-")
-    return f"{NUMBER_WORDS.get(cores, f'{cores} cores')}, {architecture}"
-
-
 def rebuild_page(results: Path, page: Path) -> int:
-    """Write the page about all results of a folder, with their pictures; gives their number."""
+    """Write the page about all results of a folder, with pictures; return their number."""
     found = load_results(results, list(EXPERIMENTS))
     code = load_results(results / CODE, list(EXPERIMENTS))
     if not found:
-        raise InvalidInput(f"{results} holds no results: run covertfl reproduce before")
+        raise InvalidInput(f"{results} holds no results: run covertfl reproduce first")
     for folder, some in ((results, found), (results / CODE, code)):
         for result in some:
             _check_result(folder, result)
@@ -262,7 +185,7 @@ def rebuild_page(results: Path, page: Path) -> int:
 
 
 def _check_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Refuse a file that a section cannot be made of, as one of another version."""
+    """Raise `InvalidInput` if a section cannot be made from a file, as from another version's."""
     try:
         render_section(result)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -123,28 +123,27 @@ def _solve(problem: Problem) -> Policy:
 
 def _search(problem: Problem, seed: int) -> Policy:
     """The structured policy gradient on a simulator of the problem."""
-    from covertfl.solvers.spga import search as spga
+    from covertfl.solvers.spga.search import solve_spga
+    from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
-    searched = draw_seed(seed, Stream.POLICY)
     if isinstance(problem, FiniteHorizon):
-        horizon_run = spga.solve_spga_horizon(
-            problem, spga.horizon_settings(problem), seed=searched
-        )[0]
-        return tabulate_run(problem, horizon_run)
-    run = spga.solve_spga(problem, spga.default_settings(problem), seed=searched)[0]
+        settings = horizon_settings(problem)
+    else:
+        settings = default_settings(problem)
+    run = solve_spga(problem, settings, seed=draw_seed(seed, Stream.POLICY))[0]
     return tabulate_run(problem, run)
 
 
 def tabulate_run(problem: Problem, run: Any) -> Policy:
     """The table of what the structured policy gradient found."""
-    from covertfl.solvers.spga import search as spga
+    from covertfl.solvers.spga.rules import extract_rules
     from covertfl.solvers.spga.score import score_horizon_runs
 
     if isinstance(problem, FiniteHorizon):
         return score_horizon_runs(problem, [run]).policy
     bounded = problem
     if problem.capacity is None:
-        bounded = problem.with_capacity(spga.extract_rules(problem).capacity)
+        bounded = problem.with_capacity(extract_rules(problem).capacity)
     table: QueueTable = run.policy(bounded)
     return table
 
@@ -158,18 +157,16 @@ def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, s
     ----------
     seen : oracle state, updates that arrived and would-be success of each round
     """
-    from covertfl.solvers.spga import search as spga
+    from covertfl.solvers.spga.rules import extract_rules
+    from covertfl.solvers.spga.search import search_policy
+    from covertfl.solvers.spga.settings import settings_for_log
 
     states, arrivals, successes = zip(*seen, strict=True)
     recorded = Experience(np.array(states), np.array(arrivals), np.array(successes, dtype=bool))
     generator = make_generator(seed, Stream.POLICY, len(seen))
-    if isinstance(problem, FiniteHorizon):
-        rules = spga.extract_horizon_rules(problem)
-        settings = spga.horizon_settings(problem, iterations=LIVE_ITERATIONS)
-    else:
-        rules = spga.extract_rules(problem)
-        settings = spga.settings_for_log(problem, recorded, iterations=LIVE_ITERATIONS)
-    run = spga.search_policy(rules, ReplayedLog(recorded), settings, generator=generator)
+    settings = settings_for_log(problem, recorded, iterations=LIVE_ITERATIONS)
+    source = ReplayedLog(recorded)
+    run = search_policy(extract_rules(problem), source, settings, generator=generator)
     return tabulate_run(problem, run)
 
 

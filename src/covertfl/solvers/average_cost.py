@@ -1,9 +1,10 @@
 """The unconstrained problem at one multiplier, by policy iteration (equations (10) and (11)).
 
-A round costs w_p * privacy + w_l * learning; (10) is w_p = 1 and w_l = lambda, and the weights
-(0, 1) ask for the least learning cost of all.  Each step evaluates the current policy exactly with
-`queue_chain` and takes the better action in every state.  Actions that are equally good, up to the
-rounding of the evaluation, are left alone while iterating; at the end such ties go to obfuscating.
+A round costs w_p * privacy + w_l * learning; equation (10) has w_p = 1 and w_l = lambda, and the
+weights (0, 1) minimise the learning cost alone.  Each step evaluates the current policy exactly
+with `evaluation.chain` and takes the better action in every state.  Where both are equally good, up
+to the rounding of the evaluation, the action is kept while iterating; at the end such ties go to
+obfuscating.
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ from functools import cached_property
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
 from covertfl.errors import InvalidInput, SolverFailed, SplitChain
-from covertfl.evaluation import chain as queue_chain
-from covertfl.evaluation.chain import ChainSolution
+from covertfl.evaluation.chain import (
+    ChainSolution,
+    Workspace,
+    find_closed_classes,
+    solve_chain,
+    solve_discounted_chain,
+)
 
 MAX_ITERATIONS = 300
-# Two actions whose costs differ by less than this share of the numbers they were computed from
+# Two actions whose costs differ by less than this, relative to the numbers they were computed from,
 # are equally good: the evaluation is accurate to about a hundredth of it.
 TIE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class ActionGap:
-    """Cost of learning minus cost of obfuscating in every state, and how far it can be trusted.
+    """Cost of learning minus cost of obfuscating in every state, and its rounding error.
 
     Parameters
     ----------
     gap : (W, 2, capacity + 1); negative where learning is better
-    rounding : (W, 2, capacity + 1) size below which the sign says nothing
+    rounding : (W, 2, capacity + 1) size below which the sign is not significant
     """
 
     gap: FloatArray
@@ -53,9 +60,9 @@ class AverageCostSolution:
     ----------
     weights : w_p, w_l
     learn : (W, 2, capacity + 1) the policy
-    chain : its averages, stationary law and relative values
+    chain : its averages, stationary distribution and relative values
     gap : learning against obfuscating under those values
-    iterations : policies evaluated
+    iterations : number of policies evaluated
     """
 
     weights: tuple[float, float]
@@ -71,11 +78,11 @@ class AverageCostSolution:
 
 
 class QueueOperator:
-    """The one-step look-ahead of a queue problem; remembers what does not depend on the policy."""
+    """The one-step look-ahead of a queue problem; caches what does not depend on the policy."""
 
     def __init__(self, problem: QueueProblem) -> None:
         self.problem = problem
-        self.workspace = queue_chain.Workspace()
+        self.workspace = Workspace()
 
     @cached_property
     def _learning_cost_of_learning(self) -> FloatArray:
@@ -91,14 +98,14 @@ class QueueOperator:
         *,
         discount: float = 1.0,
     ) -> ActionGap:
-        """Cost of learning now minus cost of obfuscating now, continuing with `values`.
+        """Return the cost of learning now minus that of obfuscating now, with `values` ahead.
 
         Parameters
         ----------
         values : (2, capacity + 1, W) relative values of privacy and learning cost
-        averages : (2,) what they are relative to, zeros with a discount
+        averages : (2,) averages that the values are relative to; zeros with a discount
         weights : w_p, w_l
-        discount : beta of (11), 1 for the average
+        discount : beta of equation (11), 1 for the average cost
         """
         problem = self.problem
         ahead = problem.oracle.transition @ np.tensordot(weights, values, axes=1).T
@@ -116,7 +123,7 @@ class QueueOperator:
         return ActionGap(gap, rounding)
 
     def _after_round(self, ahead: FloatArray, served: bool) -> FloatArray:
-        """What lies ahead of each state once the backlog has moved: `next_backlog` as slices."""
+        """Return the value ahead of each state after the backlog has moved, as in equation (8)."""
         moved = np.empty(self.problem.table_shape)
         for arrival in range(2):
             shift = arrival * self.problem.arrival_size - int(served)
@@ -125,7 +132,7 @@ class QueueOperator:
 
 
 def _shift(values: FloatArray, by: int) -> FloatArray:
-    """Values at y + by in place of those at y, the ends standing in for what lies beyond."""
+    """Return values at y + by in place of those at y, repeating the ends beyond the range."""
     last = values.shape[1] - 1
     if by <= 0:
         return np.concatenate([values[:, :1]] * -by + [values[:, : last + 1 + by]], axis=1)
@@ -135,14 +142,14 @@ def _shift(values: FloatArray, by: int) -> FloatArray:
 
 
 def always_learn(problem: QueueProblem) -> BoolArray:
-    """The policy that learns whenever an update is owed: the least backlog."""
+    """Return the policy that learns whenever an update is owed, which has the least backlog."""
     learn = np.ones(problem.table_shape, dtype=np.bool_)
     learn[:, :, 0] = False
     return learn
 
 
 def never_learn(problem: QueueProblem) -> BoolArray:
-    """The policy that never learns: the least privacy cost."""
+    """Return the policy that never learns, which has the least privacy cost."""
     return np.zeros(problem.table_shape, dtype=np.bool_)
 
 
@@ -153,36 +160,35 @@ def solve_average_cost(
 
     Parameters
     ----------
-    operator : of a problem with a capacity in numbers
+    operator : operator of a problem with a numeric capacity
     weights : w_p, w_l, at least 0
     start : (W, 2, capacity + 1) policy to start from
 
     Raises
     ------
     SplitChain
-        if the policies to compare hardly ever meet
+        if the optimal long-run average depends on the start, or nearly so
     """
     learn, chain = _evaluate(operator, start, weights, pivot=0)
     seen = {_fingerprint(learn)}
     while len(seen) <= MAX_ITERATIONS:
         gap = operator.compare_actions(chain.values, chain.averages, weights)
         better = _improve(learn, gap)
-        # Each policy is better than the one before, so one that comes back shows that the
-        # policies since then differ by rounding only.
+        # Each policy improves on the previous one, so if one recurs, the policies since then differ
+        # by rounding only.
         if _fingerprint(better) in seen:
             break
         learn, chain = _evaluate(operator, better, weights, pivot=int(np.argmax(chain.mass)))
         if _fingerprint(learn) in seen:
             raise SplitChain(
-                "what would be better in some states cannot be joined to the rest of the queue: "
+                "better actions in some states cannot be joined to the rest of the queue: "
                 "the best long-run average depends on the start"
             )
         seen.add(_fingerprint(learn))
     else:
         raise SplitChain(
-            f"policy iteration did not settle in {MAX_ITERATIONS} steps: the queue can be run in "
-            "ways that hardly ever meet and cost nearly the same, and which is better is lost in "
-            "rounding"
+            f"policy iteration did not converge in {MAX_ITERATIONS} steps: the queue can be run in "
+            "ways that rarely meet and cost nearly the same, and the difference is below rounding"
         )
     return _prefer_obfuscating(operator, AverageCostSolution(weights, learn, chain, gap, len(seen)))
 
@@ -200,11 +206,11 @@ def _improve(learn: BoolArray, gap: ActionGap) -> BoolArray:
 def _prefer_obfuscating(
     operator: QueueOperator, solution: AverageCostSolution
 ) -> AverageCostSolution:
-    """Obfuscate wherever learning is only equally good, as long as the chain stays in one piece."""
+    """Obfuscate where both actions are equally good, as long as the chain has one closed class."""
     learn = solution.learn & ~solution.gap.is_tie
     if np.array_equal(learn, solution.learn):
         return solution
-    chain = queue_chain.solve_chain(operator.problem, learn.astype(np.float64))
+    chain = solve_chain(operator.problem, learn.astype(np.float64))
     if len(chain.roots) > 1:
         return solution
     gap = operator.compare_actions(chain.values, chain.averages, solution.weights)
@@ -216,18 +222,18 @@ def _prefer_obfuscating(
 def _evaluate(
     operator: QueueOperator, learn: BoolArray, weights: tuple[float, float], *, pivot: int
 ) -> tuple[BoolArray, ChainSolution]:
-    """Evaluate a policy; one that splits the chain is first led into its cheapest closed class."""
+    """Evaluate a policy; if it splits the chain, lead it into its cheapest closed class first."""
     problem = operator.problem
-    chain = queue_chain.solve_chain(
+    chain = solve_chain(
         problem, learn.astype(np.float64), pivot=pivot, workspace=operator.workspace
     )
     if len(chain.roots) == 1:
         return learn, chain
     joined = [
-        (policy, queue_chain.solve_chain(problem, policy.astype(np.float64)))
+        (policy, solve_chain(problem, policy.astype(np.float64)))
         for policy in (
             lead_into(problem, learn, members)
-            for members in queue_chain.find_closed_classes(problem, learn.astype(np.float64))
+            for members in find_closed_classes(problem, learn.astype(np.float64))
         )
     ]
     whole = [(policy, chain) for policy, chain in joined if len(chain.roots) == 1]
@@ -240,11 +246,11 @@ def _evaluate(
 
 
 def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> BoolArray:
-    """Keep the policy on a closed class and steer every other state towards it.
+    """Return the policy that keeps `learn` on a closed class and steers other states towards it.
 
     Parameters
     ----------
-    members : (capacity + 1, W) the class
+    members : (capacity + 1, W) whether a state belongs to the class
     """
     levels = np.flatnonzero(members.any(axis=1))
     above = np.arange(problem.num_levels) >= levels[0]
@@ -257,13 +263,13 @@ def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> Bo
 
 @dataclass(frozen=True, eq=False)
 class DiscountedSolution:
-    """An optimal policy of the discounted problem (11).
+    """An optimal policy of the discounted problem, equation (11).
 
     Parameters
     ----------
     learn : (W, 2, capacity + 1) the policy
     values : (2, capacity + 1, W) discounted privacy and learning cost before the arrival is known
-    iterations : policies evaluated
+    iterations : number of policies evaluated
     """
 
     learn: BoolArray
@@ -281,10 +287,11 @@ def solve_discounted(
 
     Parameters
     ----------
-    problem : capacity in numbers
+    problem : with a numeric capacity
     multiplier : lambda >= 0, the weight of the learning cost
     discount : beta in (0, 1); the first round is not discounted
     """
+    require_type(problem, QueueProblem, "problem")
     if not 0.0 < discount < 1.0:
         raise InvalidInput(f"discount must lie strictly between 0 and 1, got {discount:g}")
     if not multiplier >= 0.0:
@@ -292,10 +299,10 @@ def solve_discounted(
     operator, weights = QueueOperator(problem), (1.0, multiplier)
     learn = always_learn(problem)
     for iteration in range(1, MAX_ITERATIONS + 1):
-        values = queue_chain.solve_discounted_chain(problem, learn.astype(np.float64), discount)
+        values = solve_discounted_chain(problem, learn.astype(np.float64), discount)
         gap = operator.compare_actions(values, np.zeros(2), weights, discount=discount)
         better = _improve(learn, gap)
         if np.array_equal(better, learn):
             return DiscountedSolution(learn & ~gap.is_tie, values, iteration)
         learn = better
-    raise SolverFailed(f"policy iteration did not settle in {MAX_ITERATIONS} steps")
+    raise SolverFailed(f"policy iteration did not converge in {MAX_ITERATIONS} steps")

@@ -1,4 +1,4 @@
-"""The finite horizon solved exactly, by backward induction on equation (7) (section 3.1).
+"""The finite horizon, solved exactly by backward induction on equation (7) (section 3.1).
 
 With n rounds left, oracle state o and backlog y, the cost to go of action u is
 
@@ -11,9 +11,9 @@ the policy learns from a threshold chi_n(o) on (Theorem 2), and chi_n(o) does no
 
 Ties go to obfuscating.  Rounding must not decide them, so learning has to be cheaper by more than
 a relative `tie_tolerance`, which covers the rounding errors of n rounds: all terms of (7) are
-nonnegative, so these errors are relative to the value itself.  Where l is convex and learning is
-cheaper by that much at some backlog, it is taken at every larger one as well: by Theorem 2 it is
-cheaper there too, even where the larger value hides a small gain.
+nonnegative, so these errors are relative to the value itself.  If l is convex and learning is
+cheaper by that much at some backlog, it is chosen at every larger one as well: by Theorem 2 it is
+cheaper there too, even if the larger value hides a small gain.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import HorizonTable
 from covertfl.decision.problem import Action, FiniteHorizon
 
@@ -36,12 +37,12 @@ class HorizonSolution:
 
     Parameters
     ----------
-    problem : what was solved
+    problem : the problem that was solved
     learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog], the optimal action
     thresholds : (N, W) least backlog chi_n(o) at which it learns, [rounds_left - 1][oracle],
-        updates + 1 where it never learns; None where the policy is no threshold policy
+        updates + 1 where it never learns; None if the policy is not a threshold policy
     final_value : (W, M + 1) optimal cost V_N of all rounds, by first oracle state and backlog
-    values : (N + 1, W, M + 1) optimal costs V_0 .. V_N where they were kept, else None
+    values : (N + 1, W, M + 1) optimal costs V_0 .. V_N if they were kept, else None
     """
 
     problem: FiniteHorizon
@@ -51,27 +52,22 @@ class HorizonSolution:
     values: FloatArray | None
 
     @property
-    def is_monotone_in_backlog(self) -> bool:
-        """Whether a larger backlog never turns learning into obfuscating (Theorem 2)."""
-        return self.thresholds is not None
-
-    @property
     def expected_cost(self) -> list[float]:
-        """Optimal cost by first oracle state, all updates still needed."""
+        """Optimal cost by first oracle state, with all updates still needed."""
         return [float(cost) for cost in self.final_value[:, -1]]
 
     @property
     def policy(self) -> HorizonTable:
-        """The policy as a table of chances; eight times the memory of `learn`."""
+        """The policy as a table of probabilities; eight times the memory of `learn`."""
         return HorizonTable(self.learn.astype(np.float64))
 
 
 def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
-    """Cost Q(o, y, u) of each action given the cost afterwards: the operator of (7).
+    """Return the cost Q(o, y, u) of each action given the cost to go, the operator of (7).
 
     Parameters
     ----------
-    value : (W, M + 1) cost V_{n-1} by oracle state and backlog after this round
+    value : (W, M + 1) cost to go V_{n-1} by oracle state and backlog after this round
 
     Returns
     -------
@@ -87,30 +83,30 @@ def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
 
 
 def tie_tolerance(problem: FiniteHorizon, rounds_left: int) -> float:
-    """Relative difference below which two costs of (7) count as equal.
+    """Return the relative difference below which two costs of equation (7) count as equal.
 
-    1e-12, or the bound (W + 4) * eps on the rounding error of a round times the rounds left, where
-    that is more.
+    It is 1e-12, or the bound (W + 4) * eps on the rounding error of a round times the rounds left,
+    if that is larger.
     """
     per_round = (problem.oracle.num_states + 4) * ROUNDING_UNIT
     return max(TIE_TOLERANCE, per_round * rounds_left)
 
 
 def has_convex_terminal_cost(problem: FiniteHorizon) -> bool:
-    """Whether l(y + 1) - l(y) never falls beyond rounding on 0 .. updates (assumption M3)."""
+    """Return whether l is convex on 0 .. updates up to rounding, assumption (M3)."""
     cost = problem.terminal_cost()
     bends = cost[2:] - 2.0 * cost[1:-1] + cost[:-2]
     return bool(np.all(bends >= -TIE_TOLERANCE * cost.max()))
 
 
 def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> BoolArray:
-    """Where learning is the cheaper action; ties go to obfuscating.
+    """Return where learning is the cheaper action; ties go to obfuscating.
 
     Parameters
     ----------
     costs : (2, W, M + 1) by action, oracle state and backlog
     tolerance : relative difference that counts as a tie
-    is_convex : whether the terminal cost is convex, so that Theorem 2 holds
+    is_convex : whether the terminal cost is convex, so that Theorem 2 applies
 
     Returns
     -------
@@ -121,7 +117,7 @@ def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> 
 
 
 def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> HorizonSolution:
-    """Optimal policy and cost of a finite horizon, equation (7) for n = 1 .. N.
+    """Compute the optimal policy and cost of a finite horizon, equation (7) for n = 1 .. N.
 
     Time and memory grow as N W M; without `keep_values` the memory is one byte for each state.
 
@@ -129,6 +125,7 @@ def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> Horiz
     ----------
     keep_values : keep V_0 .. V_N, eight bytes for each state
     """
+    require_type(problem, FiniteHorizon, "problem")
     num_states, levels = problem.oracle.num_states, problem.updates + 1
     is_convex = has_convex_terminal_cost(problem)
     value = np.tile(problem.terminal_cost(), (num_states, 1))
@@ -146,7 +143,7 @@ def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> Horiz
 
 
 def compute_thresholds(learn: BoolArray) -> IntArray | None:
-    """Least backlog at which the policy learns, or None where it is no threshold policy.
+    """Return the least backlog at which the policy learns, or None if it has no thresholds.
 
     Parameters
     ----------
@@ -163,7 +160,7 @@ def compute_thresholds(learn: BoolArray) -> IntArray | None:
 
 @dataclass(frozen=True)
 class BacklogReversal:
-    """A state that learns although one update more makes it obfuscate."""
+    """A state in which the policy learns, although it obfuscates with one update more."""
 
     rounds_left: int
     oracle_state: int
@@ -178,7 +175,7 @@ class BacklogReversal:
 
 @dataclass(frozen=True)
 class RoundsReversal:
-    """A threshold that falls when one more round is left."""
+    """A threshold that is lower with one more round left."""
 
     rounds_left: int
     oracle_state: int
@@ -194,7 +191,7 @@ class RoundsReversal:
 
 @dataclass(frozen=True)
 class OracleReversal:
-    """A threshold that rises when the oracle is one state better."""
+    """A threshold that is higher in the next better oracle state."""
 
     rounds_left: int
     oracle_state: int
@@ -210,7 +207,7 @@ class OracleReversal:
 
 
 def find_backlog_reversal(learn: BoolArray) -> BacklogReversal | None:
-    """First state against Theorem 2, by rounds left, oracle state and backlog.
+    """Find the first state that contradicts Theorem 2, by rounds left, oracle state and backlog.
 
     Parameters
     ----------
@@ -223,7 +220,7 @@ def find_backlog_reversal(learn: BoolArray) -> BacklogReversal | None:
 
 
 def find_rounds_reversal(thresholds: IntArray) -> RoundsReversal | None:
-    """First threshold that decreases in the rounds left; none where l is convex (D5).
+    """Find the first threshold that decreases in the rounds left; none if l is convex (D5).
 
     Parameters
     ----------
@@ -237,10 +234,10 @@ def find_rounds_reversal(thresholds: IntArray) -> RoundsReversal | None:
 
 
 def find_oracle_reversal(thresholds: IntArray) -> OracleReversal | None:
-    """First threshold that increases in the oracle state.
+    """Find the first threshold that increases in the oracle state.
 
-    The assumptions M1, M2 and M5 do not exclude it: a middling state that is likely to become a
-    good one should wait (D5).
+    Assumptions (M1), (M2) and (M5) do not exclude it: a middling state that is likely to be
+    followed by a good one should wait (deviation D5).
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """The constrained queue problem (9), solved exactly (Theorem 3).
 
-One average cost is minimised while the other stays within a limit.  `multiplier` finds the price of
-the limit and the mixture; this module puts the pieces together, grows an automatic capacity, and
-evaluates the answer anew: its cost is compared with the lower bound that the multiplier proves, and
-that difference is the certificate.  An answer that does not stand the comparison is not returned.
+One average cost is minimised while the other stays within a limit.  `multiplier` finds the
+multiplier of the limit and the mixture; this module puts the pieces together, increases an
+automatic capacity, and evaluates the result again: its cost is compared with the lower bound that
+the multiplier proves, and the difference is the certificate.  A result that fails the comparison is
+not returned.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
 from covertfl.evaluation.bounds import privacy_cost_bound, service_capacity
-from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, require_settling
+from covertfl.evaluation.queue import (
+    QueueEvaluation,
+    evaluate_queue_policy,
+    require_settling,
+    split_costs,
+)
 from covertfl.solvers.average_cost import AverageCostSolution, always_learn
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
@@ -30,7 +37,7 @@ from covertfl.solvers.multiplier import (
 )
 
 CERTIFICATE_TOLERANCE = 1e-9
-# An automatic capacity is large enough when the queue is full less often than this.
+# An automatic capacity is large enough if the queue is full less often than this.
 FULL_PROB = 1e-9
 NOTHING_PAID = 1e-10
 AUTO_STATES = 1_000_008
@@ -42,14 +49,14 @@ class QueueSolution:
 
     Parameters
     ----------
-    problem : the problem solved, with its capacity in numbers
-    method : how it was solved
+    problem : the problem that was solved, with a numeric capacity
+    method : "exact", "lp" or "spga"
     policy : the policy, a table [oracle][arrival][backlog]
     evaluation : its exact long-run averages
-    multiplier : price of the limit, 0 where the limit does not bind
-    mixing : where it randomises, None if nowhere
+    multiplier : multiplier of the limit, 0 if the limit does not bind
+    mixing : the state in which it randomises, None if there is none
     lower_bound : no policy within the limit costs less than this
-    iterations : policies evaluated on the way
+    iterations : number of policies evaluated
     """
 
     problem: QueueProblem
@@ -63,41 +70,46 @@ class QueueSolution:
 
     @property
     def cost(self) -> float:
-        """The average that was minimised."""
-        if self.problem.objective == "privacy":
-            return self.evaluation.privacy_cost
-        return self.evaluation.learning_cost
+        """The minimised average cost."""
+        return split_costs(self.problem, self.evaluation)[0]
+
+    @property
+    def constrained_cost(self) -> float:
+        """The average cost that the limit is on."""
+        return split_costs(self.problem, self.evaluation)[1]
 
     @property
     def certificate_gap(self) -> float:
-        """How far the cost lies above the proven lower bound, as a share of it."""
+        """Relative excess of the cost over the proven lower bound."""
         return (self.cost - self.lower_bound) / max(abs(self.lower_bound), 1e-300)
 
 
 Progress = Callable[[str], None]
 
 
-def _say_nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     pass
 
 
-def solve_queue(problem: QueueProblem, *, on_progress: Progress = _say_nothing) -> QueueSolution:
-    """Solve the constrained problem (9) exactly.
+def solve_queue(problem: QueueProblem, *, on_progress: Progress = _ignore) -> QueueSolution:
+    """Solve the constrained problem of equation (9) exactly (Theorem 3).
 
     Parameters
     ----------
-    problem : with capacity None the capacity grows until a full queue has a chance below 1e-9
-    progress : told in words what is being done
+    problem : with capacity None, the capacity grows until the queue is full with probability below
+        1e-9
+    on_progress : called with a few words on what is being done
 
     Raises
     ------
     Infeasible
         if the limit cannot be met; carries the best reachable value
     Unstable
-        if the capacity is automatic and the backlog has no bound that holds
+        if the capacity is automatic and no capacity is large enough
     SplitChain
-        if the optimum is reached from no start state
+        if the optimum is attained from no start state
     """
+    require_type(problem, QueueProblem, "problem")
     if problem.capacity is not None:
         return _solve_bounded(problem, None, 0.0)
     return _solve_growing(problem, on_progress)
@@ -121,17 +133,16 @@ def _solve_growing(problem: QueueProblem, on_progress: Progress) -> QueueSolutio
             if _is_large_enough(bounded, solution.evaluation):
                 return solution
         except Infeasible:
-            # Lost updates are charged for, so a buffer too small can make the limit look
-            # unreachable; the last word is that of a buffer that is large enough.
+            # Lost updates are charged, so too small a capacity can make the limit look unreachable;
+            # only a capacity that is large enough can tell.
             least = Lagrangian(bounded).solve_for_constraint()
             evaluation = evaluate_queue_policy(bounded, QueueTable(least.learn.astype(np.float64)))
             full_prob = evaluation.full_prob
             if capacity >= largest or _is_large_enough(bounded, evaluation):
                 raise
         except (SolverFailed, SplitChain) as error:
-            # Living with a full queue and keeping it short have drifted apart: the larger the
-            # buffer, the rarer the passage between them.  Only a cost that grows with the backlog
-            # makes a full queue too dear in the end.
+            # The larger the capacity, the rarer the passage between a full queue and a short one.
+            # Only a cost that grows with the backlog makes a full queue too costly in the end.
             if problem.learning_cost.shape == "constant" or capacity >= largest:
                 if solution is None:
                     raise
@@ -144,14 +155,14 @@ def _solve_growing(problem: QueueProblem, on_progress: Progress) -> QueueSolutio
 
 
 def _is_large_enough(problem: QueueProblem, evaluation: QueueEvaluation) -> bool:
-    """Whether the edge of the buffer plays no part: hardly ever full, losses cost nothing."""
+    """Return whether the capacity is negligible: rarely full, and losses cost next to nothing."""
     assert problem.overflow_cost is not None
     paid = problem.overflow_cost * evaluation.lost_per_round
     return evaluation.full_prob < FULL_PROB and paid <= NOTHING_PAID * evaluation.learning_cost
 
 
 def _grow(capacity: int, full_prob: float, largest: int) -> int:
-    """A capacity at which a geometric tail would have died out, within a factor of four."""
+    """Return a capacity at which a geometric tail is negligible, at most four times as large."""
     factor = np.clip(np.log(1e-5 * FULL_PROB) / np.log(min(full_prob, 0.5)), 1.5, 4.0)
     return min(int(capacity * factor), largest)
 
@@ -166,7 +177,7 @@ def _require_serviceable(problem: QueueProblem) -> None:
         )
     if problem.objective == "learning" and problem.limit <= privacy_cost_bound(problem):
         raise Infeasible(
-            f"privacy_limit = {problem.limit:g} cannot be met by a queue that keeps up: "
+            f"privacy_limit = {problem.limit:g} cannot be met by a stable queue: "
             f"the best reachable value is above {privacy_cost_bound(problem):.6g}",
             best=privacy_cost_bound(problem),
         )
@@ -194,8 +205,8 @@ def _solve_bounded(
 
     Parameters
     ----------
-    smaller : solution with a smaller capacity to start from
-    privacy_floor : no admissible policy has a smaller privacy cost
+    smaller : solution with a smaller capacity to start from, if there is one
+    privacy_floor : lower bound on the privacy cost of every admissible policy
     """
     lagrangian = Lagrangian(problem)
     tight = lagrangian.solve_for_constraint()
@@ -206,7 +217,7 @@ def _solve_bounded(
             f"the best reachable value is {least:.6g}",
             best=least,
         )
-    # A limit short of the least reachable value by rounding only means that value.
+    # A limit below the least reachable value by rounding only is replaced by that value.
     lagrangian.limit = max(problem.limit, least)
     free = lagrangian.solve_without_limit()
     if lagrangian.costs(free.chain)[1] <= lagrangian.limit:
@@ -227,11 +238,11 @@ def _solve_bounded(
         try:
             return _finish(lagrangian, multiplier, *mix_policies(path.make_direct()))
         except (SolverFailed, SplitChain):
-            raise reason from None  # it says more about the problem
+            raise reason from None  # the more informative of the two
 
 
 def _solve_without_room(lagrangian: Lagrangian, tight: AverageCostSolution) -> QueueSolution:
-    """The cheapest policy that costs nothing of what is limited to 0: a price beyond measure."""
+    """Find the cheapest policy whose constrained cost is 0, with a very large multiplier."""
     for multiplier in (1e3, 1e6, 1e9):
         solution = lagrangian.solve(multiplier, tight.learn)
         if lagrangian.costs(solution.chain)[1] == 0.0:
@@ -240,9 +251,9 @@ def _solve_without_room(lagrangian: Lagrangian, tight: AverageCostSolution) -> Q
 
 
 def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:
-    """Carry a policy over to a larger capacity; the new levels learn."""
+    """Extend a policy to a larger capacity; it learns at the new levels."""
     extended = always_learn(problem)
-    # The last levels of the smaller problem were distorted by its boundary.
+    # The last levels of the smaller problem are distorted by its boundary.
     trusted = max(learn.shape[2] - 2 * problem.arrival_size, 1)
     extended[:, :, :trusted] = learn[:, :, :trusted]
     return extended
@@ -256,7 +267,7 @@ def _finish(
     *,
     bound: float | None = None,
 ) -> QueueSolution:
-    """Evaluate the answer anew, compare it with the lower bound, and vouch for it or refuse."""
+    """Evaluate the result again, compare it with the lower bound, and return it or raise."""
     problem = lagrangian.problem
     policy = QueueTable(table)
     evaluation = evaluate_queue_policy(problem, policy)
@@ -265,20 +276,17 @@ def _finish(
     solution = QueueSolution(
         problem, "exact", policy, evaluation, multiplier, mixing, bound, lagrangian.iterations
     )
-    _vouch_for(solution)
+    _certify(solution)
     return solution
 
 
-def _vouch_for(solution: QueueSolution) -> None:
-    problem, evaluation = solution.problem, solution.evaluation
-    require_settling(evaluation)
-    constrained = (
-        evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
-    )
-    if constrained > problem.limit * (1.0 + 1e-9) + 1e-15:
+def _certify(solution: QueueSolution) -> None:
+    problem = solution.problem
+    require_settling(solution.evaluation)
+    if solution.constrained_cost > problem.limit * (1.0 + 1e-9) + 1e-15:
         raise SolverFailed(
             f"the policy found exceeds {problem.limit_name} = {problem.limit:g} "
-            f"({constrained:.12g}) and is not returned"
+            f"({solution.constrained_cost:.12g}) and is not returned"
         )
     scale = max(abs(solution.lower_bound), solution.multiplier * problem.limit)
     if solution.cost - solution.lower_bound > CERTIFICATE_TOLERANCE * scale:

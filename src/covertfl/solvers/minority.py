@@ -1,20 +1,20 @@
-"""The largest chance to finish while learning stays a strict minority: formula F5.
+"""The largest probability to finish with learning a strict minority (F5 of docs/paper_map.md).
 
 The estimate (6) of the proportional-sampling eavesdropper is the decoy as long as fewer than half
-of the queries were learning ones.  After k learning queries in N rounds that is 2 k < N, so N
-rounds have room for (N - 1) // 2 learning queries: the budget.  With n rounds left, oracle state
-o, m updates needed and b learning queries left in the budget, the largest chance of finishing is
+of the queries are learning queries.  After k learning queries in N rounds that is 2 k < N, so the
+budget for N rounds is (N - 1) // 2 learning queries.  With n rounds left, oracle state o, m updates
+needed and b learning queries left in the budget, the largest probability of finishing is
 
     C_n(o, m, b) = max { sum_o' P(o, o') C_{n-1}(o', m, b),
                          sum_o' P(o, o') [g(o) C_{n-1}(o', m - 1, b - 1)
                                           + (1 - g(o)) C_{n-1}(o', m, b - 1)] },
 
-the second line for m > 0 and b > 0 only, with C_0 = 1 at m = 0 and 0 elsewhere.  If every prefix
-has to be a strict minority (2 k < t after each round t), a learning query is also refused while it
-would make half of the queries so far, or more, learning ones.
+the second term for m > 0 and b > 0 only, with C_0 = 1 at m = 0 and 0 elsewhere.  If learning has
+to be a strict minority of every prefix (2 k < t after each round t), a learning query is also
+excluded if it would make half of the queries so far, or more, learning queries.
 
-Ties go to obfuscating, where learning must add more than a relative 1e-12 to the chance.  So the
-policy obfuscates once finishing has become impossible: it keeps the minority.
+Ties go to obfuscating: learning must raise the probability by more than a relative 1e-12.  So the
+policy obfuscates once finishing has become impossible.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
@@ -36,7 +37,7 @@ MAX_TABLE_ENTRIES = 1_000_000_000  # one byte each
 
 
 def minority_budget(rounds: int) -> int:
-    """Most learning queries that are a strict minority of `rounds` queries, (N - 1) // 2."""
+    """Return the most learning queries that are a strict minority of N queries, (N - 1) // 2."""
     if rounds < 1:
         raise InvalidInput(f"rounds must be at least 1, got {rounds}")
     return (rounds - 1) // 2
@@ -44,7 +45,7 @@ def minority_budget(rounds: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class MinorityPolicy:
-    """The policy with the largest chance to finish under a budget of learning queries (F5).
+    """The policy with the largest probability to finish within a budget of learning queries (F5).
 
     Parameters
     ----------
@@ -55,16 +56,16 @@ class MinorityPolicy:
 
     @property
     def budget(self) -> int:
-        """Most learning queries it sends, B."""
+        """Largest number of learning queries it sends, B."""
         return int(self.learn.shape[3]) - 1
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """0 or 1; always 0 once the budget is spent.
+        """Return 0 or 1; always 0 once the budget is spent.
 
         Raises
         ------
         InvalidInput
-            if rounds left or backlog lie beyond the horizon the policy was made for
+            if rounds left or backlog exceed those of the policy's problem
         """
         rounds, _, levels, _ = self.learn.shape
         rounds_left, backlog = np.asarray(observation.rounds_left), np.asarray(observation.backlog)
@@ -85,24 +86,24 @@ def _require_within(values: npt.NDArray[np.int64], name: str, low: int, high: in
 
 @dataclass(frozen=True, eq=False)
 class MinoritySolution:
-    """The policy of F5 and its chance.
+    """The policy of formula F5 and its probability of finishing.
 
     Parameters
     ----------
-    problem : what was solved; its costs play no part
-    every_prefix : whether learning is a strict minority after every round, or at the end
-    chances : (W,) chance of finishing, by first oracle state
-    policy : what reaches it
+    problem : the problem that was solved; its costs are not used
+    every_prefix : whether learning is a strict minority after every round, or only at the end
+    finish_probs : (W,) largest probability of finishing, by first oracle state
+    policy : the policy that attains it
     """
 
     problem: FiniteHorizon
     every_prefix: bool
-    probs: FloatArray
+    finish_probs: FloatArray
     policy: MinorityPolicy
 
 
 def completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
-    """Largest chance to finish with learning a strict minority at the end, 2 k < N (F5).
+    """Return the largest probability to finish with 2 k < N at the end (formula F5).
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
 
 
 def prefix_completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
-    """Largest chance to finish with learning a strict minority after every round t, 2 k < t (F5).
+    """Return the largest probability to finish with 2 k < t after every round t (formula F5).
 
     Parameters
     ----------
@@ -132,18 +133,19 @@ def prefix_completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatA
 
 
 def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> MinoritySolution:
-    """The policy with the largest chance to finish with learning a strict minority (F5).
+    """Compute the policy most likely to finish with learning a strict minority (formula F5).
 
     Parameters
     ----------
-    problem : oracle, rounds and updates are used, costs are not
-    every_prefix : demand the minority after every round, not only at the end
+    problem : its oracle, rounds and updates are used, its costs are not
+    every_prefix : require the minority after every round, not only at the end
 
     Raises
     ------
     InvalidInput
         if the table of the policy would not fit into the memory of an ordinary machine
     """
+    require_type(problem, FiniteHorizon, "problem")
     oracle, rounds, updates = problem.oracle, problem.rounds, problem.updates
     shape = (rounds, oracle.num_states, updates + 1, minority_budget(rounds) + 1)
     entries = int(np.prod(shape, dtype=np.float64))
@@ -159,17 +161,17 @@ def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> Min
 
 
 def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> FloatArray:
-    """Largest chance to finish with a strict minority at the end, by the number of rounds (F5).
+    """Return the largest probability to finish with 2 k < N, by number of rounds N (formula F5).
 
     Parameters
     ----------
-    oracle : irreducible; the first state is drawn from its stationary law
+    oracle : irreducible; the first state has its stationary distribution
     updates : M, at least 1
     max_rounds : at least 1
 
     Returns
     -------
-    (max_rounds + 1,) chances for 0 .. max_rounds rounds, nondecreasing
+    (max_rounds + 1,) probabilities for 0 .. max_rounds rounds, nondecreasing
     """
     if max_rounds < 1:
         raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
@@ -180,32 +182,32 @@ def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> Float
 def rounds_needed(
     oracle: Oracle,
     updates: int,
-    probs: Sequence[float] = (0.9, 0.95, 0.99),
+    finish_probs: Sequence[float] = (0.9, 0.95, 0.99),
     *,
     max_rounds: int,
 ) -> dict[float, int | None]:
-    """Fewest rounds that give each chance to finish with a strict minority at the end (F5).
+    """Find the fewest rounds N to finish with 2 k < N with given probabilities (formula F5).
 
-    One pass over the number of rounds, which ends as soon as the largest chance is reached.
+    One pass over the number of rounds, which ends as soon as the largest probability is reached.
 
     Parameters
     ----------
-    oracle : irreducible; the first state is drawn from its stationary law
+    oracle : irreducible; the first state has its stationary distribution
     updates : M, at least 1
-    chances : each in (0, 1]
-    max_rounds : where to give up, at least 1
+    finish_probs : probabilities to reach, each in (0, 1]
+    max_rounds : largest number of rounds to consider, at least 1
 
     Returns
     -------
-    rounds by chance, None where `max_rounds` do not suffice
+    rounds by probability, None where `max_rounds` do not suffice
     """
-    for prob in probs:
-        if not 0.0 < prob <= 1.0:
-            raise InvalidInput(f"chances must lie in (0, 1], got {prob:g}")
+    for finish_prob in finish_probs:
+        if not 0.0 < finish_prob <= 1.0:
+            raise InvalidInput(f"finish_probs must lie in (0, 1], got {finish_prob:g}")
     if max_rounds < 1:
         raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
-    needed: dict[float, int | None] = dict.fromkeys(probs)
-    open_probs = sorted(set(probs))
+    needed: dict[float, int | None] = dict.fromkeys(finish_probs)
+    open_probs = sorted(set(finish_probs))
     by_rounds = _stationary_completion(oracle, updates)
     for rounds in range(1, max_rounds + 1):
         if not open_probs:
@@ -219,13 +221,13 @@ def rounds_needed(
 def _finish(
     oracle: Oracle, updates: int, rounds: int, *, every_prefix: bool, learn: BoolArray | None
 ) -> FloatArray:
-    """Run the recursion over all rounds; fills `learn` where it is given."""
+    """Run the recursion over all rounds, and write the policy to `learn` if it is given."""
     budget = minority_budget(rounds)
-    probs = _probs_at_the_end(oracle, updates, budget)
+    probs = _final_probs(oracle, updates, budget)
     for n in range(1, rounds + 1):
-        # Before this round N - n are over: a prefix allows (N - n) // 2 learning queries with it.
+        # N - n rounds are over: with this one, a prefix allows (N - n) // 2 learning queries.
         least = max(1, budget + 1 - (rounds - n) // 2) if every_prefix else 1
-        obfuscating, learning = _action_probs(oracle, probs, least)
+        obfuscating, learning = _finish_probs_by_action(oracle, probs, least)
         if learn is not None:
             learn[n - 1] = learning > (1.0 + TIE_TOLERANCE) * obfuscating
         probs = np.maximum(obfuscating, learning)
@@ -233,23 +235,23 @@ def _finish(
 
 
 def _stationary_completion(oracle: Oracle, updates: int) -> Iterator[float]:
-    """Chance with the end-of-horizon budget for N = 1, 2, ... rounds.
+    """Yield the probability with the budget of N rounds for N = 1, 2, ...
 
-    C_n does not depend on N, so one recursion serves every N.  With n rounds left a budget beyond
-    n is as good as n: the budget axis grows by one in each step, by repeating its end.
+    C_n does not depend on N, so one recursion serves every N.  With n rounds left, a budget above n
+    is as good as n: the budget axis grows by one in each step, by repeating its end.
     """
     distribution = compute_stationary_distribution(oracle)
-    probs = _probs_at_the_end(oracle, updates, 0)
+    probs = _final_probs(oracle, updates, 0)
     rounds = 0
     while True:
         rounds += 1
         wider = np.concatenate([probs, probs[:, :, -1:]], axis=2)
-        probs = np.maximum(*_action_probs(oracle, wider, 1))
+        probs = np.maximum(*_finish_probs_by_action(oracle, wider, 1))
         yield min(float(distribution @ probs[:, updates, minority_budget(rounds)]), 1.0)
 
 
-def _probs_at_the_end(oracle: Oracle, updates: int, budget: int) -> FloatArray:
-    """C_0: finished or not, (W, M + 1, B + 1)."""
+def _final_probs(oracle: Oracle, updates: int, budget: int) -> FloatArray:
+    """Return C_0, whether it has finished, (W, M + 1, B + 1)."""
     if updates < 1:
         raise InvalidInput(f"updates must be at least 1, got {updates}")
     probs = np.zeros((oracle.num_states, updates + 1, budget + 1))
@@ -257,14 +259,14 @@ def _probs_at_the_end(oracle: Oracle, updates: int, budget: int) -> FloatArray:
     return probs
 
 
-def _action_probs(
+def _finish_probs_by_action(
     oracle: Oracle, probs: FloatArray, least_budget: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Chance of finishing after each action: the operator of F5.
+    """Return the probability of finishing after each action, the operator of formula F5.
 
     Parameters
     ----------
-    chances : (W, M + 1, B + 1) C_{n-1} by oracle state, updates needed and budget left
+    probs : (W, M + 1, B + 1) C_{n-1} by oracle state, updates needed and budget left
     least_budget : least budget left, at least 1, with which a learning query is allowed
 
     Returns

@@ -1,16 +1,16 @@
 """The multiplier of a limit and the mixture that meets it (equations (10) and (12), Theorem 3).
 
-For a multiplier lambda >= 0 the weighted problem (10) gives a lower bound d(lambda) on the optimum,
-a concave function made of straight pieces, one for each deterministic policy.  Two policies on
-either side of the limit meet at the multiplier where their lines cross; if nothing lies below that
-crossing, it is the critical multiplier, both are optimal there and the optimum lies between them.
-Otherwise the policy found below it replaces one of the two.  The search ends after finitely many
-steps.
+For a multiplier lambda >= 0 the Lagrangian problem (10) has an optimal value that bounds the
+constrained optimum from below, a concave piecewise linear function with one line for each
+deterministic policy.  The lines of two policies on either side of the limit cross at some
+multiplier; if no line lies below that crossing, it is the critical multiplier, both policies are
+optimal there and the constrained optimum lies between them.  Otherwise the policy found below it
+replaces one of the two.  The search ends after finitely many steps.
 
 The two policies of the critical multiplier are joined by a path that changes one state at a time,
-each policy on it equally good.  Somewhere on the path the limit is crossed; the answer randomises
-in the one state that differs there, with the chance that makes the limit hold with equality
-(deviation D8: the printed weight of (12) does not).
+on which all policies are equally good.  Somewhere on the path the limit is crossed; the solution
+randomises in the one state that changes there, with the probability that makes the limit hold with
+equality (deviation D8: the weight printed in (12) does not).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from covertfl.solvers.average_cost import (
 )
 
 MAX_STEPS = 500
-# Steps of the multiplier on the way down to the first policy that exceeds the limit.
+# Factor and number of steps of the multiplier down to the first policy that exceeds the limit.
 SHRINK, MAX_SHRINKS = 4.0, 12
-# A policy improves on a crossing of two lines only by more than rounding.
+# A policy lies below a crossing of two lines only if it does so by more than rounding.
 GAIN_TOLERANCE = 1e-13
-# A cost this close to a lower bound has reached it.
+# A cost this close to a lower bound, in relative terms, attains it.
 FLOOR_TOLERANCE = 1e-10
-# The limit is met to this share of itself.
+# Relative accuracy to which the limit is met.
 LIMIT_TOLERANCE = 1e-11
-# A share of rounds in which a suboptimal action would show in the average.
+# In a state with this stationary mass, a suboptimal action would show in the average.
 OFTEN = 1e-6
 
 
@@ -55,7 +55,7 @@ class Mixing:
 
 
 class Lagrangian:
-    """The weighted problem as a function of the multiplier; remembers the latest policy."""
+    """The Lagrangian problem (10) as a function of the multiplier."""
 
     def __init__(self, problem: QueueProblem) -> None:
         self.problem = problem
@@ -65,10 +65,10 @@ class Lagrangian:
         self.iterations = 0
 
     def solve(self, multiplier: float, start: BoolArray) -> AverageCostSolution:
-        """Minimise (minimised cost) + multiplier * (constrained cost), from a policy on.
+        """Minimise (minimised cost) + multiplier * (constrained cost), equation (10).
 
-        A policy that keeps the queue short is the better start: from one that gives up, each
-        step of policy iteration learns to drain a few backlogs more.
+        A start that keeps the queue short is better: from one that gives up, each step of policy
+        iteration only drains a few backlogs more.
         """
         return self._solve((1.0, multiplier), start)
 
@@ -90,12 +90,12 @@ class Lagrangian:
         return solution
 
     def evaluate(self, table: FloatArray) -> ChainSolution:
-        """Averages, stationary law and relative values of any policy."""
+        """Return averages, stationary distribution and relative values of any policy."""
         self.iterations += 1
         return solve_chain(self.problem, table, workspace=self.operator.workspace)
 
     def costs(self, chain: ChainSolution) -> tuple[float, float]:
-        """The minimised and the constrained average of a policy."""
+        """Return the minimised and the constrained average of a policy."""
         return float(chain.averages[self.minimised]), float(chain.averages[1 - self.minimised])
 
 
@@ -107,23 +107,23 @@ def bracket_limit(
     start: BoolArray,
     floor: float,
 ) -> tuple[AverageCostSolution | None, AverageCostSolution]:
-    """Two weighted optima, one over the limit and one within it, walking the multiplier down.
+    """Find two optima of (10), one over the limit and one within it, by lowering the multiplier.
 
-    Coming from above keeps the queue stable: with a small multiplier and a large capacity, policies
-    that give up would have to be evaluated as well.
+    Starting from a large multiplier keeps the queue stable: with a small one and a large capacity,
+    policies that give up would have to be evaluated as well.
 
     Parameters
     ----------
     free : the optimum without a limit, which exceeds it
     tight : the policy of the least constrained cost
-    multiplier : where to begin, None where nothing is known
-    start : policy to begin with
-    floor : no admissible policy costs less
+    multiplier : first multiplier, None if nothing is known
+    start : first policy
+    floor : lower bound on the cost of every admissible policy
 
     Returns
     -------
-    the policies over and within the limit; None for the first where the limit does not bind
-    because the second reaches the floor
+    the policies over and within the limit; None for the first if the limit does not bind because
+    the second attains the floor
     """
     limit = lagrangian.limit
     if multiplier is None:
@@ -145,11 +145,11 @@ def bracket_limit(
 def find_critical(
     lagrangian: Lagrangian, loose: AverageCostSolution, tight: AverageCostSolution
 ) -> tuple[float, Path]:
-    """The critical multiplier, and the policies that are optimal there.
+    """Find the critical multiplier of Theorem 3, and the policies that are optimal there.
 
     Parameters
     ----------
-    loose, tight : weighted optima over the limit and within it
+    loose, tight : optima of (10) over the limit and within it
     """
     for _ in range(MAX_STEPS):
         loose_cost, loose_excess = lagrangian.costs(loose.chain)
@@ -164,17 +164,17 @@ def find_critical(
             loose = solution
         else:
             tight = solution
-    raise SolverFailed(f"the multiplier did not settle in {MAX_STEPS} steps")
+    raise SolverFailed(f"the multiplier did not converge in {MAX_STEPS} steps")
 
 
 class Path:
     """Policies of the critical multiplier from `loose` to `tight`, changing one state at a time.
 
     Under the values of one policy that is optimal at the critical multiplier, both actions are
-    equally good in every state that either end visits.  Everywhere else all policies of the path
-    act as that one does, so that all of them are optimal.  Where the two ends differ only in states
-    that are hardly ever visited (a limit close to the least reachable value), rounding hides that
-    both actions are equally good there; the `direct` path then keeps both ends as they are.
+    equally good in every state that either end visits.  Elsewhere all policies of the path act as
+    that one does, so that all of them are optimal.  If the two ends differ only in states that are
+    rarely visited (a limit close to the least reachable value), rounding hides that both actions
+    are equally good there; the `direct` path then keeps both ends as they are.
     """
 
     def __init__(
@@ -199,18 +199,18 @@ class Path:
         )
 
     def make_direct(self) -> Path:
-        """The path between the same two ends as they are."""
+        """Return the path between the two ends as they are."""
         return Path(self.lagrangian, *self.ends, direct=True)
 
     def policy(self, changed: int) -> BoolArray:
-        """The policy after that many changes."""
+        """Return the policy after `changed` changes."""
         learn = self.loose.copy()
         for state in self.states[:changed]:
             learn[state] = self.tight[state]
         return learn
 
     def chain(self, changed: int) -> ChainSolution:
-        """Its averages and stationary law."""
+        """Return averages and stationary distribution of the policy after `changed` changes."""
         chain = self.lagrangian.evaluate(self.policy(changed).astype(np.float64))
         if len(chain.roots) > 1:
             raise SplitChain(
@@ -221,11 +221,10 @@ class Path:
 
 
 def _is_tie(critical: AverageCostSolution, end: AverageCostSolution) -> BoolArray:
-    """States in which both actions are equally good at the critical multiplier.
+    """Return the states in which both actions are equally good at the critical multiplier.
 
-    The multiplier carries the rounding of the averages, so the gap is judged loosely; states that
-    an optimal policy visits often are ties whatever the rounding says.  The certificate judges the
-    result.
+    The multiplier is subject to rounding of the averages, so the gap is compared loosely; states
+    that an optimal policy visits often are ties in any case.  The certificate checks the result.
     """
     close = np.abs(critical.gap.gap) <= 1e3 * critical.gap.rounding
     visited = (end.chain.mass > OFTEN).T[:, None, :]
@@ -237,7 +236,7 @@ def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
 
     Returns
     -------
-    (W, 2, capacity + 1) chance of learning, and where it is neither 0 nor 1
+    (W, 2, capacity + 1) probability of learning, and the state in which it is neither 0 nor 1
     """
     lagrangian, limit = path.lagrangian, path.lagrangian.limit
     low, high = 0, len(path.states)
@@ -251,8 +250,8 @@ def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
             high, within = middle, chain
     if lagrangian.costs(over)[1] <= limit or lagrangian.costs(within)[1] > limit:
         raise SplitChain(
-            "the optimum lies between two ways of running the queue that hardly ever meet; joining "
-            "them is lost in rounding, so no average that holds from every start can be given"
+            "the optimum lies between two ways of running the queue that rarely meet; a mixture of "
+            "them is below rounding, so no average holds from every start"
         )
     if lagrangian.costs(within)[1] >= limit * (1.0 - LIMIT_TOLERANCE):
         return path.policy(high).astype(np.float64), None
@@ -269,11 +268,12 @@ def _mix_in_state(
     within: ChainSolution,
     state: tuple[int, int, int],
 ) -> tuple[FloatArray, Mixing | None]:
-    """The chance of learning in one state that meets the limit with equality.
+    """Find the learning probability in one state that meets the limit with equality (Theorem 3).
 
-    With alpha = (limit - B_within) / (B_over - B_within) the occupation measure is
-    alpha m_over + (1 - alpha) m_within, and in the state s the chance of `within`'s action is
-    w = (1 - alpha) m_within(s) / (alpha m_over(s) + (1 - alpha) m_within(s)).
+    With alpha = (limit - B_within) / (B_over - B_within) as in equation (12), the occupation
+    measure is alpha m_over + (1 - alpha) m_within, and in the state s the action of `within` has
+    probability w = (1 - alpha) m_within(s) / (alpha m_over(s) + (1 - alpha) m_within(s))
+    (deviation D8).
     """
     limit = lagrangian.limit
     excess_over, excess_within = lagrangian.costs(over)[1], lagrangian.costs(within)[1]
@@ -281,7 +281,7 @@ def _mix_in_state(
     m_over, m_within = float(over.mass[backlog, oracle]), float(within.mass[backlog, oracle])
     alpha = (limit - excess_within) / (excess_over - excess_within)
     weight = (1.0 - alpha) * m_within / (alpha * m_over + (1.0 - alpha) * m_within)
-    for _ in range(3):  # Newton's steps remove what rounding has left
+    for _ in range(3):  # Newton steps remove the remaining rounding error
         table = over_policy.astype(np.float64)
         table[state] = weight if within_policy[state] else 1.0 - weight
         excess = lagrangian.costs(lagrangian.evaluate(table))[1]
@@ -290,5 +290,6 @@ def _mix_in_state(
         slope = (excess_within - excess_over) * m_over * m_within
         slope /= (weight * m_over + (1.0 - weight) * m_within) ** 2
         weight = min(max(weight - (excess - limit) / slope, 0.0), 1.0)
-    prob = float(table[state])
-    return table, Mixing(oracle, arrival, backlog, prob) if 0.0 < prob < 1.0 else None
+    learn_prob = float(table[state])
+    mixing = Mixing(oracle, arrival, backlog, learn_prob) if 0.0 < learn_prob < 1.0 else None
+    return table, mixing

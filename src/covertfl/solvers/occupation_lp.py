@@ -2,14 +2,13 @@
 
 An independent check of `constrained`: it is written on the full states (o, e, y) with the
 transitions (8) spelled out as sparse matrices, and solved by HiGHS (dual simplex).  Variables
-x(s, u) >= 0 are the long-run shares of rounds spent in state s with action u; they balance,
-sum to 1, and meet the limit.
+x(s, u) >= 0 are the long-run shares of rounds spent in state s with action u; they balance, sum to
+1, and meet the limit.
 
 Costs of a full queue can be thousands of times the limit, so the programme has a second form in
-which shares are measured in units that cost about 1.  HiGHS gives up on either form of some
-problems, even of a few hundred states, and then the next form is tried.  Where it gives up on all
-of them, or no answer stands an exact evaluation of its policy, an error says so and no policy is
-returned.
+which shares are measured in units that cost about 1.  HiGHS fails on either form of some problems,
+even of a few hundred states, and then the next form is tried.  If it fails on all of them, or no
+result agrees with an exact evaluation of its policy, an error is raised and no policy is returned.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import Action, QueueProblem, next_backlog, round_learning_cost
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain
@@ -28,33 +28,34 @@ from covertfl.solvers.average_cost import lead_into
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.multiplier import Mixing
 
-# Shares below this are rounding of the simplex method, not visits.
+# Shares below this are rounding errors of the simplex method.
 VISIBLE = 1e-11
 AGREEMENT = 1e-6
-# Seconds for each form; the exact solver needs no programme of a size that takes longer.
+# Seconds for each form.
 TIME_LIMIT = 300.0
-# Rounding of HiGHS above this share makes it worth trying the next form.
+# With a relative rounding error above this the next form is tried as well.
 CLEAN = 1e-9
 # Whether columns are scaled by their cost, and whether HiGHS may simplify before it starts.
 FORMS = ((False, True), (True, True), (True, False), (False, False))
 
 
 def solve_occupation_lp(problem: QueueProblem) -> QueueSolution:
-    """Solve (9) by HiGHS.
+    """Solve the constrained problem of equation (9) as a linear programme by HiGHS.
 
     Parameters
     ----------
-    problem : capacity in numbers
+    problem : with a numeric capacity
 
     Raises
     ------
     Infeasible
         if the limit cannot be met; carries the best reachable value
     SolverFailed
-        if HiGHS gives up on every form of the programme
+        if HiGHS fails on every form of the programme
     SplitChain
         if the measure mixes closed classes, so that its averages belong to no start state
     """
+    require_type(problem, QueueProblem, "problem")
     failure: NoSolution | None = None
     answers: list[QueueSolution] = []
     for scaled, presolve in FORMS:
@@ -72,16 +73,14 @@ def solve_occupation_lp(problem: QueueProblem) -> QueueSolution:
 
 
 def _measure_rounding(solution: QueueSolution) -> float:
-    """How far the policy is from what HiGHS claims for it, as a share of the Lagrangian.
+    """Return how far the policy is from the result of HiGHS, relative to the Lagrangian.
 
-    The policy should cost what the programme says, and use up a limit that has a price.
+    The policy should have the cost that the programme claims, and attain a limit whose multiplier
+    is positive.
     """
-    problem, evaluation = solution.problem, solution.evaluation
-    constrained = (
-        evaluation.learning_cost if problem.objective == "privacy" else evaluation.privacy_cost
-    )
-    unused = solution.multiplier * abs(problem.limit - constrained)
-    scale = max(abs(solution.cost), solution.multiplier * problem.limit, 1e-300)
+    limit = solution.problem.limit
+    unused = solution.multiplier * abs(limit - solution.constrained_cost)
+    scale = max(abs(solution.cost), solution.multiplier * limit, 1e-300)
     return (abs(solution.cost - solution.lower_bound) + unused) / scale
 
 
@@ -112,7 +111,7 @@ def _solve_form(problem: QueueProblem, *, scaled: bool, presolve: bool) -> Queue
         "lp",
         policy,
         evaluation,
-        multiplier=max(optimum.price, 0.0),
+        multiplier=max(optimum.multiplier, 0.0),
         mixing=_find_mixing(policy.table),
         lower_bound=optimum.value,
         iterations=0,
@@ -120,7 +119,7 @@ def _solve_form(problem: QueueProblem, *, scaled: bool, presolve: bool) -> Queue
 
 
 def _stack_costs(problem: QueueProblem) -> tuple[FloatArray, FloatArray]:
-    """Costs of x(s, u) as one vector: all states obfuscating, then all states learning."""
+    """Return the costs of x(s, u) as vectors: all states obfuscating, then all learning."""
     learn_privacy = np.broadcast_to(problem.privacy_cost[:, None, None], problem.table_shape)
     privacy = np.concatenate([np.zeros(problem.num_states), learn_privacy.ravel()])
     learning = np.concatenate([round_learning_cost(problem, action).ravel() for action in Action])
@@ -128,11 +127,11 @@ def _stack_costs(problem: QueueProblem) -> tuple[FloatArray, FloatArray]:
 
 
 def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
-    """Transition chances (8) of every state under one action.
+    """Build the transition matrix of equation (8) under one action.
 
     Returns
     -------
-    sparse (states, states), rows in the order of `state_index`
+    sparse (states, states), states in the C order of [oracle][arrival][backlog]
     """
     from scipy import sparse
 
@@ -149,16 +148,16 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
             for served in (False, True)
         ]
         moves.append(shifts)
-    arrival_distribution = (1.0 - problem.arrival_prob, problem.arrival_prob)
+    arrival_probs = (1.0 - problem.arrival_prob, problem.arrival_prob)
     rows = []
     for o in range(num_oracle):
         for e in range(2):
             move = (1.0 - g[o]) * moves[e][0] + g[o] * moves[e][1]
             rows.append(
                 [
-                    problem.oracle.transition[o, following] * prob * move
+                    problem.oracle.transition[o, following] * arrival_prob * move
                     for following in range(num_oracle)
-                    for prob in arrival_distribution
+                    for arrival_prob in arrival_probs
                 ]
             )
     return sparse.csr_array(sparse.block_array(rows))
@@ -166,16 +165,16 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Optimum:
-    """What HiGHS found: the value, the shares x(u, s) and the price of the limit."""
+    """The result of HiGHS: the value, the shares x(u, s) and the multiplier of the limit."""
 
     value: float
     shares: FloatArray
-    price: float
+    multiplier: float
 
 
 @dataclass(frozen=True)
 class _Programme:
-    """One form of the linear programme: the same optimum, other numbers for HiGHS to work with."""
+    """One form of the linear programme; all forms have the same optimum."""
 
     problem: QueueProblem
     scaled: bool
@@ -184,7 +183,7 @@ class _Programme:
     def minimise(
         self, objective: FloatArray, constrained: FloatArray, limit: float
     ) -> _Optimum | None:
-        """The optimum, or None where HiGHS has proven that the limit cannot be met."""
+        """Return the optimum, or None if HiGHS has proven that the limit cannot be met."""
         from scipy import optimize, sparse
 
         problem = self.problem
@@ -213,24 +212,24 @@ class _Programme:
             },
         )
         if outcome.status == 1:
-            raise SolverFailed(f"HiGHS found no answer in {TIME_LIMIT:.0f} s")
+            raise SolverFailed(f"HiGHS found no solution in {TIME_LIMIT:.0f} s")
         if outcome.status == 2:
             return None
         if outcome.status != 0:
-            raise SolverFailed(f"HiGHS gave up, so there is no answer: {outcome.message}")
+            raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
         shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
         return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
 
 
 def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:
-    """The chance of learning in visited states; the others are led to them."""
+    """Return the policy: shares give it in visited states, and the others are led to them."""
     mass = shares.sum(axis=0)
     visited = mass > VISIBLE
-    prob = np.divide(shares[Action.LEARN], mass, out=np.zeros_like(mass), where=visited)
-    prob = np.where(shares[Action.LEARN] < VISIBLE, 0.0, prob)
-    prob = np.where(shares[Action.OBFUSCATE] < VISIBLE, 1.0, prob)
-    steered = lead_into(problem, prob > 0.5, visited.any(axis=1).T)
-    table = np.where(visited, prob, steered)
+    learn_prob = np.divide(shares[Action.LEARN], mass, out=np.zeros_like(mass), where=visited)
+    learn_prob = np.where(shares[Action.LEARN] < VISIBLE, 0.0, learn_prob)
+    learn_prob = np.where(shares[Action.OBFUSCATE] < VISIBLE, 1.0, learn_prob)
+    steered = lead_into(problem, learn_prob > 0.5, visited.any(axis=1).T)
+    table = np.where(visited, learn_prob, steered)
     table[:, :, 0] = 0.0
     return QueueTable(table)
 
@@ -246,7 +245,7 @@ def _find_mixing(table: FloatArray) -> Mixing | None:
 def _require_agreement(claimed: float, evaluated: float) -> None:
     if abs(claimed - evaluated) > AGREEMENT * max(abs(claimed), abs(evaluated), 1.0):
         raise SplitChain(
-            f"the linear programme claims an average of {claimed:.9g}, but its policy gives "
-            f"{evaluated:.9g}: it mixes ways of running the queue that hardly ever meet, and its "
+            f"the linear programme claims an average of {claimed:.9g}, but its policy has "
+            f"{evaluated:.9g}: it mixes ways of running the queue that rarely meet, and its "
             "average belongs to no start state"
         )

@@ -1,15 +1,15 @@
-"""What the threshold theory needs, and whether a solution has the shape it promises.
+"""The assumptions of the threshold theory, and whether a solution has the predicted structure.
 
 Assumptions (section 3.1 of the paper, in their sound reading, docs/deviations.md):
 
 - M1  rows of the oracle's transition matrix are ordered by first-order dominance
-- M2  the privacy cost of a learning query is positive and does not rise with the oracle state
-- M3  the learning cost is 0 at backlog 0, does not fall, and is integer convex
-- M4  the learner sees its state and the eavesdropper does not: about information, not computable
-- M5  the success chance does not fall with the oracle state (used silently by Lemma 2)
+- M2  the privacy cost of a learning query is positive and nonincreasing in the oracle state
+- M3  the learning cost is 0 at backlog 0, nondecreasing and convex
+- M4  the learner observes its state and the eavesdropper does not; it cannot be computed
+- M5  the success probability is nondecreasing in the oracle state (used tacitly by Lemma 2)
 
-A queue's policy is judged on states with stationary mass above `VISITED` only: near the edge of a
-truncated queue it is distorted, and states without mass play no part.
+The policy of a queue is examined only on states with stationary mass above `VISITED`: near the
+capacity of a truncated queue it is distorted, and states without mass do not matter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption of the theory: its name, whether it holds (None: cannot be computed), why."""
+    """One assumption of the theory: its name, whether it holds (None if unknown), and why."""
 
     name: str
     holds: bool | None
@@ -45,7 +45,7 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Reversal:
-    """The first pair of visited states in which a queue's policy is out of order."""
+    """The first pair of visited states in which the policy of a queue is not monotone."""
 
     direction: str
     oracle: int
@@ -59,9 +59,9 @@ class Reversal:
     def __str__(self) -> str:
         return (
             f"not increasing in the {self.direction}: with arrival {self.arrival} it learns with "
-            f"chance {self.learn_prob:.4g} at oracle state {self.oracle}, backlog {self.backlog}, "
-            f"but {self.next_learn_prob:.4g} at oracle state {self.next_oracle}, "
-            f"backlog {self.next_backlog}"
+            f"probability {self.learn_prob:.4g} at oracle state {self.oracle}, "
+            f"backlog {self.backlog}, but {self.next_learn_prob:.4g} at oracle state "
+            f"{self.next_oracle}, backlog {self.next_backlog}"
         )
 
 
@@ -71,12 +71,12 @@ class StructureReport:
 
     Parameters
     ----------
-    assumptions : M1 .. M5
-    monotone_in_backlog : more owed, more learning
-    monotone_in_oracle : better state, more learning; reported, implied by no theorem
-    monotone_in_rounds : horizon only; more time left, more obfuscating (None for a queue)
-    counterexample : the first one found, in words and numbers
-    notes : what the theory does not cover here
+    assumptions : (M1) to (M5)
+    monotone_in_backlog : whether learning is nondecreasing in the backlog (Theorem 2)
+    monotone_in_oracle : whether it is nondecreasing in the oracle state; implied by no theorem
+    monotone_in_rounds : whether it is nonincreasing in the rounds left; None for a queue
+    counterexample : the first counterexample found, in words and numbers
+    notes : what the theory does not cover in this problem
     """
 
     assumptions: tuple[Assumption, ...]
@@ -88,7 +88,7 @@ class StructureReport:
 
     @property
     def theory_applies(self) -> bool:
-        """Whether every computable assumption holds and nothing else stands in the way."""
+        """Whether every computable assumption holds and the theory covers the problem."""
         return not self.notes and all(item.holds is not False for item in self.assumptions)
 
 
@@ -96,12 +96,12 @@ class StructureReport:
 
 
 def check_assumptions(problem: Problem) -> tuple[Assumption, ...]:
-    """Check M1 to M5 on the numbers of a problem."""
+    """Check assumptions (M1) to (M5) on the numbers of a problem."""
     return (
         _check_dominance(problem),
         _check_privacy_cost(problem.privacy_cost),
         _check_learning_cost(problem.learning_cost, _largest_backlog(problem)),
-        Assumption("M4", None, "about who knows what: cannot be computed"),
+        Assumption("M4", None, "about information, so it cannot be computed"),
         _check_success(problem.oracle.success),
     )
 
@@ -173,7 +173,7 @@ def _check_success(success: FloatArray) -> Assumption:
 
 
 def examine_queue_solution(solution: QueueSolution) -> StructureReport:
-    """Structure report of a queue's solution, on its visited states."""
+    """Report the structure of a queue's solution on its visited states (Theorem 3)."""
     table, visited = solution.policy.table, solution.evaluation.mass > VISITED
     in_backlog = _find_reversal_in_backlog(table, visited)
     in_oracle = _find_reversal_in_oracle(table, visited)
@@ -195,7 +195,7 @@ def _queue_notes(problem: QueueProblem) -> list[str]:
             "the learning cost is charged only when obfuscating; the theory charges always"
         )
     if problem.full_cost > 0.0:
-        notes.append("a full queue costs extra when obfuscating, which the theory does not know")
+        notes.append("a full queue costs extra when obfuscating, which the theory does not cover")
     return notes
 
 
@@ -229,11 +229,11 @@ Thresholds = list[list[list[int] | None]]
 
 
 def find_queue_thresholds(solution: QueueSolution) -> Thresholds | None:
-    """Two-threshold form (13) of a policy.
+    """Find the two thresholds of equation (13) of a policy.
 
     Returns
     -------
-    [oracle][arrival] = [first backlog where learning has a chance, first from which it is certain],
+    [oracle][arrival] = [first backlog where learning is possible, first from which it is certain],
     None where it never learns; None altogether if the policy is not monotone in the backlog
     """
     table, visited = solution.policy.table, solution.evaluation.mass > VISITED
@@ -246,7 +246,7 @@ def find_queue_thresholds(solution: QueueSolution) -> Thresholds | None:
 
 
 def _column_thresholds(probs: FloatArray, visited: BoolArray) -> list[int] | None:
-    """Thresholds of one column; beyond the visited part as far as it is monotone."""
+    """Find the thresholds of one column; beyond visited levels as far as it is monotone."""
     drops = np.flatnonzero(np.diff(probs) < -TOLERANCE)
     first_drop = int(drops[0]) if len(drops) else len(probs) - 1
     if np.any(visited[first_drop + 1 :]):  # a drop between visited levels, not near the edge
@@ -264,7 +264,7 @@ def _column_thresholds(probs: FloatArray, visited: BoolArray) -> list[int] | Non
 
 
 def examine_horizon_solution(solution: HorizonSolution) -> StructureReport:
-    """Structure report of a horizon's solution: Theorem 2 and the two further orders."""
+    """Report the structure of a horizon's solution: Theorem 2 and two further orders."""
     in_backlog = find_backlog_reversal(solution.learn)
     in_rounds = in_oracle = None
     if solution.thresholds is not None:

@@ -1,1 +1,16 @@
-"""Tasks: what is trained, on whose data."""
+"""What is trained: a model, the clients' data, the public set and the validation set.
+
+- `task`: what a task is (`TrainingTask`), and its score
+- `data_settings`: the settings a task is made from (`DataSettings`)
+- `registry`: the tasks by name (`TASKS`, `make_task`)
+- `toxicity`: the paper's classification of comments
+- `mnist`: the paper's image benchmark
+- `digits`: small images that come with scikit-learn
+- `embeddings`: a user's labelled vectors
+- `function`: minimisation of a function, without clients
+- `labelled_data`: a task from one set of labelled examples
+- `splits`: which rows clients, public set and validation set hold
+- `models`: the models of the tasks by name
+- `text`: embedding of labelled text
+- `text_file`: reading of labelled text
+"""

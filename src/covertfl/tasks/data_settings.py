@@ -1,4 +1,4 @@
-"""Settings of a task: which data, divided how (the keys `task`, `seed` and `[data]` of a run)."""
+"""The settings a task is made from: the keys `task`, `seed` and `[data]` of a run file."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from covertfl.errors import InvalidInput
 
 @dataclass(frozen=True)
 class DataSettings:
-    """What a task is made from.
+    """Which data a task uses, and how they are divided.
 
     Parameters
     ----------
-    task : its name in the registry
-    seed : of the division into clients', public and validation data, at least 0
-    clients : how many, at least 1
-    split : "iid", or the concentration of a Dirichlet split by class, positive
-    public_size : size of the public set, in clients' sizes, positive
-    public_positive_share : of the public set, in [0, 1]; two classes only
-    public_classes : good classes, which make up `public_class_share` of the public set; more than
-        two classes only.  None: every class as often as among all examples
+    task : name in the registry
+    seed : of the division into clients', public and validation data; at least 0
+    clients : number of clients, at least 1
+    split : "iid", or the positive concentration of a Dirichlet split by class
+    public_size : size of the public set relative to a client's, positive
+    public_positive_share : share of positives in the public set, in [0, 1]; two classes only
+    public_classes : number of "good" classes, which make up `public_class_share` of the public set;
+        more than two classes only.  None: all classes as frequent as among all examples
     public_class_share : in [0, 1]; None: the good classes' share among all examples
-    path : of the task's file or folder, where it needs or allows one
-    model : name of the model; None: the task's own
-    same_clients : keep the clients' rows the same whatever the public set of at most one client's
-        size is made of, by setting aside what any such set may need.  The learner's trajectory
-        then does not depend on what the eavesdropper holds.  False: rows that neither validation
-        nor public set use go to clients
+    path : of the task's file or folder, for tasks that need or allow one
+    model : name of the model; None: the task's default
+    same_clients : whether clients hold the same rows for every public set of at most one client's
+        size, so that the learner's trajectory does not depend on what the eavesdropper holds.  The
+        rows that any such set may need are set aside.  False: clients hold all rows that neither
+        the validation nor the public set uses
     """
 
     task: str
@@ -58,7 +58,7 @@ class DataSettings:
             _require(self.public_classes >= 1, "public_classes", "at least 1", self.public_classes)
         if self.public_class_share is not None:
             if self.public_classes is None:
-                raise InvalidInput("public_class_share needs public_classes beside it")
+                raise InvalidInput("public_class_share needs public_classes, which is not set")
             share = self.public_class_share
             _require(0.0 <= share <= 1.0, "public_class_share", "in [0, 1]", share)
 

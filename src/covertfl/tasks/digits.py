@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels that come with scikit-learn: a task without a download."""
+"""Handwritten digits of 8 x 8 pixels that come with scikit-learn; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ import numpy as np
 
 from covertfl.errors import Missing
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import DIGIT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import DIGIT_MODELS
 from covertfl.tasks.task import TrainingTask
 
 VALIDATION_SIZE = 300
-WHITE = 16.0  # the largest pixel
+WHITE = 16.0  # the largest pixel value
 
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
-    """The digits task: 1,797 images, 30 of each class for validation."""
-    data = load_digits()
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(DIGIT_MODELS, settings.model, settings.task, inputs, data.outputs)
-    return make_labelled_task(data, settings, model, validation_size=VALIDATION_SIZE)
+    """Make the digits task: 1,797 images, of which 30 of each class are for validation."""
+    return make_vector_task(load_digits(), settings, DIGIT_MODELS, validation_size=VALIDATION_SIZE)
 
 
 @cache
 def load_digits() -> LabelledData:
-    """All digits, pixels in [0, 1]."""
+    """Return all digits, with pixels in [0, 1]."""
     try:
         from sklearn import datasets
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Anybody's labelled vectors, from an .npz file such as `covertfl embed` writes.
+"""A user's labelled vectors, from an .npz file such as `covertfl embed` writes.
 
 The file holds `features`, (n, d) finite numbers, and `labels`, (n,) class numbers or names.  Two
 classes are trained with a binary loss, the larger label being the positive one.  Each feature is
-standardised over all rows, which uses no label; one that is the same everywhere becomes zero.
+standardised over all rows, which uses no label; a constant feature becomes zero.
 """
 
 from __future__ import annotations
@@ -20,28 +20,26 @@ import numpy.typing as npt
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import TEXT_MODELS
 from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.text_file import MOST_CLASSES
 
 ARRAYS = ("features", "labels")
 VALIDATION_SHARE = 0.1
-MOST_CLASSES = 1000  # labels with more are hardly classes
 
 
 def make_embeddings_task(settings: DataSettings) -> TrainingTask:
-    """A task from the file that `settings.path` names; a tenth of the rows is for validation."""
+    """Make a task from the file `settings.path`; a tenth of the rows is for validation."""
     if settings.path is None:
         raise InvalidInput("task embeddings needs path, an .npz file with features and labels")
     data = load_embeddings(settings.path)
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(TEXT_MODELS, settings.model, settings.task, inputs, data.outputs)
     size = round(VALIDATION_SHARE * len(data.classes))
-    return make_labelled_task(data, settings, model, validation_size=size)
+    return make_vector_task(data, settings, TEXT_MODELS, validation_size=size)
 
 
 def load_embeddings(path: str | os.PathLike[str]) -> LabelledData:
-    """The rows of a file, checked and standardised; read again only when the file changes."""
+    """Return the checked and standardised rows of a file; cached until the file changes."""
     name = os.fspath(path)
     try:
         state = Path(name).stat()
@@ -60,7 +58,7 @@ def _load(path: str, _changed: int, _size: int) -> LabelledData:
 
 def _read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     try:
-        # opened here, because numpy leaves the file open where it is no archive
+        # opened here, because numpy leaves the file open if it is not an archive
         with Path(path).open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
             names = list(getattr(archive, "files", []))

@@ -1,11 +1,12 @@
-"""A task from one set of labelled examples: divided by the settings, nothing copied for clients.
+"""A task from one set of labelled examples.
 
-The arrays of a data set are read once in a process; tasks with other seeds or settings share them
-and differ in their row numbers.
+The arrays of a data set are read once per process; tasks with different seeds or settings share
+them and differ in their row numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,22 +16,22 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Labels, Loss
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.models import ImageModel
+from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
 from covertfl.tasks.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
 from covertfl.tasks.task import TrainingTask
 
-STREAM = 0x7461736B  # keeps a task's draws apart from those of other parts with the same seed
+STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """All examples of a data set.
+    """All examples of a data set, with their classes.
 
     Parameters
     ----------
-    examples : features and labels as a loss wants them
+    examples : features, and labels in the form that the loss needs
     classes : (n,) class numbers
-    num_classes : at least 2
+    num_classes : number of classes, at least 2
     """
 
     examples: Examples
@@ -39,23 +40,23 @@ class LabelledData:
 
     @property
     def loss(self) -> Loss:
-        """Binary for two classes, with class 1 the positive one."""
+        """Binary for two classes, with class 1 as the positive one."""
         return "binary" if self.num_classes == 2 else "multiclass"
 
     @property
     def outputs(self) -> int:
-        """Logits that a model needs."""
+        """Number of logits that a model needs."""
         return 1 if self.num_classes == 2 else self.num_classes
 
     def take(self, rows: IntArray) -> Examples:
-        """Some of the examples, copied."""
+        """Return a copy of some of the examples."""
         return Examples(self.examples.features[rows], self.examples.labels[rows])
 
 
 def label_data(
     features: npt.NDArray[np.float32], classes: IntArray, num_classes: int
 ) -> LabelledData:
-    """Features and class numbers as a data set."""
+    """Return a data set made from features and class numbers."""
     kept = np.ascontiguousarray(features, dtype=np.float32)
     labels: Labels = classes.astype(np.float32) if num_classes == 2 else classes.astype(np.int64)
     return LabelledData(Examples(kept, labels), classes, num_classes)
@@ -64,12 +65,12 @@ def label_data(
 def describe_public(
     data: LabelledData, settings: DataSettings, generator: np.random.Generator
 ) -> PublicSet:
-    """The public set that the settings ask for; which classes are good is drawn."""
+    """Return the public set that the settings ask for; the good classes are drawn at random."""
     counts = np.bincount(data.classes, minlength=data.num_classes)
     if data.num_classes == 2:
         if settings.public_classes is not None:
             raise InvalidInput(
-                f"public_classes is for more than two classes, task {settings.task} has two: "
+                f"public_classes needs more than two classes, task {settings.task} has two: "
                 "use public_positive_share"
             )
         order = np.arange(2)
@@ -87,7 +88,7 @@ def describe_public(
 
 
 def divide(data: LabelledData, settings: DataSettings, validation_size: int) -> Division:
-    """Rows of clients, public set and validation set."""
+    """Return the rows of clients, public set and validation set."""
     generator = np.random.default_rng([STREAM, settings.seed])
     return divide_rows(
         data.classes,
@@ -102,16 +103,17 @@ def divide(data: LabelledData, settings: DataSettings, validation_size: int) -> 
 def make_labelled_task(
     data: LabelledData,
     settings: DataSettings,
-    make_model: ImageModel,
+    make_model: ModelMaker,
     *,
     validation_size: int,
     validation: Examples | None = None,
 ) -> TrainingTask:
-    """A task from a data set.
+    """Make a task from a data set.
 
     Parameters
     ----------
-    validation_size : rows to keep for validation; 0 where `validation` is given
+    validation_size : rows to set aside for validation; 0 if `validation` is given
+    validation : examples of their own for validation
     """
     division = divide(data, settings, validation_size)
     return TrainingTask(
@@ -123,3 +125,16 @@ def make_labelled_task(
         public=data.take(division.public),
         validation=data.take(division.validation) if validation is None else validation,
     )
+
+
+def make_vector_task(
+    data: LabelledData,
+    settings: DataSettings,
+    models: Mapping[str, VectorModel],
+    *,
+    validation_size: int,
+) -> TrainingTask:
+    """Make a task from labelled vectors, with the model that the settings name."""
+    inputs = data.examples.features.shape[1]
+    model = choose_vector_model(models, settings.model, settings.task, inputs, data.outputs)
+    return make_labelled_task(data, settings, model, validation_size=validation_size)

@@ -1,9 +1,9 @@
-"""MNIST, the paper's benchmark of images (Appendix A).
+"""MNIST, the paper's image benchmark (Appendix A).
 
-The four official files are looked for in the folder that the settings name, in `mnist` of the
-folder that COVERTFL_DATA names, and in ~/.cache/covertfl/mnist; what is not there is downloaded to
-the last.  Their checksums are verified.  Clients and public set have the 60,000 training images,
-validation is a balanced part of the 10,000 test images.
+The four official files are looked up in the folder that the settings name, in the folder `mnist` of
+the environment variable COVERTFL_DATA, and in ~/.cache/covertfl/mnist, where missing ones are
+downloaded to.  Their checksums are verified.  Clients and public set hold the 60,000 training
+images; the validation set is a balanced part of the 10,000 test images.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ ADDRESSES = (
     "http://yann.lecun.com/exdb/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
-PATIENCE = 30.0  # seconds that a server may stay silent
+TIMEOUT = 30.0  # seconds
 IMAGE: tuple[int, ...] = (1, 28, 28)
 CLASSES = 10
 PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081  # of the training images, pixels in [0, 1]
-VALIDATION_SEED = 0  # which test images of the more frequent digits are left out
+VALIDATION_SEED = 0  # of the choice of test images for the balanced validation set
 
 
 def make_mnist_task(settings: DataSettings) -> TrainingTask:
-    """The MNIST task; models small-cnn (its own), paper-cnn, logistic and mlp."""
+    """Make the MNIST task; models are small-cnn (default), paper-cnn, mlp and logistic."""
     name = settings.model or next(iter(CONVOLUTIONS))
     if name in CONVOLUTIONS:
         make_model, shape = CONVOLUTIONS[name], IMAGE
@@ -69,12 +69,12 @@ def make_mnist_task(settings: DataSettings) -> TrainingTask:
 def load_mnist(
     path: str | None = None, shape: tuple[int, ...] = IMAGE
 ) -> tuple[LabelledData, LabelledData]:
-    """Training images, and the balanced part of the test images, standardised."""
+    """Return the training images and the balanced part of the test images, standardised."""
     return _load_shaped(tuple(os.fspath(folder) for folder in list_folders(path)), shape)
 
 
 def list_folders(path: str | None) -> list[Path]:
-    """Where the files may be; downloads go to the last."""
+    """Return the folders to search; downloads go to the last."""
     folders = [] if path is None else [Path(path)]
     if os.environ.get("COVERTFL_DATA"):
         folders.append(Path(os.environ["COVERTFL_DATA"]) / "mnist")
@@ -82,7 +82,7 @@ def list_folders(path: str | None) -> list[Path]:
 
 
 def find_file(name: str, folders: list[Path]) -> Path:
-    """A file with the right checksum, downloaded where no folder has it."""
+    """Return the path of a file, verified, and downloaded if no folder has it."""
     for folder in folders:
         path = folder / name
         if path.is_file():
@@ -95,7 +95,7 @@ def find_file(name: str, folders: list[Path]) -> Path:
 def _load_shaped(
     folders: tuple[str, ...], shape: tuple[int, ...]
 ) -> tuple[LabelledData, LabelledData]:
-    """One pair of data sets for each shape, so that all tasks share them; the pixels are one."""
+    """Return data sets with images of a shape; cached, and views of the same pixels."""
     train, validation = _load(folders)
     return _reshape(train, shape), _reshape(validation, shape)
 
@@ -113,7 +113,7 @@ def _load(folders: tuple[str, ...]) -> tuple[LabelledData, LabelledData]:
 
 
 def _balance(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """As many rows of every digit as the rarest has, the same in every run."""
+    """Return equally many rows of every digit, the same in every run."""
     generator = np.random.default_rng(VALIDATION_SEED)
     each = int(np.bincount(labels).min())
     chosen = [
@@ -131,13 +131,13 @@ def _prepare(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> La
 
 
 def _reshape(data: LabelledData, shape: tuple[int, ...]) -> LabelledData:
-    """The same images, as views."""
+    """Return a data set of views of the same images."""
     features = data.examples.features.reshape(-1, *shape)
     return LabelledData(Examples(features, data.examples.labels), data.classes, data.num_classes)
 
 
 def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-    """The bytes of a gzipped idx file, in the shape that its header gives."""
+    """Return the bytes of a gzipped idx file, in the shape given by its header."""
     name = os.fspath(path)
     try:
         content = gzip.decompress(Path(path).read_bytes())
@@ -160,13 +160,13 @@ def _verify(content: bytes, name: str, origin: str) -> None:
 
 
 def _download(name: str, folder: Path) -> Path:
-    """Fetch a file from the first address that has it."""
+    """Download a file from the first address that has it."""
     from urllib.error import URLError
     from urllib.request import urlopen
 
     for address in ADDRESSES:
         try:
-            with urlopen(address + name, timeout=PATIENCE) as response:
+            with urlopen(address + name, timeout=TIMEOUT) as response:
                 content = response.read()
             _verify(content, name, address + name)
         except (URLError, OSError, InvalidInput):
@@ -174,10 +174,10 @@ def _download(name: str, folder: Path) -> Path:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
+            raise InvalidInput(f"{folder} cannot be created: {error.strerror}") from error
         write_atomically(folder / name, content)
         return folder / name
     raise Missing(
-        f"MNIST's {name} is not there and cannot be downloaded: put the four official files "
-        f"({', '.join(MD5)}) into {folder}, or into mnist of a folder that COVERTFL_DATA names"
+        f"MNIST's {name} was not found and cannot be downloaded: put the four official files "
+        f"({', '.join(MD5)}) into {folder}, or into the folder mnist of COVERTFL_DATA"
     )

@@ -1,6 +1,6 @@
-"""The models of the tasks, by name; all end in logits.
+"""The models of the tasks by name; all return logits.
 
-Each maker is a plain function, so that a task can be sent to another process.
+Each maker is a plain function, so that a task can be pickled for another process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MLP_HIDDEN = 200
 IMAGE_CLASSES = 10
 
 VectorModel = Callable[[int, int], "nn.Module"]
-ImageModel = Callable[[], "nn.Module"]
+ModelMaker = Callable[[], "nn.Module"]
 
 
 def make_head(inputs: int, outputs: int) -> nn.Module:
-    """The paper's head: 128 hidden units, ReLU, dropout 0.1 (Appendix A)."""
+    """Make the paper's head: 128 hidden units, ReLU, dropout 0.1 (Appendix A)."""
     from torch import nn
 
     return nn.Sequential(
@@ -36,21 +36,21 @@ def make_head(inputs: int, outputs: int) -> nn.Module:
 
 
 def make_logistic(inputs: int, outputs: int) -> nn.Module:
-    """Logistic regression."""
+    """Make a logistic regression."""
     from torch import nn
 
     return nn.Sequential(nn.Linear(inputs, outputs))
 
 
 def make_mlp(inputs: int, outputs: int) -> nn.Module:
-    """One hidden layer of 200 units."""
+    """Make a perceptron with one hidden layer of 200 units."""
     from torch import nn
 
     return nn.Sequential(nn.Linear(inputs, MLP_HIDDEN), nn.ReLU(), nn.Linear(MLP_HIDDEN, outputs))
 
 
 def make_small_cnn() -> nn.Module:
-    """A convolutional network of 6,000 weights for images of 28 x 28."""
+    """Make a convolutional network of 6,000 weights for images of 28 x 28."""
     from torch import nn
 
     return nn.Sequential(
@@ -66,7 +66,7 @@ def make_small_cnn() -> nn.Module:
 
 
 def make_paper_cnn() -> nn.Module:
-    """The paper's network for MNIST, 228,010 weights; no padding."""
+    """Make the paper's network for MNIST (Appendix A): 228,010 weights, no padding."""
     from torch import nn
 
     return nn.Sequential(
@@ -87,14 +87,14 @@ def make_paper_cnn() -> nn.Module:
     )
 
 
-# The first is a task's own model.
+# The first of each is the default.
 TEXT_MODELS: Mapping[str, VectorModel] = {
     "head": make_head,
     "logistic": make_logistic,
     "mlp": make_mlp,
 }
 DIGIT_MODELS: Mapping[str, VectorModel] = {"mlp": make_mlp, "logistic": make_logistic}
-CONVOLUTIONS: Mapping[str, ImageModel] = {
+CONVOLUTIONS: Mapping[str, ModelMaker] = {
     "small-cnn": make_small_cnn,
     "paper-cnn": make_paper_cnn,
 }
@@ -102,8 +102,8 @@ CONVOLUTIONS: Mapping[str, ImageModel] = {
 
 def choose_vector_model(
     models: Mapping[str, VectorModel], name: str | None, task: str, inputs: int, outputs: int
-) -> ImageModel:
-    """A maker by name for given numbers of inputs and outputs; the first where no name is given."""
+) -> ModelMaker:
+    """Return the maker of a named model, or of the first, for given inputs and outputs."""
     chosen = next(iter(models)) if name is None else name
     if chosen not in models:
         raise unknown_model(task, chosen, models)
@@ -111,6 +111,6 @@ def choose_vector_model(
 
 
 def unknown_model(task: str, name: str, *models: Mapping[str, object]) -> InvalidInput:
-    """The refusal of a model that a task does not have."""
+    """Return the error for a model that a task does not have."""
     names = [known for some in models for known in some]
     return InvalidInput(f"model of task {task} must be {' or '.join(names)}, got {name}")

@@ -1,4 +1,7 @@
-"""The tasks by name."""
+"""The tasks by name.
+
+To add one, write a function from `DataSettings` to a `TrainingTask` and enter it in `TASKS`.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ TASKS: Mapping[str, Callable[[DataSettings], TrainingTask | FunctionTask]] = {
 
 
 def make_task(settings: DataSettings) -> TrainingTask | FunctionTask:
-    """The task that the settings name.
+    """Make the task that the settings name.
 
     Raises
     ------
     InvalidInput
-        where the name is unknown or a setting does not fit the task
+        if the name is unknown or a setting does not fit the task
     Missing
-        where its data or a dependency is not there
+        if its data or a dependency is not available
     """
     if settings.task not in TASKS:
         raise InvalidInput(f"task must be {', '.join(TASKS)}, got {settings.task}")

@@ -1,7 +1,7 @@
-"""Who holds which rows: clients' data, the public set and the validation set.
+"""Which rows the clients, the public set and the validation set hold.
 
-The three never share a row.  The validation set is balanced; the public set has the classes in the
-shares asked for; the clients divide the rest, alike (IID) or each class in Dirichlet shares.
+The three never share a row.  The validation set is balanced; the public set has the requested
+shares of the classes; the rest is split among the clients, IID or by class with Dirichlet shares.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 
-FEWEST_ROWS = 8  # that any client holds
-FEWEST_BALANCED = 10  # rows of each class, below which a balanced validation set says nothing
+FEWEST_ROWS = 8  # of any client
+FEWEST_BALANCED = 10  # rows of each class, below which a balanced validation set is too small
 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Rows of a data set by who holds them; no row appears twice.
+    """Disjoint rows of a data set, by holder.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ class Division:
 
 @dataclass(frozen=True)
 class PublicSet:
-    """What the public set looks like.
+    """Size and composition of the public set.
 
     Parameters
     ----------
-    size : in clients' sizes, positive
-    shares : of each class, summing to one
+    size : relative to a client's, positive
+    shares : of the classes, summing to 1
     reserve : for each class, the number of rows to set aside as a share of a client's size (times
-        `size` where that exceeds one); None: no more than are used
+        `size` if that exceeds 1); None: only those that are used
     """
 
     size: float
@@ -63,22 +63,22 @@ def divide_rows(
 ) -> Division:
     """Divide the rows of a data set.
 
-    Each class is shuffled once and dealt out in this order: validation, public set, clients.  So
-    two divisions with the same seed that differ in the public set have the same validation set,
-    and the smaller of two public sets is part of the larger where their shares are the same.
+    Each class is shuffled once and dealt out in this order: validation, public set, clients.
+    Hence two divisions with the same seed and different public sets have the same validation set,
+    and of two public sets with the same shares the smaller is part of the larger.
 
     Parameters
     ----------
     labels : (n,) class numbers 0 .. K-1
-    clients : how many
+    clients : number of clients
     concentration : of the Dirichlet split, None for IID
-    validation_size : rows to aim for; fewer where the rarest class is too small
-    generator : the clients' split has a stream of its own, spawned from it
+    validation_size : intended number of rows; fewer if the rarest class is too small
+    generator : the clients' split uses a generator spawned from it
 
     Raises
     ------
     InvalidInput
-        where a class has too few rows for its share of the public set, or the clients too few
+        if a class has too few rows for its share of the public set, or the clients have too few
     """
     (of_clients,) = generator.spawn(1)
     by_class = [
@@ -103,15 +103,15 @@ def divide_rows(
 
 
 def count_validation(counts: IntArray, size: int) -> IntArray:
-    """Rows of each class in the validation set.
+    """Return the number of rows of each class in the validation set.
 
-    As many of every class, and at most half of the rarest; in the classes' own shares where the
-    rarest is too rare for that.
+    All classes have equally many, at most half of the rarest class; if the rarest class is too
+    small for that, the classes keep their shares.
 
     Parameters
     ----------
     counts : (K,) rows of each class
-    size : rows to aim for
+    size : intended number of rows
     """
     each = min(size // len(counts), int(counts.min()) // 2)
     if each >= min(FEWEST_BALANCED, size // len(counts)):
@@ -120,7 +120,7 @@ def count_validation(counts: IntArray, size: int) -> IntArray:
 
 
 def apportion(size: int, shares: Sequence[float] | FloatArray) -> IntArray:
-    """Whole numbers in given shares that sum to `size`, by largest remainder."""
+    """Return integers in given shares that sum to `size`, by the largest-remainder method."""
     exact = size * np.asarray(shares, dtype=np.float64)
     whole = np.floor(exact + 1e-9).astype(np.int64)
     largest_first = np.argsort(whole - exact, kind="stable")
@@ -131,7 +131,7 @@ def apportion(size: int, shares: Sequence[float] | FloatArray) -> IntArray:
 def share_good_classes(
     counts: IntArray, order: IntArray, classes: int | None, class_share: float | None
 ) -> tuple[float, ...]:
-    """Shares of the classes in a public set in which some are good.
+    """Return the shares of the classes in a public set with some "good" classes (Appendix A).
 
     The good classes share `class_share` equally, the others the rest.  Without a share, or without
     good classes, every class is as frequent as among all rows.
@@ -140,7 +140,7 @@ def share_good_classes(
     ----------
     counts : (K,) rows of each class
     order : (K,) the classes, the good ones first
-    classes : how many are good, 1 .. K
+    classes : number of good classes, 1 .. K
     class_share : of the good classes together, in [0, 1]
     """
     K = len(counts)
@@ -158,10 +158,10 @@ def share_good_classes(
 
 
 def reserve_any(order: IntArray) -> tuple[float, ...]:
-    """Rows of each class that suffice for any public set, as shares of its size.
+    """Return the shares of each class that suffice for any public set.
 
-    The j-th class in the order is one of k >= j good classes with a share of at most 1/k, or one of
-    the others with at most its even share: 1/j is enough.
+    The j-th class in the order is either one of k >= j good classes, with a share of at most 1/k,
+    or one of the others, with at most an equal share: 1/j suffices.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def reserve_any(order: IntArray) -> tuple[float, ...]:
 def split_iid(
     rows: IntArray, clients: int, *, generator: np.random.Generator
 ) -> tuple[IntArray, ...]:
-    """Shuffled rows in parts whose sizes differ by one at most."""
+    """Return shuffled rows in parts whose sizes differ by at most one."""
     _require_rows(len(rows), clients)
     parts = np.array_split(generator.permutation(rows), clients)
     return tuple(np.sort(part) for part in parts)
@@ -189,13 +189,13 @@ def split_dirichlet(
     *,
     generator: np.random.Generator,
 ) -> tuple[IntArray, ...]:
-    """Rows of each class in Dirichlet shares: the smaller the concentration, the less alike.
+    """Return rows split by class in Dirichlet shares; a smaller concentration is less even.
 
-    A client that is left with too few rows gets some of the client with the most.
+    A client with too few rows receives some from the client with most.
 
     Parameters
     ----------
-    rows : (n,)
+    rows : (n,) rows to split
     labels : (n,) classes of these rows
     concentration : positive
     """
@@ -214,7 +214,7 @@ def split_dirichlet(
 def _draw_shares(
     clients: int, concentration: float, generator: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Dirichlet shares; one client takes all where the concentration is too small for floats."""
+    """Return Dirichlet shares; one client takes all if the concentration underflows."""
     shares = generator.dirichlet(np.full(clients, concentration))
     if not np.isfinite(shares).all() or shares.sum() < 0.5:
         shares = np.zeros(clients)
@@ -223,7 +223,7 @@ def _draw_shares(
 
 
 def _fill_up(parts: list[IntArray]) -> list[IntArray]:
-    """Move rows from the largest part to the smallest until each has the fewest allowed."""
+    """Move rows from the largest part to the smallest until each has `FEWEST_ROWS`."""
     filled = list(parts)
     while min(sizes := [len(part) for part in filled]) < FEWEST_ROWS:
         poor, rich = int(np.argmin(sizes)), int(np.argmax(sizes))
@@ -234,7 +234,7 @@ def _fill_up(parts: list[IntArray]) -> list[IntArray]:
 
 
 def _count_public(left: IntArray, clients: int, public: PublicSet) -> tuple[IntArray, IntArray]:
-    """Rows of each class that the public set uses, and that are kept from clients for it."""
+    """Return the rows of each class that the public set uses, and those set aside for it."""
     largest = max(1.0, public.size)
     aside = public.size if public.reserve is None else largest * sum(public.reserve)
     of_client = left.sum() / (clients + aside)
@@ -245,15 +245,15 @@ def _count_public(left: IntArray, clients: int, public: PublicSet) -> tuple[IntA
         reserved = np.maximum(used, np.minimum(bound + 1, left // 2))
     for label in np.flatnonzero(2 * used > left)[:1]:
         raise InvalidInput(
-            f"the public set needs {used[label]} rows of class {label}, at most half of the "
-            f"{left[label]} that are left beside the validation set can be used; "
-            "make public_size or the share of this class smaller"
+            f"the public set needs {used[label]} rows of class {label}, but at most half of the "
+            f"{left[label]} rows not used for validation are available; "
+            "reduce public_size or the share of this class"
         )
     return used, reserved
 
 
 def _deal(by_class: Sequence[IntArray], first: IntArray, last: IntArray) -> IntArray:
-    """The rows of each class from one place of its order to another, in one array."""
+    """Return rows first .. last - 1 of each class's order, concatenated."""
     dealt = [rows[start:stop] for rows, start, stop in zip(by_class, first, last, strict=True)]
     return np.concatenate(dealt).astype(np.int64)
 

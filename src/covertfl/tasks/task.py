@@ -1,6 +1,6 @@
-"""What a task is: a model, the clients' data, public data, validation data and a score.
+"""A task: a model, the clients' data, the public set, the validation set and a score.
 
-A user's own task is a `TrainingTask` made from any torch module and arrays.
+Users make their own `TrainingTask` from any torch module and arrays.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TrainingTask:
-    """A model and the data of a federation.
+    """A model, and the data of a federation that trains it.
 
     Parameters
     ----------
     name : of the task
-    make_model : makes the torch module, freshly initialised from torch's global generator
+    make_model : returns the torch module, freshly initialised from torch's global generator
     loss : binary (one output, a logit) or multiclass (a logit for each class)
-    train : all clients' examples
-    clients : rows of `train` that each client holds; no row belongs to two
-    public : the public set, which the eavesdropper has and the learner knows
-    validation : balanced; apart from clients' and public data
+    train : the examples of all clients
+    clients : rows of `train` that each client holds, disjoint
+    public : the public set, which the eavesdropper holds and the learner knows
+    validation : balanced, disjoint from the clients' and the public data
     """
 
     name: str
@@ -45,7 +45,7 @@ class TrainingTask:
 
     @property
     def num_examples(self) -> int:
-        """Examples that all clients hold together."""
+        """Number of examples that all clients hold together."""
         return sum(len(rows) for rows in self.clients)
 
 
@@ -59,14 +59,14 @@ def make_server_task(
     examples: int,
     name: str = "own",
 ) -> TrainingTask:
-    """A task as the server of a real federation has it: the clients' data is theirs.
+    """Make a task for the server of a real federation, which does not have the clients' data.
 
     Parameters
     ----------
-    make_model : makes the torch module, without buffers; its parameters are those that travel
-    public : what decoys are trained on
-    validation : what weights are scored on; None to score nothing
-    clients, examples : about how many clients there are, and how many examples each of them holds
+    make_model : returns the torch module, without buffers; its parameters are what is sent
+    public : examples that decoys are trained on
+    validation : examples that weights are scored on; None to score nothing
+    clients, examples : approximate number of clients, and of examples that each of them holds
     """
     if clients < 1 or examples < 1:
         raise InvalidInput(f"clients and examples must be at least 1, got {clients} and {examples}")
@@ -78,12 +78,12 @@ def make_server_task(
 def score_accuracy(
     outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], loss: Loss
 ) -> float:
-    """Share of examples that raw outputs name rightly, as a number in [0, 1].
+    """Return the accuracy of raw outputs, in [0, 1].
 
     Parameters
     ----------
     outputs : (n, outputs) logits
     labels : (n,)
     """
-    named = outputs[:, 0] > 0.0 if loss == "binary" else outputs.argmax(axis=1)
-    return float(np.mean(named == labels))
+    predicted = outputs[:, 0] > 0.0 if loss == "binary" else outputs.argmax(axis=1)
+    return float(np.mean(predicted == labels))

@@ -1,8 +1,8 @@
-"""The paper's application: classify comments as toxic or not (section 5, Appendix A).
+"""The paper's application: classify comments as toxic or not (section 4, Appendix A).
 
-The comments are Wikipedia's (Jigsaw), not Civil Comments; they ship as standardised vectors of 128
-numbers, quantised to 8 bits, and labels, without their text.  `scripts/build_toxicity.py` makes the
-file.  The vectors were standardised over all rows, which uses no label.
+The comments are from Wikipedia (Jigsaw), not from Civil Comments as in the paper.  They ship as
+labels and standardised vectors of 128 numbers, quantised to 8 bits, without their text;
+`scripts/build_toxicity.py` makes the file.  Standardisation is over all rows and uses no label.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import resources
 import numpy as np
 
 from covertfl.tasks.data_settings import DataSettings
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import TEXT_MODELS, choose_vector_model
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.models import TEXT_MODELS
 from covertfl.tasks.task import TrainingTask
 
 FILE = "toxicity.npz"
@@ -22,16 +22,13 @@ VALIDATION_SIZE = 2886  # the paper's balanced validation set
 
 
 def make_toxicity_task(settings: DataSettings) -> TrainingTask:
-    """The toxicity task; its model is the paper's head, 128-128-1."""
-    data = load_toxicity()
-    inputs = data.examples.features.shape[1]
-    model = choose_vector_model(TEXT_MODELS, settings.model, settings.task, inputs, data.outputs)
-    return make_labelled_task(data, settings, model, validation_size=VALIDATION_SIZE)
+    """Make the toxicity task; its default model is the paper's head, 128-128-1."""
+    return make_vector_task(load_toxicity(), settings, TEXT_MODELS, validation_size=VALIDATION_SIZE)
 
 
 @cache
 def load_toxicity() -> LabelledData:
-    """The 34,582 rows that ship with covertfl, dequantised; half of them are toxic."""
+    """Return the 34,582 rows that ship with covertfl, dequantised; half of them are toxic."""
     path = resources.files("covertfl.data") / FILE
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         features = arrays["features"].astype(np.float32) * arrays["scale"]

@@ -85,7 +85,7 @@ def test_outcome_is_that_of_training(
     accuracy = audited.findings["majority"].accuracy
     assert found.eavesdropper == pytest.approx(accuracy, abs=1e-8)
     assert found.final == found.eavesdropper[-1]
-    assert found.worst == max(found.eavesdropper)
+    assert found.peak == max(found.eavesdropper)
     assert found.named == audited.findings["majority"].named
     assert found.completed == summary["completed"]
     assert found.exposure == pytest.approx(summary["exposure"])
@@ -150,7 +150,7 @@ def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path
     coarse = CovertRuns(CellStore(tmp_path), stride=7).work_out([run], against)[0, 0]
     assert coarse.final == pytest.approx(exact.final, abs=1e-6)
     assert coarse.learner[-1] == pytest.approx(exact.learner[-1], abs=1e-6)
-    assert coarse.worst <= exact.worst + 1e-6
+    assert coarse.peak <= exact.peak + 1e-6
     assert coarse.eavesdropper != pytest.approx(exact.eavesdropper, abs=1e-6)
 
 

@@ -66,7 +66,7 @@ def test_estimate_by_hand() -> None:
     decoy = Trajectory({1: 0.4, 2: 0.3}, {1: 0.4, 2: 0.3})
     outcome = judge(schedule, truth, decoy)
     assert outcome.eavesdropper == pytest.approx([0.2, 0.8, 0.8, 0.6, 0.3])
-    assert (outcome.worst, outcome.final, outcome.named) == (0.8, 0.3, 0.0)
+    assert (outcome.peak, outcome.final, outcome.named) == (0.8, 0.3, 0.0)
     assert outcome.learner == [0.8] * 5
     assert outcome.exposure == pytest.approx(0.4)
 

@@ -9,15 +9,7 @@ import pytest
 
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog
-from covertfl.fitting.oracle import fit_oracle
-from covertfl.solvers.spga.experience import (
-    Experience,
-    LiveFeed,
-    ReplayedLog,
-    SimulatedSource,
-    replay_fitted_log,
-)
+from covertfl.solvers.spga.experience import Experience, LiveFeed, ReplayedLog, SimulatedSource
 from tests.support.paper_queues import TEXT_ORACLE
 
 
@@ -122,20 +114,6 @@ def test_live_feed_remembers_a_window_and_repeats_it() -> None:
     assert tiled.oracle_state.tolist() == [2, 3, 4, 2, 3, 4, 2]
     assert tiled.arrival.tolist() == [20, 30, 40, 20, 30, 40, 20]
     assert tiled.success.tolist() == [False, True, False, False, True, False, False]
-
-
-def test_fitted_log_is_replayed_as_recorded() -> None:
-    clients = np.array([1.0, 9.0, 5.0, 9.0, 1.0, 5.0])
-    columns = {
-        "clients": clients,
-        "success": np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]),
-        "arrival": np.array([0.0, 4.0, 0.0, 0.0, 2.0, 0.0]),
-    }
-    log = ParticipationLog("log", np.arange(6), columns)
-    rounds = replay_fitted_log(fit_oracle(log, cuts=[4.0, 8.0])).next_rounds(7)
-    assert rounds.oracle_state.tolist() == [0, 2, 1, 2, 0, 1, 0]
-    assert rounds.arrival.tolist() == [0, 4, 0, 0, 2, 0, 0]
-    assert rounds.success.tolist() == [False, True, True, True, False, False, False]
 
 
 def test_refusals_name_what_came() -> None:

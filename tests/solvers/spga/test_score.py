@@ -19,8 +19,9 @@ from covertfl.errors import Infeasible
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.constrained import solve_queue
-from covertfl.solvers.spga import search as spga
 from covertfl.solvers.spga.experience import ReplayedLog
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import (
     QueueScore,
     describe_costs,
@@ -28,6 +29,14 @@ from covertfl.solvers.spga.score import (
     measure_gap,
     score_horizon_runs,
     score_queue_runs,
+)
+from covertfl.solvers.spga.search import SpgaSearch, search_policy, simulate_source, solve_spga
+from covertfl.solvers.spga.settings import (
+    Settings,
+    default_settings,
+    horizon_settings,
+    printed_settings,
+    settings_for_log,
 )
 from tests.support.paper_queues import reference_queue
 
@@ -78,8 +87,8 @@ def test_gap_of_the_other_objective() -> None:
         capacity=problem.capacity,
         overflow_cost=0.0,
     )
-    settings = spga.default_settings(swapped, iterations=1000, rollout=2000)
-    runs = spga.solve_spga(swapped, settings, seed=1, runs=2, threads=2)
+    settings = default_settings(swapped, iterations=1000, rollout=2000)
+    runs = solve_spga(swapped, settings, seed=1, runs=2, threads=2)
     score = score_queue_runs(swapped, runs)
     assert score.gaps.max() < 0.05
     assert score.constrained_costs == pytest.approx([averages.privacy_cost] * 2, rel=0.05)
@@ -88,8 +97,8 @@ def test_gap_of_the_other_objective() -> None:
 
 def test_chosen_run_is_the_cheapest_that_keeps_to_the_limit() -> None:
     problem = reference_queue()
-    settings = spga.default_settings(problem, iterations=100, rollout=500)
-    runs = spga.solve_spga(problem, settings, seed=2, runs=5)
+    settings = default_settings(problem, iterations=100, rollout=500)
+    runs = solve_spga(problem, settings, seed=2, runs=5)
     spent = np.sort(score_queue_runs(problem, runs).constrained_costs)
     # Within 5% three of the five keep to this limit.
     problem = problem.with_limit((spent[2] + spent[3]) / 2.0 / 1.05)
@@ -113,7 +122,7 @@ def test_optimum_that_costs_nothing_has_no_gap() -> None:
     assert evaluate_queue_policy(problem, idle).privacy_cost == 0.0
     assert np.isnan(measure_gap(problem, idle))
     horizon = replace(main_horizon(), learning_cost=LearningCost("quadratic", 0.0))
-    runs = spga.solve_spga_horizon(horizon, spga.horizon_settings(horizon, iterations=2), seed=1)
+    runs = solve_spga(horizon, horizon_settings(horizon, iterations=2), seed=1)
     assert np.isnan(score_horizon_runs(horizon, runs).gaps).all()
     assert solve(horizon, "spga", seed=1, iterations=2).to_dict()["gap"] is None
 
@@ -145,8 +154,17 @@ def test_costs_are_told_beside_their_limit() -> None:
 @cache
 def hundred_runs(name: str) -> QueueScore:
     problem = QUEUES[name]()
-    runs = spga.solve_spga(problem, spga.default_settings(problem), seed=1, runs=100, threads=2)
+    runs = solve_spga(problem, default_settings(problem), seed=1, runs=100, threads=2)
     return score_queue_runs(problem, runs)
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_two_short_runs_are_near_the_optimum(name: str) -> None:
+    problem = QUEUES[name]()
+    settings = default_settings(problem, iterations=1000, rollout=2000)
+    score = score_queue_runs(problem, solve_spga(problem, settings, seed=1, runs=2))
+    assert np.all((score.gaps > -1e-6) & (score.gaps < 0.1))
+    assert score.constrained_costs == pytest.approx([problem.limit] * 2, rel=0.2)
 
 
 @pytest.mark.slow
@@ -174,7 +192,7 @@ def test_rounded_policies_are_near_the_optimum() -> None:
 def test_printed_variant_stays_far_from_the_optimum() -> None:
     """What deviations D12 to D17 amount to."""
     problem = reference_queue()
-    runs = spga.solve_spga(problem, spga.printed_settings(problem), seed=1, runs=20, threads=2)
+    runs = solve_spga(problem, printed_settings(problem), seed=1, runs=20, threads=2)
     gaps = score_queue_runs(problem, runs).gaps
     assert gaps.mean() > 0.2
 
@@ -197,36 +215,36 @@ def random_problem(seed: int) -> QueueProblem:
     return problem.with_limit(refusal.value.best * generator.uniform(1.1, 2.0))
 
 
-@pytest.mark.slow
-def test_random_problems_are_solved_nearly() -> None:
+@pytest.mark.parametrize("num_problems", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_random_problems_are_solved_nearly(num_problems: int) -> None:
     def gap(seed: int) -> float:
         problem = random_problem(seed)
-        runs = spga.solve_spga(problem, spga.default_settings(problem), seed=seed)
+        runs = solve_spga(problem, default_settings(problem), seed=seed)
         return float(score_queue_runs(problem, runs).gaps[0])
 
     with ThreadPoolExecutor(2) as pool:
-        gaps = np.array(list(pool.map(gap, range(20))))
+        gaps = np.array(list(pool.map(gap, range(num_problems))))
     assert np.median(gaps) <= 0.05
     assert np.all(gaps > -1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("num_logs", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUEUES)
-def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
+def test_a_log_of_5000_rounds_is_enough(name: str, num_logs: int) -> None:
     """The recorded rounds are all that the search sees; the model only judges."""
     problem = QUEUES[name]()
     bounded = solve_queue(problem).problem
 
     def gap(seed: int) -> float:
         ours, theirs = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-        source = spga.simulate_source(problem, spga.default_settings(problem), generator=theirs)
+        source = simulate_source(problem, default_settings(problem), generator=theirs)
         rounds = source.next_rounds(5_000)
-        settings, rules = spga.settings_for_log(problem, rounds), spga.extract_rules(problem)
-        run = spga.search_policy(rules, ReplayedLog(rounds), settings, generator=ours)
+        settings, rules = settings_for_log(problem, rounds), extract_rules(problem)
+        run = search_policy(rules, ReplayedLog(rounds), settings, generator=ours)
         return measure_gap(bounded, run.policy(bounded))
 
     with ThreadPoolExecutor(2) as pool:
-        gaps = list(pool.map(gap, range(4)))
+        gaps = list(pool.map(gap, range(num_logs)))
     assert np.mean(gaps) <= 0.08
 
 
@@ -234,25 +252,25 @@ def test_a_log_of_5000_rounds_is_enough(name: str) -> None:
 
 
 def follow_change(
-    before: QueueProblem, after: QueueProblem, settings: spga.Settings, number: int
-) -> list[spga.SpgaRun]:
+    before: QueueProblem, after: QueueProblem, settings: Settings, number: int
+) -> list[SpgaRun]:
     """What one search has found before a change and some time after it."""
     ours, *theirs = (np.random.default_rng(s) for s in np.random.SeedSequence([5, number]).spawn(3))
-    search = spga.SpgaSearch(spga.extract_rules(before), settings, generator=ours)
+    search = SpgaSearch(extract_rules(before), settings, generator=ours)
     found = []
     for problem, iterations, generator in zip((before, after), (2000, 1000), theirs, strict=True):
-        search.iterate(spga.simulate_source(problem, settings, generator=generator), iterations)
+        search.iterate(simulate_source(problem, settings, generator=generator), iterations)
         found.append(search.result())
     return found
 
 
-@pytest.mark.slow
-def test_tracking_follows_a_change() -> None:
-    """2,000 iterations before the change and 1,000 after it, in 100 runs."""
+@pytest.mark.parametrize("num_runs", [4, pytest.param(100, marks=pytest.mark.slow)])
+def test_tracking_follows_a_change(num_runs: int) -> None:
+    """2,000 iterations before the change and 1,000 after it."""
     before, after = (queue_preset(f"sound/tracking-{when}") for when in ("before", "after"))
-    settings = spga.default_settings(before, iterations=3000, rollout=1000, tracking=True)
+    settings = default_settings(before, iterations=3000, rollout=1000, tracking=True)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda n: follow_change(before, after, settings, n), range(100)))
+        found = list(pool.map(lambda n: follow_change(before, after, settings, n), range(num_runs)))
     assert found[0][1].history.multiplier.shape == (3000,)
     old, new = (np.array([run.parameters for run in runs]) for runs in zip(*found, strict=True))
     settled = [measure_gap(before, runs[0].policy(before)) for runs in found[:20]]
@@ -272,6 +290,15 @@ def test_tracking_follows_a_change() -> None:
 # --- the horizon --------------------------------------------------------------------------------
 
 
+def test_short_horizon_search_is_near_the_best_stationary_thresholds() -> None:
+    problem = main_horizon()
+    runs = solve_spga(problem, horizon_settings(problem, iterations=500), seed=1)
+    best = build_horizon_threshold_table(problem, (17, 4, 1))
+    assert score_horizon_runs(problem, runs).costs[0] <= (
+        1.02 * evaluate_horizon_policy(problem, best).total_cost
+    )
+
+
 @pytest.mark.slow
 def test_horizon_search_finds_the_best_stationary_thresholds() -> None:
     problem = main_horizon()
@@ -283,8 +310,8 @@ def test_horizon_search_finds_the_best_stationary_thresholds() -> None:
     best = min(itertools.product(range(14, 18), range(1, 11), (1, 2)), key=cost)
     assert best == (17, 4, 1)
     assert cost(best) == pytest.approx(21.8158, abs=5e-5)
-    settings = spga.horizon_settings(problem)
-    runs = spga.solve_spga_horizon(problem, settings, seed=1, runs=4, threads=2)
+    settings = horizon_settings(problem)
+    runs = solve_spga(problem, settings, seed=1, runs=4, threads=2)
     score = score_horizon_runs(problem, runs)
     assert score.costs == pytest.approx([cost(tuple(row)) for row in score.thresholds])
     assert np.all(score.costs <= 1.005 * cost(best))

@@ -47,7 +47,7 @@ class RunOutcome:
     ----------
     learner : (N,) accuracy of the true weights after each round
     eavesdropper : (N,) accuracy of the estimate after each round
-    worst : peak of the estimate's accuracy over rounds, on the whole validation set
+    peak : largest accuracy of the estimate over rounds, on the whole validation set
     final : accuracy of the last estimate, on the whole validation set
     named : 1 if the last estimate is the true trajectory, 0.5 in a tie
     exposure : share of learning queries among rounds
@@ -57,7 +57,7 @@ class RunOutcome:
 
     learner: list[float]
     eavesdropper: list[float]
-    worst: float
+    peak: float
     final: float
     named: float
     exposure: float
@@ -106,7 +106,7 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
         "seeds": len(outcomes),
         "learner": average([run.learner[-1] for run in outcomes], most=1.0),
         "eavesdropper": average([run.final for run in outcomes], most=1.0),
-        "worst": average([run.worst for run in outcomes], most=1.0),
+        "worst": average([run.peak for run in outcomes], most=1.0),
         "named": share([run.named for run in outcomes]),
         "exposure": average([run.exposure for run in outcomes], most=1.0),
         "completion": share([float(run.completed) for run in outcomes]),

@@ -1,1 +1,11 @@
-"""."""
+"""How stacks of small convolutional networks are trained, on a GPU.
+
+- `kernel`: the kernel (`CnnKernel`), and the modules it can run (`fits_cnn_kernel`)
+- `blocks`: a network as blocks, and where its weights lie
+- `steps`: the steps of chains of jobs
+- `memory`: weights and examples on the device
+- `trainer`: gradients, optimiser and predictions of a stack
+- `ratings`: accuracies along chains of jobs
+- `passes`: the passes of a block, in plain torch
+- `gpu`: the same passes in Triton
+"""

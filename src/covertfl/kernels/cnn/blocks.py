@@ -1,9 +1,9 @@
-"""A convolutional network as blocks, and where its weights lie while many copies of it are trained.
+"""A convolutional network as blocks, and where its weights lie while many copies are trained.
 
-A block is one weighted layer with what follows it: rectifier, pooling, dropout.  A linear layer is
-a convolution of an image of one pixel.  Pixels come before channels in memory (rows, columns,
-channels), in the images, in the kernels and in the columns of the linear layer behind the images,
-so that products run along the channels.
+A block is one weighted layer with the rectifier, pooling and dropout that follow it.  A linear
+layer is a convolution of an image of one pixel.  The memory layout is (rows, columns, channels) in
+the images, in the convolutions' weights and in the columns of the linear layer after the images, so
+that products run along the channels.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-# Parameters begin at multiples of this many numbers, so that they are read in wide words.
+# Parameters start at multiples of this many numbers, for aligned reads.
 _ALIGNMENT = 32
 
 
 @dataclass(frozen=True)
 class Block:
-    """One weighted layer and what follows it; sizes are of its inputs.
+    """One weighted layer with its rectifier, pooling and dropout.
 
     Parameters
     ----------
-    height, width, channels : of the images that come in
-    kernel_height, kernel_width : of the convolution; stride 1, nothing is padded
-    outputs : channels that go out
-    weights_start : where (outputs, kernel_height, kernel_width, channels) weights begin
-    biases_start : where the biases begin; None where there are none
-    is_rectified : whether negative outputs become 0
-    pool : length of the sides of the windows of which the largest value is kept; 1 for none
-    rate : chance that an element is dropped; None without dropout
+    height, width, channels : of the input images
+    kernel_height, kernel_width : of the convolution, with stride 1 and no padding
+    outputs : number of output channels
+    weights_start : position of the (outputs, kernel_height, kernel_width, channels) weights
+    biases_start : position of the biases; None without biases
+    is_rectified : whether a rectifier follows
+    pool : side length of the max-pooling windows; 1 without pooling
+    rate : probability that an element is dropped; None without dropout
     dropout : number of the dropout in the network, from 0
     """
 
@@ -52,44 +52,44 @@ class Block:
 
     @property
     def out_height(self) -> int:
-        """Rows after the convolution."""
+        """Height after the convolution."""
         return self.height - self.kernel_height + 1
 
     @property
     def out_width(self) -> int:
-        """Columns after the convolution."""
+        """Width after the convolution."""
         return self.width - self.kernel_width + 1
 
     @property
     def depth(self) -> int:
-        """Weights of one output."""
+        """Number of weights of one output."""
         return self.kernel_height * self.kernel_width * self.channels
 
     @property
-    def is_finished(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether pooling or dropout follows."""
         return self.pool > 1 or self.rate is not None
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the images that go out."""
+        """Height, width and channels of the output images."""
         return self.out_height // self.pool, self.out_width // self.pool, self.outputs
 
     @property
     def flops(self) -> int:
-        """Operations of a forward pass over one image."""
+        """Number of operations in a forward pass over one image."""
         return 2 * self.out_height * self.out_width * self.outputs * self.depth
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Blocks, and the places of a vector's numbers in the padded vector that kernels work on.
+    """Blocks, and the positions of the weights in the padded vector that kernels work on.
 
     Parameters
     ----------
     blocks : in the order of the forward pass
-    places : (P,) place of each number of the weights vector
-    size : length of the padded vector; what no number has as its place stays 0
+    places : (P,) position of each weight in the padded vector
+    size : length of the padded vector; padding stays 0
     """
 
     blocks: tuple[Block, ...]
@@ -98,16 +98,16 @@ class Network:
 
     @property
     def flops(self) -> int:
-        """Operations of a forward and backward pass; the images themselves need no slopes."""
+        """Number of operations in a forward and backward pass, without gradients by the images."""
         return 3 * sum(block.flops for block in self.blocks) - self.blocks[0].flops
 
 
 def describe_network(module: nn.Module, image: tuple[int, ...]) -> Network | None:
-    """Blocks of a sequential network; None where it is something else.
+    """Return the blocks of a sequential network; None if it is something else.
 
     Parameters
     ----------
-    module : of convolutions, rectifiers, poolings, dropouts, and linear layers behind a flattening
+    module : of convolutions, rectifiers, poolings, dropouts, and linear layers after a flattening
     image : (channels, height, width) of one example
     """
     if type(module) is not nn.Sequential or len(set(module)) < len(module) or len(image) != 3:
@@ -119,7 +119,7 @@ def describe_network(module: nn.Module, image: tuple[int, ...]) -> Network | Non
 
 
 class _Builder:
-    """Reads layers one after the other."""
+    """Builder of a network from its layers, one by one."""
 
     def __init__(self, image: tuple[int, ...]) -> None:
         channels, height, width = image
@@ -130,7 +130,7 @@ class _Builder:
         self.size = self.dropouts = 0
 
     def add(self, layer: nn.Module) -> bool:
-        """Take one layer in; whether that is possible."""
+        """Add a layer; return whether that is possible."""
         if type(layer) is nn.Conv2d:
             return self._add_convolution(layer)
         if type(layer) is nn.Linear:
@@ -141,13 +141,13 @@ class _Builder:
         return bool(self.blocks) and self._extend(layer)
 
     def build(self) -> Network | None:
-        """The network, if it ends in a bare linear layer and has a convolution."""
+        """Return the network if it has a convolution and ends in a bare linear layer, else None."""
         if not self.blocks or not self.is_flat:
             return None
         first, last = self.blocks[0], self.blocks[-1]
         if first.kernel_height * first.kernel_width == 1 or last.out_height * last.out_width > 1:
             return None
-        if last.is_rectified or last.is_finished:
+        if last.is_rectified or last.is_pooled:
             return None
         return Network(tuple(self.blocks), np.concatenate(self.places), self.size)
 
@@ -186,7 +186,7 @@ class _Builder:
         order: npt.NDArray[np.int64],
         bias: torch.Tensor | None,
     ) -> None:
-        """A new block; `order` are the places of its weights as the module orders them."""
+        """Append a block; `order` has the position of each of its weights in the module's order."""
         weights_start = self._reserve(order)
         biases_start = None if bias is None else self._reserve(np.arange(shape[0]))
         outputs, _, rows, columns = shape
@@ -201,14 +201,14 @@ class _Builder:
         return start
 
     def _extend(self, layer: nn.Module) -> bool:
-        """What follows a weighted layer: each at most once, and no pooling behind dropout.
+        """Add a layer that follows a weighted one: each kind once, and no pooling after dropout.
 
-        Rectifying may come at any place among them: it changes places with the two others.
+        The rectifier may come at any position among them, since it commutes with the others.
         """
         block = self.blocks[-1]
         if type(layer) is nn.ReLU and not block.is_rectified:
             block = replace(block, is_rectified=True)
-        elif type(layer) is nn.MaxPool2d and not block.is_finished and not self.is_flat:
+        elif type(layer) is nn.MaxPool2d and not block.is_pooled and not self.is_flat:
             if not _is_plain_pool(layer, block):
                 return False
             block = replace(block, pool=_side(layer.kernel_size))
@@ -226,7 +226,7 @@ def _side(size: int | tuple[int, ...]) -> int:
 
 
 def _is_plain_pool(layer: nn.MaxPool2d, block: Block) -> bool:
-    """Whether windows are squares that tile the image."""
+    """Return whether the windows are squares that tile the image."""
     sizes = {
         side
         for size in (layer.kernel_size, layer.stride)

@@ -1,6 +1,6 @@
-"""The passes that a stack of convolutional networks is taken through, and plain ones in torch.
+"""The forward and backward passes of a block, as a protocol and in plain torch.
 
-Arrays are laid out as `cnn_blocks` says, with a leading axis of jobs (J) and one of examples (B).
+Arrays are laid out as `blocks` describes, with a leading axis of jobs (J) and one of examples (B).
 """
 
 from __future__ import annotations
@@ -12,44 +12,48 @@ import torch
 from torch.nn import functional
 
 from covertfl.kernels.cnn.blocks import Block
-from covertfl.kernels.mlp import hash_dropout_mask
+from covertfl.kernels.dropout import hash_dropout_mask
 
 
 class Passes(Protocol):
-    """Forward and backward passes of one block, for all jobs at once."""
+    """Forward and backward passes of one block, for all jobs at once.
+
+    x are its inputs, y its outputs before pooling and dropout, z those after; dx, dy and dz are the
+    gradients of the loss by them.
+    """
 
     def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Outputs (J, B, rows, columns, outputs) of a block before pooling and dropout."""
+        """Return y (J, B, rows, columns, outputs)."""
         ...
 
-    def finish(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """Pooling, and dropout where there are keys."""
+    def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """Return z: y after pooling and, if there are keys, dropout."""
         ...
 
-    def unfinish(
+    def unpool(
         self, block: Block, y: torch.Tensor, dz: torch.Tensor, keys: torch.Tensor
     ) -> torch.Tensor:
-        """Slopes behind the convolution from those behind pooling and dropout."""
+        """Return dy from dz, through dropout and pooling."""
         ...
 
-    def spread(
+    def convolve_transposed(
         self, block: Block, dy: torch.Tensor, weights: torch.Tensor, x: torch.Tensor | None
     ) -> torch.Tensor:
-        """Slopes of a block's inputs; none where x, if given, is not positive."""
+        """Return dx from dy; zero where x, if given, is not positive."""
         ...
 
     def correlate(
         self, block: Block, x: torch.Tensor, dy: torch.Tensor, gradient: torch.Tensor
     ) -> None:
-        """Put the slopes of a block's weights and biases into the gradient."""
+        """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
         ...
 
 
 class PlainPasses:
-    """The passes in plain torch, on a CPU."""
+    """The passes in plain torch, for tests on a CPU."""
 
     def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Outputs of a block."""
+        """Return y, the outputs before pooling and dropout."""
         y = _unfold(block, x) @ _view_weights(block, weights).transpose(1, 2)
         if block.biases_start is not None:
             stop = block.biases_start + block.outputs
@@ -58,30 +62,30 @@ class PlainPasses:
             y.relu_()
         return y.view(*x.shape[:2], block.out_height, block.out_width, block.outputs)
 
-    def finish(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """Pooling and dropout."""
+    def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """Return z, the outputs after pooling and dropout."""
         planes = y.permute(0, 1, 4, 2, 3)
         if block.pool > 1:
             planes = functional.max_pool2d(planes.flatten(0, 1), block.pool)
             planes = planes.view(*y.shape[:2], *planes.shape[1:])
         if block.rate is not None and keys is not None:
-            planes = planes * _draw_masks(block, planes, keys)
+            planes = planes * _make_masks(block, planes, keys)
         return planes.permute(0, 1, 3, 4, 2).contiguous()
 
-    def unfinish(
+    def unpool(
         self, block: Block, y: torch.Tensor, dz: torch.Tensor, keys: torch.Tensor
     ) -> torch.Tensor:
-        """Slopes behind the convolution."""
+        """Return dy from dz."""
         with torch.enable_grad():
             held = y.detach().requires_grad_()
-            finished = self.finish(block, held, keys)
-        (dy,) = torch.autograd.grad(finished, held, dz.view(finished.shape))
+            pooled = self.pool(block, held, keys)
+        (dy,) = torch.autograd.grad(pooled, held, dz.view(pooled.shape))
         return dy * (y > 0.0) if block.is_rectified else dy
 
-    def spread(
+    def convolve_transposed(
         self, block: Block, dy: torch.Tensor, weights: torch.Tensor, x: torch.Tensor | None
     ) -> torch.Tensor:
-        """Slopes of a block's inputs."""
+        """Return dx from dy."""
         jobs, examples = dy.shape[:2]
         windows = dy.reshape(jobs, -1, block.outputs) @ _view_weights(block, weights)
         kernel = (block.kernel_height, block.kernel_width)
@@ -94,7 +98,7 @@ class PlainPasses:
     def correlate(
         self, block: Block, x: torch.Tensor, dy: torch.Tensor, gradient: torch.Tensor
     ) -> None:
-        """Put the slopes of weights and biases into the gradient."""
+        """Store the gradient by weights and biases in `gradient`."""
         flat = dy.reshape(len(dy), -1, block.outputs)
         _view_weights(block, gradient).copy_(flat.transpose(1, 2) @ _unfold(block, x))
         if block.biases_start is not None:
@@ -103,18 +107,18 @@ class PlainPasses:
 
 
 def _view_weights(block: Block, weights: torch.Tensor) -> torch.Tensor:
-    """(J, outputs, depth) weights of a block."""
+    """Return the (J, outputs, depth) weights of a block."""
     stop = block.weights_start + block.outputs * block.depth
     return weights[:, block.weights_start : stop].view(-1, block.outputs, block.depth)
 
 
 def _unfold(block: Block, x: torch.Tensor) -> torch.Tensor:
-    """(J, pixels, depth) what the windows of a convolution cover."""
+    """Return the (J, pixels, depth) contents of the windows of a convolution."""
     windows = x.unfold(2, block.kernel_height, 1).unfold(3, block.kernel_width, 1)
     return windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(len(x), -1, block.depth)
 
 
-def _draw_masks(block: Block, planes: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+def _make_masks(block: Block, planes: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     words = keys.numpy().view(np.uint32)
     masks = [
         hash_dropout_mask(low, high, block.dropout, tuple(planes.shape[1:]), block.rate or 0.0)

@@ -1,4 +1,4 @@
-"""Ratings of weights that are being trained on a device, without taking them off it."""
+"""Accuracies of weights that are being trained, computed on the device."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# Weights that are rated together, so that the device has enough to do.
+# Number of weights that are rated together, to keep the device busy.
 _ENOUGH = 64
 
 
 @dataclass(frozen=True, eq=False)
 class RatedChain:
-    """Shares of right answers along a chain of jobs.
+    """Accuracies along a chain of jobs.
 
     Parameters
     ----------
-    coarse : (k,) at its stops
-    best : on more examples, at the first of its best stops
-    last : on more examples, at its end
+    coarse : (k,) at its stops, on few examples
+    best : at the first of its best stops, on more examples
+    last : at its end, on more examples
     """
 
     coarse: npt.NDArray[np.float64]
@@ -30,15 +30,15 @@ class RatedChain:
 
 
 class ChainRatings:
-    """Rates the weights of chains at their stops, many at once, and holds the best of each.
+    """Ratings of chains at their stops, computed for many weights at once.
+
+    Attribute `best` holds the weights of each chain's first best stop so far.
 
     Parameters
     ----------
-    rate : (K,) ratings of stacked weights (K, padded)
-    weights : (J, padded) at the beginning
-    stops : of each chain the steps after which it is rated, rising, at least one
-
-    `best` has the weights of each chain's first best stop so far.
+    rate : returns the (K,) ratings of stacked weights (K, padded)
+    weights : (J, padded) initial weights
+    stops : for each chain, the steps after which it is rated, rising, at least one
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class ChainRatings:
         self._found: list[tuple[list[int], torch.Tensor]] = []
 
     def note(self, weights: torch.Tensor, step: int) -> None:
-        """Take the weights of those chains that stop after a step."""
+        """Take note of the weights of the chains that stop after a step."""
         numbers = self._stopping.get(step, [])
         if not numbers:
             return
-        # A chain must not wait twice: what is better is chosen from what was held before.
+        # A chain must not wait twice, because each rating is compared with the best before it.
         if not set(numbers).isdisjoint(self._numbers):
             self.settle()
         self._waiting.append(weights[torch.tensor(numbers, device=weights.device)])
@@ -72,7 +72,7 @@ class ChainRatings:
             self.settle()
 
     def settle(self) -> None:
-        """Rate what still waits."""
+        """Rate the weights that still wait."""
         if not self._numbers:
             return
         stack = torch.cat(self._waiting)
@@ -85,7 +85,7 @@ class ChainRatings:
         self._numbers, self._waiting = [], []
 
     def collect(self, best: torch.Tensor, last: torch.Tensor) -> list[RatedChain]:
-        """What was found, with (J,) ratings of `best` and of the end on more examples."""
+        """Return all ratings, given the (J,) ratings of `best` and of the end on more examples."""
         found: list[list[float]] = [[] for _ in self._stops]
         for numbers, ratings in self._found:
             for number, rating in zip(numbers, ratings.tolist(), strict=True):

@@ -1,11 +1,11 @@
-"""Sources of experience: what happened in past or simulated rounds, whatever was done in them.
+"""Sources of experience: past or simulated rounds, independent of the actions taken in them.
 
 Neither the oracle's path nor the would-be success of a round depends on the learner's actions
-(section 3.1), and arrivals come on their own.  So one stretch of experience scores every policy: no
+(section 3.1), and neither do arrivals.  So one stretch of experience scores every policy: no
 transition probabilities are needed, and two policies can be compared on the very same rounds.
 
-Three sources stand behind one protocol: a simulator made from a problem, a recorded log that is
-replayed, and a live feed that is told of each round as it ends.
+Three sources implement one protocol: a simulator made from a problem, a recorded log that is
+replayed, and a live feed to which each round is added as it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from covertfl.arrays import BoolArray, IntArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.fitting.oracle import FittedOracle
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Experience:
     ----------
     oracle_state : (T,) oracle state of each round
     arrival : (T,) updates that arrived in it, 0 in most
-    success : (T,) whether a learning query would have given an update
+    success : (T,) whether a learning query would have succeeded
     """
 
     oracle_state: IntArray
@@ -42,23 +41,23 @@ class Experience:
 
 
 class Source(Protocol):
-    """Anything that hands out experience."""
+    """Anything that returns experience."""
 
     def next_rounds(self, count: int) -> Experience:
-        """The next `count` rounds; they go on from the last ones handed out where they can."""
+        """Return the next `count` rounds, continuing from the previous ones where possible."""
         ...
 
 
 class SimulatedSource:
-    """Rounds drawn from an oracle and an arrival chance.
+    """Rounds drawn from an oracle and an arrival process.
 
     Parameters
     ----------
     oracle : P^O and g
-    arrival_prob, arrival_size : chance of an arrival in a round and its size; 0 where none arrive
+    arrival_prob, arrival_size : probability of an arrival in a round, and its size; 0 for none
     generator : source of all randomness
-    first : first oracle state, drawn from the stationary law where None
-    episode : start again from `first` after this many rounds; never where None
+    first : first oracle state; sampled from the stationary distribution if None
+    episode : number of rounds after which the path restarts from `first`; never if None
     """
 
     def __init__(
@@ -71,21 +70,20 @@ class SimulatedSource:
         first: int | None = None,
         episode: int | None = None,
     ) -> None:
-        self._oracle, self._generator = oracle, generator
-        self._arrival_prob, self._arrival_size = arrival_prob, arrival_size
-        self._cumulative = np.cumsum(oracle.transition, axis=1)
-        self._cumulative /= self._cumulative[:, -1:]
-        distribution = (
-            compute_stationary_distribution(oracle)
-            if first is None
-            else np.eye(oracle.num_states)[first]
-        )
-        self._first_distribution = np.cumsum(distribution)[np.newaxis]
+        cumulative = np.cumsum(oracle.transition, axis=1)
+        cumulative /= cumulative[:, -1:]  # exactly 1 at the end
+        if first is None:
+            first_distribution = compute_stationary_distribution(oracle)
+        else:
+            first_distribution = np.eye(oracle.num_states)[first]
+        self._generator = generator
+        self._oracle = (cumulative, np.cumsum(first_distribution)[np.newaxis], oracle.success)
+        self._arrival = (arrival_prob, arrival_size)
         self._episode = episode or 0
         self._state, self._since_start = -1, 0
 
     def next_rounds(self, count: int) -> Experience:
-        """Draw the next rounds."""
+        """Draw the next `count` rounds."""
         from covertfl.decision.sampling import draw_rounds
 
         states = np.empty(count, dtype=np.int64)
@@ -93,19 +91,18 @@ class SimulatedSource:
         successes = np.empty(count, dtype=np.bool_)
         self._state, self._since_start = draw_rounds(
             self._generator,
-            self._cumulative,
-            self._first_distribution,
+            self._oracle,
+            self._arrival,
             self._episode,
             self._state,
             self._since_start,
-            (self._arrival_prob, self._arrival_size, self._oracle.success),
             (states, arrivals, successes),
         )
         return Experience(states, arrivals, successes)
 
 
 class ReplayedLog:
-    """A recorded stretch of rounds, handed out in order and from the beginning again at its end.
+    """A recorded stretch of rounds, returned in order and starting over at its end.
 
     Parameters
     ----------
@@ -118,29 +115,18 @@ class ReplayedLog:
         self.recorded, self._next = recorded, 0
 
     def next_rounds(self, count: int) -> Experience:
-        """The next rounds of the log."""
+        """Return the next `count` rounds of the log."""
         at = (self._next + np.arange(count)) % len(self.recorded)
         self._next = int((self._next + count) % len(self.recorded))
         return _take(self.recorded, at)
 
 
-def replay_fitted_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:
-    """The log that an oracle was fitted to, as experience; its estimates are not used.
-
-    Parameters
-    ----------
-    with_arrivals : False for a horizon, where all updates are owed from the beginning
-    """
-    arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
-    return ReplayedLog(Experience(fitted.states, arrivals, fitted.succeeded))
-
-
 class LiveFeed:
-    """The latest rounds of a running federation, told one by one.
+    """The latest rounds of a running federation, added one by one.
 
     Parameters
     ----------
-    window : rounds that are remembered, at least 1
+    window : number of rounds that are kept, at least 1
     """
 
     def __init__(self, window: int) -> None:
@@ -149,14 +135,14 @@ class LiveFeed:
         self._rounds: deque[tuple[int, int, bool]] = deque(maxlen=window)
 
     def observe(self, oracle_state: int, arrival: int, success: bool) -> None:
-        """Tell of a round that has ended."""
+        """Add a round that has ended."""
         self._rounds.append((oracle_state, arrival, success))
 
     def __len__(self) -> int:
         return len(self._rounds)
 
     def next_rounds(self, count: int) -> Experience:
-        """The latest rounds, repeated where fewer than `count` are remembered."""
+        """Return the latest `count` rounds, repeated if fewer are kept."""
         if not self._rounds:
             raise InvalidInput("the live feed has seen no round yet")
         states, arrival, success = zip(*self._rounds, strict=True)

@@ -1,7 +1,7 @@
 """The inner loops of the structured policy gradient, compiled.
 
-Everything random comes from a generator that is handed in, and each run has its own, so results do
-not depend on how many runs are computed at once.
+All randomness comes from a generator argument, and each run has its own, so results do not depend
+on how many runs are computed at once.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import numpy as np
 
 compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 
-
-# Policies tried in an iteration: as it is, and both ways along the direction.
+# Policies tried in an iteration: the current one, and one on either side along the direction.
 TRIED = 3
 
-# Beyond this many temperatures from a threshold its sigmoid is 0 or 1 to all digits.
+# Beyond this many temperatures from a threshold its sigmoid is 0 or 1 in floating point.
 REACH = 37.0
 
 
 @compiled
 def make_trial(rules):  # type: ignore[no-untyped-def]
-    """Room to try some policies in: backlogs, costs, and the policies as `_prepare` has them."""
+    """Allocate what a rollout writes: backlogs, costs, and the policies in `_prepare`'s form."""
     columns = 2 * len(rules.privacy_cost)
     return (
         np.zeros(TRIED, dtype=np.int64),
@@ -35,7 +34,7 @@ def make_trial(rules):  # type: ignore[no-untyped-def]
 
 @compiled
 def tabulate_odds(temperature):  # type: ignore[no-untyped-def]
-    """exp(-d/tau) at whole distances d = -R ... R, as far as a sigmoid is neither 0 nor 1."""
+    """Tabulate exp(-d/tau) at distances d = -R ... R, as far as a sigmoid is neither 0 nor 1."""
     reach = np.int64(np.ceil(REACH * temperature)) + 1
     odds = np.ones(2 * reach + 1)
     fall = np.exp(-1.0 / temperature)
@@ -47,7 +46,7 @@ def tabulate_odds(temperature):  # type: ignore[no-untyped-def]
 
 @compiled
 def _prepare(policies, temperature, nearest, odds):  # type: ignore[no-untyped-def]
-    """Split each threshold into the nearest backlog and the odds at it; h stands beside them."""
+    """Split each threshold into the nearest backlog and the odds at it; h follows them."""
     third = policies.shape[1] // 3
     for i in range(TRIED):
         for k in range(third):
@@ -61,11 +60,12 @@ def _prepare(policies, temperature, nearest, odds):  # type: ignore[no-untyped-d
 
 @compiled
 def _is_below(draw, y, i, k, nearest, odds, table):  # type: ignore[no-untyped-def]
-    """Whether a draw falls below the chance of learning (14) of policy i; never at backlog 0.
+    """Return whether a draw falls below policy i's learning probability, equation (14).
 
-    With the odds a = exp((theta_1 - y)/tau) and b alike, the chance is h/(1 + a) + (1 - h)/(1 + b).
-    An a is the product of the threshold's own odds and those of a whole distance, so no
-    exponential is worked out in a round, and nothing is divided.
+    With the odds a = exp((theta_1 - y)/tau) and b = exp((theta_2 - y)/tau), the probability is
+    h/(1 + a) + (1 - h)/(1 + b), and 0 at backlog 0 (deviation D15).  Each of a and b is the product
+    of the threshold's own odds and those of a whole distance, so a round computes no exponential
+    and no division.
     """
     reach = len(table) // 2
     near = min(max(y - nearest[i, k, 0], -reach), reach) + reach
@@ -78,19 +78,19 @@ def _is_below(draw, y, i, k, nearest, odds, table):  # type: ignore[no-untyped-d
 
 @compiled
 def roll_out(rules, policies, temperature, table, rounds, first, count, trial):  # type: ignore[no-untyped-def]
-    """Try three policies (14), one a row, on the same rounds from the backlogs of `trial` on.
+    """Run three policies (14), one in each row, on the same rounds, from the backlogs in `trial`.
 
-    Their average privacy and learning costs and their last backlogs are left in `trial`.  They go
-    forward together, so that the processor works on one while another waits, and written out, so
-    that it does so without going to memory.  Indices are unsigned because a signed one is first
-    asked whether it counts from the end.
+    Writes their average privacy and learning costs and their last backlogs to `trial`.  The three
+    advance together, so that the processor works on one while another waits, and are written out,
+    so that their state stays in registers.  Indices are unsigned because a signed index is first
+    checked for counting from the end.
     """
     states, arrivals, successes, draws = rounds
     backlog, costs, nearest, odds = trial
     _prepare(policies, temperature, nearest, odds)
-    # Arrays taken out of a tuple within the loop would be counted in and out in every round.
+    # Arrays taken out of a tuple inside the loop would be reference-counted in every round.
     privacy_cost, end_cost = rules.privacy_cost, rules.end_cost
-    # Actions times backlogs in one row: the action is no branch, as it cannot be guessed.
+    # Actions times backlogs in one row: a branch on the action could not be predicted.
     learning_cost, width = rules.learning_cost.reshape(-1), rules.capacity + 1
     capacity, overflow_cost, episode = rules.capacity, rules.overflow_cost, rules.rounds
     y0, y1, y2 = backlog[0], backlog[1], backlog[2]
@@ -132,9 +132,9 @@ def roll_out(rules, policies, temperature, table, rounds, first, count, trial): 
 
 @compiled
 def _roll_out_apart(rules, policies, temperature, table, rounds, first, count, trial):  # type: ignore[no-untyped-def]
-    """The same with rounds of its own for each policy, as the printed algorithm has it.
+    """Run three policies, each on rounds of its own, as Algorithm 1 is printed.
 
-    All are tried on every stretch and one is looked at, since no one is in a hurry here.
+    All three run on every stretch and one result is kept: this variant need not be fast.
     """
     backlog, costs = trial[:2]
     y, found = backlog.copy(), np.empty((TRIED, 2))
@@ -152,7 +152,7 @@ def _roll_out_apart(rules, policies, temperature, table, rounds, first, count, t
 
 @compiled
 def _place(value, number, size, largest):  # type: ignore[no-untyped-def]
-    """Bring parameter `number` back into its box: thresholds first, the last third are shares."""
+    """Project parameter `number` onto its box; the last third of the parameters are shares h."""
     if 3 * number >= 2 * size:
         return min(max(value, 0.0), 1.0)
     return min(max(value, -0.1 * largest), largest)
@@ -160,13 +160,13 @@ def _place(value, number, size, largest):  # type: ignore[no-untyped-def]
 
 @compiled
 def _unit(number, size, normalises):  # type: ignore[no-untyped-def]
-    """One unit of a parameter: thresholds are counted in backlog, h is a share."""
+    """Return the unit of a parameter: thresholds are measured in backlog, h is a share."""
     return 0.1 if normalises and 3 * number >= 2 * size else 1.0
 
 
 @compiled
 def _perturb(generator, schedule, omega, direction, policies):  # type: ignore[no-untyped-def]
-    """Draw a direction, signs or the printed 0 and 1, and go both ways along it from policy 0."""
+    """Draw a direction, of signs or of the printed 0 and 1, and step both ways from policy 0."""
     size = len(direction)
     for k in range(size):
         up = generator.random() < 0.5
@@ -179,7 +179,7 @@ def _perturb(generator, schedule, omega, direction, policies):  # type: ignore[n
 
 @compiled
 def _move(schedule, memory, slope, direction, step):  # type: ignore[no-untyped-def]
-    """Move the parameters against the estimated gradient, the first line of (15)."""
+    """Move the parameters against the estimated gradient, first line of equation (15)."""
     n = memory.counters[0]
     size = len(direction)
     fresh_mean = 1.0 - schedule.momentum ** (n + 1)
@@ -198,8 +198,8 @@ def _move(schedule, memory, slope, direction, step):  # type: ignore[no-untyped-
 
 
 @compiled
-def _price(schedule, multiplier, excess, decay):  # type: ignore[no-untyped-def]
-    """The next multiplier, the second line of (15)."""
+def _update_multiplier(schedule, multiplier, excess, decay):  # type: ignore[no-untyped-def]
+    """Return the next multiplier, second line of equation (15) (deviation D12)."""
     if schedule.printed_multiplier:
         step = schedule.step * decay
         return max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)
@@ -208,7 +208,7 @@ def _price(schedule, multiplier, excess, decay):  # type: ignore[no-untyped-def]
 
 @compiled
 def _record(schedule, memory, done, privacy, learning, weight, history):  # type: ignore[no-untyped-def]
-    """Take the iterate into the average and write the iteration down."""
+    """Add the iterate to the average and write the iteration to the history."""
     n = memory.counters[0]
     averages = done >= schedule.averages_from
     if averages:
@@ -226,54 +226,81 @@ def _record(schedule, memory, done, privacy, learning, weight, history):  # type
 
 
 @compiled
+def _find_temperature(schedule, done):  # type: ignore[no-untyped-def]
+    """Return tau of equation (14), falling geometrically with the share of iterations done."""
+    cooling = min(done / schedule.cooled_by, 1.0)
+    ratio = schedule.last_temperature / schedule.first_temperature
+    return schedule.first_temperature * ratio**cooling
+
+
+@compiled
+def _find_decay(schedule, n, done):  # type: ignore[no-untyped-def]
+    """Return the factor by which the step sizes of equation (15) have fallen."""
+    if schedule.printed_step:
+        return 1.0 / (n + 1.0)
+    return 1.0 / (1.0 + schedule.step_decay * done)
+
+
+@compiled
+def _try_policies(rules, schedule, memory, policies, tau, table, rounds, first, trial):  # type: ignore[no-untyped-def]
+    """Roll out the current policy and the two perturbed ones, and keep the current backlog."""
+    backlog, count = trial[0], schedule.rollout
+    y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
+    backlog[:] = min(y, rules.capacity)
+    if schedule.common_numbers:
+        roll_out(rules, policies, tau, table, rounds, first, count, trial)
+    else:
+        _roll_out_apart(rules, policies, tau, table, rounds, first, count, trial)
+    memory.counters[1] = backlog[0]
+
+
+@compiled
+def _estimate_slope(rules, schedule, memory, costs, omega):  # type: ignore[no-untyped-def]
+    """Estimate the slope of the Lagrangian along the direction, as in Algorithm 1.
+
+    Returns the slope, the constrained cost of the current policy and the weight of that cost.
+    """
+    minimised, constrained = (0, 1) if rules.minimises_privacy else (1, 0)
+    spent, numbers = costs[0, constrained], memory.numbers
+    numbers[1] += schedule.smoothing * (spent - numbers[1])
+    weight = max(0.0, numbers[0] + schedule.penalty * (numbers[1] - rules.limit))
+    slope = costs[1, minimised] - costs[2, minimised]
+    slope += weight * (costs[1, constrained] - costs[2, constrained])
+    if schedule.divides:
+        slope /= 2.0 * omega
+    return slope, spent, weight
+
+
+@compiled
 def advance(generator, rules, schedule, memory, trial, experience, history):  # type: ignore[no-untyped-def]
     """Run as many iterations of Algorithm 1 as the experience lasts for.
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
     states, arrivals, successes = experience
-    count = schedule.rollout
-    stride = count if schedule.common_numbers else TRIED * count
-    numbers, size = memory.numbers, len(memory.parameters)
+    stride = schedule.rollout if schedule.common_numbers else TRIED * schedule.rollout
+    size, costs = len(memory.parameters), trial[1]
     direction, policies = np.empty(size), np.empty((TRIED, size))
     draws = np.empty(len(states))
     rounds = (states, arrivals, successes, draws)
-    backlog, costs = trial[:2]
     tau, table = 0.0, np.empty(0)
     for begin in range(0, len(states) - stride + 1, stride):
         n = memory.counters[0]
         done = n / schedule.iterations
         for t in range(begin, begin + stride):
             draws[t] = generator.random()
-        cooling = min(done / schedule.cooled_by, 1.0)
-        ratio = schedule.last_temperature / schedule.first_temperature
-        before, tau = tau, schedule.first_temperature * ratio**cooling
-        if tau != before:
+        previous, tau = tau, _find_temperature(schedule, done)
+        if tau != previous:
             table = tabulate_odds(tau)
         omega = schedule.perturbation / (1.0 + n) ** schedule.perturbation_decay
         policies[0] = memory.parameters
         _perturb(generator, schedule, omega, direction, policies)
-        y = memory.counters[1] if schedule.carries_over else schedule.start_backlog
-        backlog[:] = min(y, rules.capacity)
-        if schedule.common_numbers:
-            roll_out(rules, policies, tau, table, rounds, begin, count, trial)
-        else:
-            _roll_out_apart(rules, policies, tau, table, rounds, begin, count, trial)
-        memory.counters[1] = backlog[0]
-        privacy, learning = costs[0, 0], costs[0, 1]
-        p1, l1, p2, l2 = costs[1, 0], costs[1, 1], costs[2, 0], costs[2, 1]
-        constrained, slope, constrained_slope = learning, p1 - p2, l1 - l2
-        if not rules.minimises_privacy:
-            constrained, slope, constrained_slope = privacy, l1 - l2, p1 - p2
-        numbers[1] += schedule.smoothing * (constrained - numbers[1])
-        weight = max(0.0, numbers[0] + schedule.penalty * (numbers[1] - rules.limit))
-        slope += weight * constrained_slope
-        if schedule.divides:
-            slope /= 2.0 * omega
-        decay = 1.0 / (1.0 + schedule.step_decay * done)
-        if schedule.printed_step:
-            decay = 1.0 / (n + 1.0)
+        _try_policies(rules, schedule, memory, policies, tau, table, rounds, begin, trial)
+        slope, spent, weight = _estimate_slope(rules, schedule, memory, costs, omega)
+        decay = _find_decay(schedule, n, done)
         _move(schedule, memory, slope, direction, schedule.step * decay)
-        numbers[0] = _price(schedule, numbers[0], constrained - rules.limit, decay)
-        _record(schedule, memory, done, privacy, learning, weight, history)
+        memory.numbers[0] = _update_multiplier(
+            schedule, memory.numbers[0], spent - rules.limit, decay
+        )
+        _record(schedule, memory, done, costs[0, 0], costs[0, 1], weight, history)
         memory.counters[0] = n + 1

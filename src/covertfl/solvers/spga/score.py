@@ -1,7 +1,7 @@
-"""How good the structured policy gradient did, where the model is known.
+"""Runs of the structured policy gradient compared with the exact optimum of a known model.
 
-A search never sees the model; scoring does.  The gap is the cost of a policy over the exact optimum
-at the *same* constrained cost, so that spending more of the limit does not look like progress.
+A search never sees the model; scoring does.  The gap is the relative excess of a policy's cost over
+the exact optimum at the *same* constrained cost, so that using more of the limit is no advantage.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.policy import HorizonTable, QueueTable, build_horizon_threshold_table
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy
+from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, split_costs
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
-from covertfl.solvers.spga.search import SpgaRun, round_parameters
+from covertfl.solvers.spga.result import SpgaRun, round_parameters
 
-# A run keeps to its limit if it exceeds it by no more than this share.
+# A run meets its limit if it exceeds it by no more than this share.
 LIMIT_SLACK = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class QueueScore:
-    """Runs of a queue problem, judged against the exact optimum.
+    """Runs of a queue problem, compared with the exact optimum.
 
     Parameters
     ----------
     optimum : the exact solution
-    runs : what was judged
+    runs : the runs
     evaluations : exact averages of each run's policy
-    gaps : (runs,) cost over the optimum at the same constrained cost, as a share of it
-    chosen : the run to use: the cheapest of those that keep to the limit within 5%
+    gaps : (runs,) relative excess of the cost over the optimum at the same constrained cost
+    chosen : index of the run to use: the cheapest of those that meet the limit within 5%
     """
 
     optimum: QueueSolution
@@ -45,17 +45,17 @@ class QueueScore:
 
     @property
     def constrained_costs(self) -> FloatArray:
-        """(runs,) the averages that the limit is on."""
-        return np.array([_split_costs(self.problem, item)[1] for item in self.evaluations])
+        """Averages of the constrained cost, (runs,)."""
+        return np.array([split_costs(self.problem, item)[1] for item in self.evaluations])
 
     @property
     def problem(self) -> QueueProblem:
-        """The problem with the capacity that was judged on."""
+        """The problem, with the capacity of the exact solution."""
         return self.optimum.problem
 
     @property
     def solution(self) -> QueueSolution:
-        """The chosen run as a solution; its lower bound is the exact solver's."""
+        """The chosen run as a solution, with the lower bound of the exact solver."""
         run = self.runs[self.chosen]
         return replace(
             self.optimum,
@@ -68,13 +68,8 @@ class QueueScore:
         )
 
 
-def _split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[float, float]:
-    costs = evaluation.privacy_cost, evaluation.learning_cost
-    return costs if problem.objective == "privacy" else (costs[1], costs[0])
-
-
 def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
-    """The averages of a rollout beside their limit, for a progress bar."""
+    """Return the averages of a rollout and their limit in words, for a progress bar."""
     if isinstance(problem, FiniteHorizon):
         return f"expected cost {privacy * problem.rounds:.4f}"
     limit = f" (limit {problem.limit:g})"
@@ -83,15 +78,15 @@ def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
 
 
 def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
-    """Cost of a policy over the exact optimum at the same constrained cost, as a share of it.
+    """Return the relative excess of a policy's cost over the optimum at its constrained cost.
 
-    It is NaN where there is no optimum to compare with, or one that costs nothing.
+    It is NaN if there is no optimum to compare with, or one that costs nothing.
 
     Parameters
     ----------
-    problem : capacity in numbers
+    problem : with a numeric capacity
     """
-    cost, constrained = _split_costs(problem, evaluate_queue_policy(problem, policy))
+    cost, constrained = split_costs(problem, evaluate_queue_policy(problem, policy))
     try:
         best = solve_queue(problem.with_limit(constrained)).cost
     except NoSolution:
@@ -102,11 +97,11 @@ def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
 def score_queue_runs(
     problem: QueueProblem, runs: list[SpgaRun], *, optimum: QueueSolution | None = None
 ) -> QueueScore:
-    """Judge runs by exact evaluation.
+    """Score runs by exact evaluation of their policies.
 
     Parameters
     ----------
-    optimum : the exact solution, where it is known already
+    optimum : the exact solution, if it is known already
     """
     optimum = optimum or solve_queue(problem)
     bounded = optimum.problem
@@ -116,7 +111,7 @@ def score_queue_runs(
 
 
 def _choose(problem: QueueProblem, evaluations: list[QueueEvaluation]) -> int:
-    costs = [_split_costs(problem, evaluation) for evaluation in evaluations]
+    costs = [split_costs(problem, evaluation) for evaluation in evaluations]
     allowed = [
         number
         for number, (_, constrained) in enumerate(costs)
@@ -129,28 +124,28 @@ def _choose(problem: QueueProblem, evaluations: list[QueueEvaluation]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class HorizonScore:
-    """Stationary policies of a horizon, judged against the exact optimum.
+    """Stationary policies of a horizon, compared with the exact optimum.
 
     Parameters
     ----------
     optimum : the exact solution, whose policy depends on the rounds left
-    runs : what was judged
-    thresholds : (runs, W) the backlog from which each learns, by oracle state
+    runs : the runs
+    thresholds : (runs, W) backlog from which each policy learns, by oracle state
     costs : (runs,) expected total cost, first state stationary
-    optimal_cost : that of the optimum
-    chosen : the cheapest run
+    optimal_cost : expected total cost of the optimum
+    chosen : index of the cheapest run
     """
 
     optimum: HorizonSolution
     runs: list[SpgaRun]
-    thresholds: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    thresholds: IntArray
     costs: FloatArray
     optimal_cost: float
     chosen: int
 
     @property
     def gaps(self) -> FloatArray:
-        """(runs,) cost over the optimum, as a share of it; NaN where that costs nothing."""
+        """Relative excess of the costs over the optimum, (runs,); NaN if that costs nothing."""
         if self.optimal_cost <= 0.0:
             return np.full(len(self.costs), np.nan)
         return self.costs / self.optimal_cost - 1.0
@@ -162,7 +157,7 @@ class HorizonScore:
 
 
 def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonScore:
-    """Judge runs by exact evaluation of the thresholds they round to."""
+    """Score runs by exact evaluation of the thresholds that they round to."""
     optimum = solve_horizon(problem)
     thresholds = np.stack([_dominant_thresholds(run.parameters, problem) for run in runs])
     costs = np.array(
@@ -176,7 +171,7 @@ def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonSc
 
 
 def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> list[float]:
-    """Expected total cost of a policy by first oracle state."""
+    """Return the expected total cost of a policy by first oracle state."""
     distributions = np.eye(problem.oracle.num_states)
     return [
         evaluate_horizon_policy(problem, policy, first=distribution).total_cost
@@ -184,10 +179,8 @@ def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> li
     ]
 
 
-def _dominant_thresholds(
-    parameters: FloatArray, problem: FiniteHorizon
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The threshold with more weight behind it, for each oracle state; updates + 1 for never."""
+def _dominant_thresholds(parameters: FloatArray, problem: FiniteHorizon) -> IntArray:
+    """Return the threshold with the larger weight in each oracle state; updates + 1 for never."""
     first, certain, between = round_parameters(parameters)
     dominant = np.where(between[:, 0] >= 0.5, first[:, 0], certain[:, 0])
     return np.minimum(dominant, problem.updates + 1)

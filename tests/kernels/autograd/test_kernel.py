@@ -15,7 +15,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from covertfl.kernels.autograd import TorchKernel, describe_layout
+from covertfl.kernels.autograd.kernel import TorchKernel
+from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import draw_weights
 from tests.support.plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
 
@@ -48,7 +49,7 @@ class Noisy(nn.Module):
         self.linear = nn.Linear(64, 3)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Outputs of dropped inputs."""
+        """Return the outputs of dropped inputs."""
         dropped = nn.functional.dropout(values.flatten(1), 0.5, self.training)
         outputs: torch.Tensor = self.linear(dropped)
         return outputs
@@ -113,7 +114,7 @@ def test_torch_is_left_as_it_was(batched: bool) -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_step_worked_by_hand(batched: bool) -> None:
-    """One logit at 0: the slope is 1/2 - label; the mean of two examples."""
+    """One logit at 0: the derivative is 1/2 - label; the mean of two examples."""
     features = np.zeros((2, 64), dtype=np.float32)
     features[:, :2] = [[1.0, 2.0], [3.0, -4.0]]
     examples = Examples(features, np.array([1, 0], dtype=np.float32))

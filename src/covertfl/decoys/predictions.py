@@ -1,4 +1,4 @@
-"""What a model's raw outputs say: the class it names, labels drawn from it, its mean loss."""
+"""Predicted classes, sampled labels and mean loss from a model's raw outputs."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ Outputs = npt.NDArray[np.float32]
 
 
 def find_classes(labels: Labels, loss: Loss) -> IntArray:
-    """(n,) class numbers; with a binary loss 1 for labels above one half."""
+    """Return (n,) class numbers; with a binary loss, 1 for labels above 0.5."""
     return (labels > 0.5).astype(np.int64) if loss == "binary" else labels.astype(np.int64)
 
 
-def name_classes(outputs: Outputs, loss: Loss) -> IntArray:
-    """(n,) the class that (n, outputs) logits name."""
+def predict_classes(outputs: Outputs, loss: Loss) -> IntArray:
+    """Return the (n,) classes predicted by (n, outputs) logits."""
     if loss == "binary":
         return (outputs[:, 0] > 0.0).astype(np.int64)
     return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
 
 
-def name_other_classes(outputs: Outputs, refused: IntArray) -> IntArray:
-    """(n,) the class that (n, classes) logits prefer among all but the refused one."""
+def predict_other_classes(outputs: Outputs, excluded: IntArray) -> IntArray:
+    """Return the (n,) classes predicted by (n, classes) logits if one class is excluded."""
     left = outputs.copy()
-    left[np.arange(len(refused)), refused] = -np.inf
+    left[np.arange(len(excluded)), excluded] = -np.inf
     return np.asarray(left.argmax(axis=1), dtype=np.int64)
 
 
-def draw_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generator) -> Labels:
-    """(n,) labels drawn with the chances that (n, outputs) logits give them."""
+def sample_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generator) -> Labels:
+    """Return (n,) labels sampled from the distributions of (n, outputs) logits."""
     logits = outputs.astype(np.float64)
     if loss == "binary":
         prob = 0.5 * (1.0 + np.tanh(0.5 * logits[:, 0]))
         return (generator.random(len(prob)) < prob).astype(np.float32)
-    # The largest of logits with Gumbel noise is a draw from their softmax.
+    # The argmax of logits plus Gumbel noise is a sample from their softmax.
     noisy = logits + generator.gumbel(size=logits.shape)
     return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
 def measure_loss(outputs: Outputs, labels: Labels, loss: Loss) -> float:
-    """Mean cross entropy of (n, outputs) logits."""
+    """Return the mean cross entropy of (n, outputs) logits."""
     logits = outputs.astype(np.float64)
     if loss == "binary":
         return float(np.mean(np.logaddexp(0.0, logits[:, 0]) - labels * logits[:, 0]))

@@ -1,4 +1,4 @@
-"""What raw outputs say."""
+"""Classes, labels and losses from raw outputs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from covertfl.decoys.opinion import (
-    draw_labels,
+from covertfl.decoys.predictions import (
     find_classes,
     measure_loss,
-    name_classes,
-    name_other_classes,
+    predict_classes,
+    predict_other_classes,
+    sample_labels,
 )
 
 BINARY = np.array([[2.0], [-1.0], [0.0]], dtype=np.float32)
@@ -26,14 +26,14 @@ def test_classes_of_labels() -> None:
 
 
 def test_classes_that_outputs_name() -> None:
-    assert name_classes(BINARY, "binary").tolist() == [1, 0, 0]
-    assert name_classes(MANY, "multiclass").tolist() == [0, 1]
+    assert predict_classes(BINARY, "binary").tolist() == [1, 0, 0]
+    assert predict_classes(MANY, "multiclass").tolist() == [0, 1]
 
 
 def test_another_class_is_the_best_of_the_rest() -> None:
     before = MANY.copy()
-    assert name_other_classes(MANY, np.array([0, 1])).tolist() == [2, 2]
-    assert name_other_classes(MANY, np.array([1, 2])).tolist() == [0, 1]
+    assert predict_other_classes(MANY, np.array([0, 1])).tolist() == [2, 2]
+    assert predict_other_classes(MANY, np.array([1, 2])).tolist() == [0, 1]
     assert np.array_equal(MANY, before)
 
 
@@ -53,12 +53,12 @@ def test_loss_of_huge_outputs_is_finite() -> None:
     assert measure_loss(many, np.array([1]), "multiclass") == pytest.approx(2e6)
 
 
-def test_labels_are_drawn_with_the_models_chances() -> None:
+def test_labels_have_the_distribution_of_the_outputs() -> None:
     generator = np.random.default_rng(0)
     binary = np.full((20_000, 1), math.log(3.0), dtype=np.float32)
-    labels = draw_labels(binary, "binary", generator=generator)
+    labels = sample_labels(binary, "binary", generator=generator)
     assert labels.dtype == np.float32
     assert labels.mean() == pytest.approx(0.75, abs=0.015)
     logits = np.log(np.array([[0.2, 0.5, 0.3]], dtype=np.float32)).repeat(20_000, axis=0)
-    shares = np.bincount(draw_labels(logits, "multiclass", generator=generator)) / 20_000
+    shares = np.bincount(sample_labels(logits, "multiclass", generator=generator)) / 20_000
     assert shares == pytest.approx([0.2, 0.5, 0.3], abs=0.015)

@@ -1,0 +1,111 @@
+"""A torch module as the kernels use it: its layout, its losses, and dropout with hashed masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
+from covertfl.kernels.job import Loss
+from covertfl.kernels.weights import Layout
+
+ModelFactory = Callable[[], nn.Module]
+
+
+def describe_layout(module: nn.Module) -> Layout:
+    """Return the names and shapes of a module's parameters.
+
+    Raises
+    ------
+    InvalidInput
+        if the module has buffers, frozen parameters or parameters that are not 32-bit floats
+    """
+    buffers = [name for name, _ in module.named_buffers()]
+    if buffers:
+        raise InvalidInput(
+            f"a model must have parameters only, because only they are sent; "
+            f"got the buffer {buffers[0]} (use GroupNorm instead of BatchNorm)"
+        )
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        raise InvalidInput("a model must have parameters, got none")
+    for name, parameter in parameters.items():
+        if parameter.dtype != torch.float32 or not parameter.requires_grad:
+            raise InvalidInput(
+                f"parameters must be trainable 32-bit floats, got {name} of {parameter.dtype}"
+                f"{'' if parameter.requires_grad else ', frozen'}"
+            )
+    shapes = tuple(tuple(parameter.shape) for parameter in parameters.values())
+    return Layout(names=tuple(parameters), shapes=shapes)
+
+
+def measure_losses(outputs: torch.Tensor, labels: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """Return the loss of each example."""
+    if loss == "binary":
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], labels, reduction="none")
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def check_outputs(shape: Sequence[int], labels: npt.NDArray[Any], loss: Loss) -> None:
+    """Raise InvalidInput if outputs or labels do not fit the loss."""
+    if len(shape) != 2 or (loss == "binary" and shape[1] != 1):
+        raise InvalidInput(
+            f"a model with a {loss} loss must have "
+            f"{'one output' if loss == 'binary' else 'an output for each class'}, "
+            f"got outputs of shape {tuple(shape[1:])}"
+        )
+    if loss == "multiclass" and not 0 <= labels.min() <= labels.max() < shape[1]:
+        raise InvalidInput(
+            f"labels must lie between 0 and {shape[1] - 1}, got {labels.min()} to {labels.max()}"
+        )
+
+
+class DropoutKeys:
+    """The dropout key of the current step, and the number of dropouts called in it."""
+
+    low: torch.Tensor | int = 0
+    high: torch.Tensor | int = 0
+    calls: int = 0
+
+
+class _HashedDropout(nn.Module):
+    """Dropout with masks hashed from the job's seed."""
+
+    def __init__(self, rate: float, keys: DropoutKeys) -> None:
+        super().__init__()
+        self.rate, self.keys = rate, keys
+        self.threshold = find_dropout_threshold(rate)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Drop elements in training; return them unchanged otherwise."""
+        if not self.training:
+            return values
+        layer, self.keys.calls = self.keys.calls, self.keys.calls + 1
+        if self.rate in (0.0, 1.0):
+            return values * (1.0 - self.rate)
+        elements = torch.arange(values.numel(), device=values.device).reshape(values.shape)
+        inner = _mix_words((elements + self.keys.low) & WORD)
+        hashed = _mix_words(inner ^ ((self.keys.high + layer * LAYER_STRIDE) & WORD))
+        return values * ((hashed >= self.threshold) * (1.0 / (1.0 - self.rate)))
+
+
+def replace_dropout(module: nn.Module, keys: DropoutKeys) -> nn.Module:
+    """Return the module with hashed dropout masks in place of random ones."""
+    if type(module) is nn.Dropout:
+        return _HashedDropout(module.p, keys)
+    for name, child in list(module.named_children()):
+        setattr(module, name, replace_dropout(child, keys))
+    return module
+
+
+def _mix_words(words: torch.Tensor) -> torch.Tensor:
+    """Return the hash of `dropout` for 32-bit words held in 64-bit integers."""
+    words = ((words ^ (words >> 16)) * 0x7FEB352D) & WORD
+    words = ((words ^ (words >> 15)) * 0x846CA68B) & WORD
+    return words ^ (words >> 16)

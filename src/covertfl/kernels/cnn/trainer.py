@@ -1,0 +1,172 @@
+"""Training and predicting with a stack of networks, all in the same step.
+
+Each network has its own weights; forward pass, backward pass and optimiser process the whole stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from covertfl.kernels.cnn.blocks import Network
+from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
+from covertfl.kernels.cnn.passes import Passes
+from covertfl.kernels.cnn.steps import Plan, Step, count_stacked, list_steps
+from covertfl.kernels.job import LocalOptimizer, Loss
+
+# Number of images in a forward pass without training, which bounds its memory.
+_PREDICT_ROWS = 512
+# Number of steps in a piece of a gradient.
+_PIECE_STEPS = 8
+
+
+class StackTrainer:
+    """Gradients, optimiser steps and predictions of stacked networks.
+
+    Parameters
+    ----------
+    passes : forward and backward passes of a block
+    loss : binary or multiclass
+    optimizer : of the jobs
+    memory : of the device
+    """
+
+    def __init__(
+        self, passes: Passes, loss: Loss, optimizer: LocalOptimizer, memory: DeviceMemory
+    ) -> None:
+        self._passes, self._loss, self._optimizer = passes, loss, optimizer
+        self._memory, self._device = memory, memory.device
+
+    def train(
+        self,
+        network: Network,
+        data: DeviceExamples,
+        plans: Sequence[Plan],
+        weights: torch.Tensor,
+    ) -> Iterator[int]:
+        """Take all steps of all jobs; yield after each the number of steps taken."""
+        gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
+        for step in list_steps(plans, self._optimizer, self._memory.send):
+            active = len(step.rows)
+            held = weights[:active], gradient[:active]
+            self._find_gradients(network, data, step, *held)
+            self._update(*held, first[:active], second[:active], step.scales)
+            yield step.number + 1
+
+    def sum_gradients(
+        self,
+        network: Network,
+        data: DeviceExamples,
+        plans: Sequence[Plan],
+        weights: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the gradients of the mean losses over all rows.
+
+        The batches of a gradient do not depend on each other: a job is cut into pieces of few
+        steps, so that long jobs leave no stack half empty.  Its pieces are summed in order.
+        """
+        found = torch.zeros_like(weights)
+        pieces = [(job, part) for job, plan in enumerate(plans) for part in plan.cut(_PIECE_STEPS)]
+        pieces.sort(key=lambda piece: -len(piece[1]))
+        most = count_stacked(plans[0].rows.shape[1])
+        for start in range(0, len(pieces), most):
+            owners, parts = zip(*pieces[start : start + most], strict=True)
+            held = weights[torch.tensor(owners, device=self._device)]
+            gradient, total = torch.zeros_like(held), torch.zeros_like(held)
+            for step in list_steps(parts, self._optimizer, self._memory.send):
+                active = len(step.rows)
+                self._find_gradients(network, data, step, held[:active], gradient[:active])
+                total[:active] += gradient[:active]
+            for job, sum_of_piece in zip(owners, total, strict=True):
+                found[job] += sum_of_piece
+        return found
+
+    def predict(self, network: Network, stack: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        """Return the (K, n, outputs) outputs of stacked weights for the same images."""
+        outputs = [stack.new_empty((len(stack), 0, network.blocks[-1].outputs))]
+        for start in range(0, len(images), _PREDICT_ROWS):
+            some = images[start : start + _PREDICT_ROWS].flatten(1)
+            shared = some.expand(len(stack), *some.shape)
+            outputs.append(self._pass_forward(network, shared, stack, None)[0])
+        return torch.cat(outputs, dim=1)
+
+    def _find_gradients(
+        self,
+        network: Network,
+        data: DeviceExamples,
+        step: Step,
+        weights: torch.Tensor,
+        gradient: torch.Tensor,
+    ) -> None:
+        """Store the gradients of the mean losses of one batch of each job in `gradient`."""
+        rows, keys = step.rows, step.keys
+        images = data.features.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        outputs, values = self._pass_forward(network, images, weights, keys)
+        labels = data.labels.index_select(0, rows.flatten()).view(rows.shape)
+        delta = self._differentiate_loss(outputs, labels) * step.shares[:, :, None]
+        for number in reversed(range(len(network.blocks))):
+            block, (x, y) = network.blocks[number], values[number]
+            if block.is_pooled:
+                delta = self._passes.unpool(block, y, delta, keys)
+            self._passes.correlate(block, x, delta, gradient)
+            if number:
+                before = network.blocks[number - 1]
+                mask = x if before.is_rectified and not before.is_pooled else None
+                delta = self._passes.convolve_transposed(block, delta, weights, mask)
+
+    def _pass_forward(
+        self,
+        network: Network,
+        images: torch.Tensor,
+        weights: torch.Tensor,
+        keys: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return (J, B, outputs) outputs, and each block's inputs and outputs before pooling."""
+        values, x = [], images
+        for block in network.blocks:
+            x = x.view(*x.shape[:2], block.height, block.width, block.channels)
+            y = self._passes.convolve(block, x, weights)
+            if keys is not None:
+                values.append((x, y))
+            is_pooled = block.pool > 1 or (block.rate is not None and keys is not None)
+            x = self._passes.pool(block, y, keys) if is_pooled else y
+        return x.flatten(2), values
+
+    def _differentiate_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the derivatives of each example's loss by its outputs."""
+        if self._loss == "binary":
+            return outputs.sigmoid() - labels[..., None]
+        classes = torch.arange(outputs.shape[-1], device=self._device)
+        return outputs.softmax(dim=-1) - (labels[..., None] == classes).float()
+
+    def _update(
+        self,
+        weights: torch.Tensor,
+        gradient: torch.Tensor,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        scales: torch.Tensor,
+    ) -> None:
+        """Take a step of the optimiser, with the formulas of torch.optim."""
+        options = self._optimizer
+        if self._device.type == "cuda" and options.name != "sgd":
+            from covertfl.kernels.cnn.gpu.adam import step_adam
+
+            step_adam(options, weights, gradient, first, second, scales)
+            return
+        is_first, rate, root = scales[:, :1], scales[:, 1:2], scales[:, 2:]
+        if options.weight_decay and options.name == "adamw":
+            weights.mul_(1.0 - options.lr * options.weight_decay)
+        elif options.weight_decay:
+            gradient.add_(weights, alpha=options.weight_decay)
+        if options.name == "sgd":
+            if options.momentum:
+                first.mul_(options.momentum * (1.0 - is_first)).add_(gradient)
+                gradient = first
+            weights.add_(gradient, alpha=-options.lr)
+            return
+        beta1, beta2 = options.betas
+        first.mul_(1.0 - is_first).lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2 * (1.0 - is_first)).addcmul_(gradient, gradient, value=1.0 - beta2)
+        weights.sub_(rate * first / (second.sqrt() / root + options.eps))

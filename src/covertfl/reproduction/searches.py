@@ -1,0 +1,200 @@
+"""The sections of the page about the policy gradient and the learning cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from covertfl.reproduction.markdown import format_mean, table
+
+Result = Mapping[str, Any]
+STAR = (
+    "\n(*) With this cost the exact policy is not of the form (13): in some state it learns at a "
+    "small backlog, waits at larger ones and learns again (D6). The number is the backlog from "
+    "which on it always learns.\n"
+)
+
+
+def render_spga(result: Result) -> str:
+    """Render Figure 3 of the paper, the convergence of Algorithm 1."""
+    rows = []
+    for panel in result["panels"]:
+        optimum, costs = panel["optimum"], panel["costs"]
+        rows.append(
+            [
+                f"`{panel['problem']}`",
+                panel["variant"],
+                _format_thresholds(panel["final"]),
+                _format_exact(optimum),
+                _format_cost(costs["privacy_cost"]),
+                f"{optimum['privacy_cost']:.4f}",
+                _format_cost(costs["learning_cost"]),
+                f"{optimum['limit']:g}",
+                f"{costs['keep_limit']} of {costs['runs']}",
+                str(costs["gave_up"]),
+            ]
+        )
+    columns = [
+        "queue",
+        "Algorithm 1",
+        "last thresholds by state (mean ± deviation)",
+        "exact",
+        "privacy cost",
+        "exact",
+        "learning cost",
+        "limit",
+        "runs that keep it",
+        "gave up",
+    ]
+    return (
+        f"{result['settings']['runs']} runs each. Thresholds are those without an arrival, theta_1 "
+        "and theta_2 weighted by h; costs are exact averages of the policies found, without the "
+        "runs that gave up on the queue (learning cost over ten times the limit). A limit counts "
+        "as kept if it is exceeded by at most 5%.\n\n"
+        + table(columns, rows, "llllrrrrrr")
+        + (STAR if any(" *" in row[3] for row in rows) else "")
+        + "\n**Differences.** The paper prints no numbers: its thresholds come close to the exact "
+        "ones and decrease as the oracle improves, and that of the best state is negative. It "
+        "plots theta_2; here theta_1 and theta_2 are weighted, because that is where the policy "
+        "changes its action. "
+        + " ".join(map(_describe_panel, result["panels"]))
+        + " The printed steps and perturbations (D12 to D17) do not suit the problem, and probably "
+        "are not those behind the figure. All thresholds below 1 mean that the policy always "
+        "learns, so the search may stop at any of them.\n"
+    )
+
+
+def _describe_panel(panel: Mapping[str, Any]) -> str:
+    """Return whether thresholds decrease as the oracle improves, and whether the limit is kept."""
+    means = [entry["mean"] for entry in panel["final"]]
+    falls = all(after <= before for before, after in itertools.pairwise(means))
+    costs, optimum = panel["costs"], panel["optimum"]
+    kept = f"{costs['keep_limit']} of {costs['runs']} runs keep the limit"
+    if costs["privacy_cost"] is not None:
+        excess = costs["privacy_cost"]["mean"] / optimum["privacy_cost"] - 1.0
+        kept += f", and the privacy cost differs from the optimum's by {100 * excess:+.1f}%"
+    order = "decrease" if falls else "do not decrease"
+    return (
+        f"On `{panel['problem']}`, {panel['variant']}, the mean thresholds {order} with "
+        f"the oracle state; {kept}."
+    )
+
+
+def _format_thresholds(entries: Sequence[Mapping[str, float]]) -> str:
+    return ", ".join(f"{entry['mean']:.1f} ± {entry['deviation']:.1f}" for entry in entries)
+
+
+def _format_exact(optimum: Mapping[str, Any]) -> str:
+    """Format exact thresholds, with a star if the policy is not of the form (13)."""
+    star = "" if optimum["has_threshold_form"] else " *"
+    found = optimum["thresholds"]
+    return ", ".join("never" if backlog is None else str(backlog) for backlog in found) + star
+
+
+def _format_cost(entry: Mapping[str, Any] | None) -> str:
+    """Format a mean over runs with its interval, empty if all gave up."""
+    return "" if entry is None else format_mean(entry, 4)
+
+
+def render_tracking(result: Result) -> str:
+    """Render the tracking figure of Appendix A."""
+    rows = []
+    for when, stage in zip(("before", "after"), result["stages"], strict=True):
+        optimum, costs = stage["optimum"], stage["costs"]
+        rows.append(
+            [
+                when,
+                _format_thresholds(stage["thresholds"]),
+                _format_exact(optimum),
+                _format_cost(costs["privacy_cost"]),
+                f"{optimum['privacy_cost']:.4f}",
+                _format_cost(costs["learning_cost"]),
+                f"{optimum['limit']:g}",
+                f"{costs['keep_limit']} of {costs['runs']}",
+            ]
+        )
+    columns = [
+        "the change",
+        "last thresholds by state",
+        "exact",
+        "privacy cost",
+        "exact",
+        "learning cost",
+        "limit",
+        "runs that keep it",
+    ]
+    return (
+        f"{result['settings']['runs']} runs with a constant step; at iteration "
+        f"{result['settings']['change_at']:,} the arrivals change from 10 updates with "
+        "probability 0.03 to 4 with probability 0.1 (D21). Costs are exact averages of the "
+        "policies at the change and at the end.\n\n"
+        + table(columns, rows, "lllrrrrr")
+        + STAR
+        + "\n**Differences.** "
+        + _describe_tracking(result["stages"])
+    )
+
+
+def _describe_tracking(stages: Sequence[Mapping[str, Any]]) -> str:
+    """Return what follows the change of the system, and what does not."""
+    worst = [stage["thresholds"][0]["mean"] for stage in stages]
+    exact = [stage["optimum"]["thresholds"][0] for stage in stages]
+    late = [stage["late_learning"] for stage in stages]
+    privacy = [format_mean(stage["late_privacy"], 4) for stage in stages]
+    optima = [f"{stage['optimum']['privacy_cost']:.4f}" for stage in stages]
+    moved = f"{privacy[0]} before (exact {optima[0]}) and {privacy[1]} after (exact {optima[1]})"
+    return (
+        "The paper prints no numbers and states that the change shows most in the threshold of the "
+        f"worst oracle state. Ours does not show it there: that threshold goes from {worst[0]:.1f} "
+        f"to {worst[1]:.1f}, the exact one from {exact[0]} to {exact[1]}. Such backlogs are hardly "
+        "ever reached, so that almost nothing drives the threshold to its optimum, and the same "
+        "holds for thresholds below 1. The costs do follow the change: in the last 500 iterations "
+        f"the simulated privacy cost is {moved}, the learning cost {format_mean(late[0], 4)} and "
+        f"{format_mean(late[1], 4)} with the limits {stages[0]['optimum']['limit']:g} and "
+        f"{stages[1]['optimum']['limit']:g}; the lower panel of the figure shows them by "
+        "iteration.\n"
+    )
+
+
+def render_cost(result: Result) -> str:
+    """Render Figure 4 of the paper, learning cost against learning queries."""
+    names = {
+        "price": "queue, learning cost as a price (10)",
+        "limit": "queue, learning cost limited (9)",
+        "horizon": "finite horizon, terminal cost as a price (7)",
+    }
+    rows = [
+        [
+            names[curve["curve"]],
+            f"{len(curve['costs']):,}",
+            str(curve.get("vertices", "")),
+            str(curve["jumps"]),
+            f"{100 * curve['largest_jump']:.1f}",
+            f"{100 * min(curve['exact']):.1f} to {100 * max(curve['exact']):.1f}",
+            f"{100 * curve['mean_error']:.2f} ({100 * curve['largest_error']:.2f})",
+        ]
+        for curve in result["curves"]
+    ]
+    settings = result["settings"]
+    columns = [
+        "problem",
+        "cost values",
+        "optimal vertices",
+        "jumps over 0.5 points",
+        "largest jump, points",
+        "learning queries, %",
+        "simulated against exact, points: mean (largest)",
+    ]
+    return (
+        "Exact by the stationary distribution (queue) or the forward recursion (horizon), and "
+        f"simulated: {settings['queue_runs']} runs of {settings['queue_rounds']:,} rounds for each "
+        f"cost value of the queue, {settings['horizon_runs']:,} of {settings['horizon_rounds']} "
+        f"for each of the horizon. The queue has room for {settings['capacity']} updates.\n\n"
+        + table(columns, rows, "lrrrrrr")
+        + "\n**Differences.** The paper's figure has no numbers; it describes a piecewise constant "
+        "curve with jumps, explained by the vertices of the linear programme. The cost as a price "
+        "shows this: the share of learning queries is constant on each vertex and jumps to that of "
+        "the next. With a limit, as in (9), the optimum mixes two neighbouring vertices and there "
+        "are no jumps.\n"
+    )

@@ -1,0 +1,96 @@
+"""What the search knows of a problem: costs, limit and capacity, and no probability."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+
+# With an unbounded queue the simulated backlog stops at this multiple of the typical threshold.
+HEADROOM = 50
+# Without a capacity, thresholds are searched up to a backlog that costs this multiple of the limit.
+LIMITS_SEARCHED = 4.0
+# A cost that is charged in some rounds only allows larger backlogs.
+PARTIAL_CHARGE = 10.0
+LARGEST_THRESHOLD = 200.0
+
+
+class Rules(NamedTuple):
+    """Costs of a round and dynamics of the backlog, as the compiled loops take them.
+
+    Parameters
+    ----------
+    privacy_cost : (W,) cost of a learning query
+    learning_cost : (2, capacity + 1) learning cost of a round by action and backlog
+    overflow_cost : cost of each lost update
+    capacity : largest backlog
+    limit : limit on the constrained average
+    minimises_privacy : whether privacy is minimised and learning constrained, or the reverse
+    rounds : length of an episode, 0 for an endless queue
+    end_cost : (capacity + 1,) cost of the backlog left when an episode ends; each episode starts
+        at capacity
+    """
+
+    privacy_cost: FloatArray
+    learning_cost: FloatArray
+    overflow_cost: float
+    capacity: int
+    limit: float
+    minimises_privacy: bool
+    rounds: int
+    end_cost: FloatArray
+
+
+def extract_rules(problem: Problem) -> Rules:
+    """Return the costs and the limit of a problem; no probability is read.
+
+    A finite horizon becomes episodes that start at full backlog and end with the cost l(y).
+    """
+    privacy_cost = np.array(problem.privacy_cost)
+    if isinstance(problem, FiniteHorizon):
+        no_cost = np.zeros((2, problem.updates + 1))
+        end_cost = problem.terminal_cost()
+        return Rules(
+            privacy_cost, no_cost, 0.0, problem.updates, 0.0, True, problem.rounds, end_cost
+        )
+    capacity = problem.capacity
+    if capacity is None:
+        capacity = int(HEADROOM * find_typical_threshold(problem))
+    return Rules(
+        privacy_cost=privacy_cost,
+        learning_cost=_tabulate_learning_cost(problem, capacity),
+        overflow_cost=float(problem.overflow_cost or 0.0),
+        capacity=capacity,
+        limit=float(problem.limit),
+        minimises_privacy=problem.objective == "privacy",
+        rounds=0,
+        end_cost=np.zeros(capacity + 1),
+    )
+
+
+def _tabulate_learning_cost(problem: QueueProblem, capacity: int) -> FloatArray:
+    """Return the learning cost of a round by action (obfuscating first) and backlog."""
+    held = problem.learning_cost.at(np.arange(capacity + 1))
+    obfuscating = held.copy()
+    obfuscating[capacity] += problem.full_cost
+    learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
+    return np.stack([obfuscating, learning])
+
+
+def find_typical_threshold(problem: QueueProblem) -> float:
+    """Return the scale on which thresholds are searched, derived from costs and limit alone."""
+    if problem.objective == "learning":
+        scale = LARGEST_THRESHOLD
+    else:
+        is_partial = problem.learning_cost.charged == "when-obfuscating"
+        worth = LIMITS_SEARCHED * (PARTIAL_CHARGE if is_partial else 1.0) * problem.limit
+        backlog = np.arange(1, int(LARGEST_THRESHOLD) * 10)
+        if problem.capacity is not None:
+            backlog = backlog[: problem.capacity]
+        costly = np.flatnonzero(problem.learning_cost.at(backlog) >= worth)
+        scale = float(backlog[costly[0]]) if len(costly) else LARGEST_THRESHOLD
+    scale = max(scale, 2.0 * problem.arrival_size, 8.0)
+    return scale if problem.capacity is None else min(scale, float(problem.capacity))

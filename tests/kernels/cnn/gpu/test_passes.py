@@ -1,0 +1,72 @@
+"""The kernel on a GPU against the same steps on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from covertfl.kernels.autograd.module import ModelFactory
+from covertfl.kernels.choose import choose_kernel
+from covertfl.kernels.cnn.kernel import CnnKernel
+from covertfl.kernels.job import LocalOptimizer
+from tests.support.plain_loop import OPTIMIZERS
+from tests.support.small_cnns import (
+    make_chains,
+    make_dropping,
+    make_examples,
+    make_jobs,
+    make_plain,
+)
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("make_model", [make_plain, make_dropping])
+def test_a_gpu_agrees_with_the_cpu(make_model: ModelFactory, optimizer: str) -> None:
+    jobs, options = make_jobs(make_model), OPTIMIZERS[optimizer]
+    found = CnnKernel(make_model, "multiclass", options, "cuda", precision="float32").run(jobs)
+    plain = CnnKernel(make_model, "multiclass", options, "cpu").run(jobs)
+    for job, one, other in zip(jobs, found, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=2e-5, err_msg=str(job.seed))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float32"])
+def test_bits_of_a_gpu_depend_on_the_job_alone(precision: str) -> None:
+    jobs = make_jobs(make_dropping)
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), precision=precision)  # type: ignore[arg-type]
+    first, again = kernel.run(jobs), kernel.run(jobs[::-1])[::-1]
+    for job, one, two in zip(jobs, first, again, strict=True):
+        assert one.tobytes() == two.tobytes() == kernel.run([job])[0].tobytes()
+
+
+def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
+    jobs, held_out = make_jobs(make_dropping), make_examples(200, seed=9)
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer())
+    groups = [jobs[:2], jobs[3:5], jobs[6:8]]
+    together = kernel.average_jobs(groups)
+    for group, mean in zip(groups, together, strict=True):
+        assert mean.tobytes() == kernel.average_jobs([group])[0].tobytes()
+        rows = [len(job.rows) for job in group]
+        expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
+        np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-9)
+    chains, stops = make_chains(), [(0, 1, 3), (1,), (1, 2, 3), (0, 1)]
+    rated = kernel.rate_chains(chains, stops, coarse=held_out, full=held_out)
+    for chain, places, found in zip(chains, stops, rated, strict=True):
+        (alone,) = kernel.rate_chains([chain], [places], coarse=held_out, full=held_out)
+        assert found.coarse.tolist() == alone.coarse.tolist()
+        assert (found.best, found.last) == (alone.best, alone.last)
+        assert found.best == found.coarse.max()
+
+
+def test_tf32_products_are_close() -> None:
+    job = replace(make_jobs(make_plain)[0], work="gradient")
+    short = CnnKernel(make_plain, "multiclass", LocalOptimizer()).run([job])[0]
+    exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu").run([job])[0]
+    assert np.linalg.norm(short - exact) < 0.02 * np.linalg.norm(exact)
+    assert isinstance(choose_kernel(make_plain, "multiclass", LocalOptimizer(), "cuda"), CnnKernel)

@@ -27,13 +27,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import answers
-from covertfl.engines.flower.answers import GridAnswers
+from covertfl.engines.flower import responder
+from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.messages import ArrayForm
+from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.kernels.job import Examples
 from covertfl.runs.folder import RunFolder
 from covertfl.tasks.task import make_server_task
@@ -114,14 +115,14 @@ def watch_all(watch: Stopwatch) -> None:
     setattr(InProcessGrid, "send_and_receive", timed)  # noqa: B010
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
-    watch.watch_generator(GridAnswers, "move_decoy", DECOY)
+    watch.watch_generator(GridResponder, "move_decoy", DECOY)
     watch.watch(RunFolder, "write_weights", RECORDS)
     watch.watch(RunFolder, "append", RECORDS)
     watch.watch(RunFolder, "_sync", RECORDS)
     watch.watch(RunFolder, "seal", CHECKPOINT)
-    watch.watch(GridAnswers, "remember", CHECKPOINT)
+    watch.watch(GridResponder, "remember", CHECKPOINT)
     # The observation of a round is written to disk before its query is sent.
-    watch.watch(answers, "write_atomically", CHECKPOINT)
+    watch.watch(responder, "write_atomically", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
     watch.watch(InnerStrategies, "aggregate", HANDING)
@@ -230,7 +231,7 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
             task=task,
             out=asked.folder / "run",
             seed=1,
-            records=asked.kind == "covert",
+            round_settings=RoundSettings(records=asked.kind == "covert"),
         ).start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
     watch.end_round()
     return watch

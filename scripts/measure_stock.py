@@ -1,10 +1,10 @@
-"""What a stock Flower strategy gives away, beside the covert one, for docs/threat_model.md.
+"""Compare what a stock Flower strategy and a covert one reveal, for docs/threat_model.md.
 
     python scripts/measure_stock.py [--seeds 5] [--out out/stock] [--write]
 
 trains the toxicity task over Flower's messages in this process, once with FedAvg as Flower has it
-and once with the same strategy inside CovertStrategy.  One client in each federation listens, takes
-part in every round and records what it is sent.  Both recordings go through `covertfl audit`.
+and once with the same strategy inside CovertStrategy.  One client in each federation eavesdrops: it
+takes part in every round and records what it is sent.  Both recordings are audited.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
+from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.messages import describe_layout_form
-from covertfl.engines.flower.roll import KnownRoll
+from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache, build_federation, make_world
 from covertfl.runs.clients import ClientResponder
@@ -50,7 +51,7 @@ ROWS = {"FedAvg, stock": "always-learn", "FedAvg in CovertStrategy": "optimal"}
 
 
 def make_settings(seed: int, policy: str) -> RunSettings:
-    """The paper's main experiment, over Flower's messages."""
+    """Return the settings of the paper's main experiment, over Flower's messages."""
     content = {
         "task": "toxicity",
         "seed": seed,
@@ -62,7 +63,7 @@ def make_settings(seed: int, policy: str) -> RunSettings:
 
 
 def make_grid(settings: RunSettings, records: Path) -> InProcessGrid:
-    """Clients that come and go as in the simulator, but for one that is always there."""
+    """Return a grid of clients as in the simulator, except for one that is always connected."""
     world = make_world(settings, find_training_task(settings))
     app = add_evaluation(make_client_app(settings))
     clients = settings.sections.federation.clients
@@ -75,7 +76,7 @@ def make_grid(settings: RunSettings, records: Path) -> InProcessGrid:
 
 
 def add_evaluation(app: ClientApp) -> ClientApp:
-    """The same app with an answer to evaluations, which stock strategies ask for."""
+    """Return the same app with a reply to evaluations, which stock strategies ask for."""
     both = ClientApp()
 
     @both.train()
@@ -91,22 +92,22 @@ def add_evaluation(app: ClientApp) -> ClientApp:
 
 
 def make_strategy() -> FedAvg:
-    """FedAvg with its defaults, on any number of nodes."""
+    """Return FedAvg with its defaults, on any number of nodes."""
     return FedAvg(min_train_nodes=1, min_evaluate_nodes=1, min_available_nodes=1)
 
 
 def find_clients(settings: RunSettings) -> ClientResponder:
-    """Model and data of a run."""
+    """Return the clients of a run, with model and data."""
     answers = build_federation(settings, KernelCache()).responder
     assert isinstance(answers, ClientResponder)
     return answers
 
 
 def run_stock(out: Path, seed: int) -> None:
-    """FedAvg as Flower has it; its folder is made to look like that of a run for the audit."""
+    """Run FedAvg as Flower has it; write its folder like that of a run, for the audit."""
     settings = make_settings(seed, ROWS["FedAvg, stock"])
     answers = find_clients(settings)
-    form = describe_layout_form(answers.layout)
+    form = make_float_form(answers.layout)
     first = form.write(answers.first_weights(draw_seed(settings.seed, Stream.INITIAL, 0)))
     scores: list[float] = []
 
@@ -125,7 +126,7 @@ def run_stock(out: Path, seed: int) -> None:
 
 
 def write_records(out: Path, settings: RunSettings, scores: Sequence[float]) -> None:
-    """Say what was done: every query was true."""
+    """Write the private records: every query was true."""
     (out / "private").mkdir(mode=0o700, exist_ok=True)
     write_atomically(out / "run.toml", format_run(settings, list_versions()))
     rounds = range(1, 1 + len(scores))
@@ -161,12 +162,17 @@ def write_records(out: Path, settings: RunSettings, scores: Sequence[float]) -> 
 
 
 def run_covert(out: Path, seed: int) -> None:
-    """The same strategy, wrapped; what the client recorded is what is audited."""
+    """Run the same strategy, wrapped; the client's records are what is audited."""
     settings = make_settings(seed, ROWS["FedAvg in CovertStrategy"])
     records = out.with_name(f"{out.name}-heard")
     grid = make_grid(settings, records)
+    numbers = KnownNodeNumbers(grid.clients)
     CovertStrategy(
-        make_strategy, run=settings, out=out, seed=seed, roll=KnownRoll(grid.clients)
+        make_strategy,
+        run=settings,
+        out=out,
+        seed=seed,
+        round_settings=RoundSettings(numbers=numbers),
     ).start(grid)
     sent = (out / "public" / "rounds.jsonl").read_bytes()
     assert sent == (records / "rounds.jsonl").read_bytes(), "the client was sent something else"
@@ -175,7 +181,7 @@ def run_covert(out: Path, seed: int) -> None:
 
 
 def count_ahead(folder: Path) -> tuple[int, int]:
-    """Evaluations that the client was asked for, and those of other weights than its query's."""
+    """Return the number of evaluations, and of those with other weights than the query's."""
     evaluated, queries = (
         list(read_lines(path)) if path.exists() else []
         for path in (folder / "public" / name for name in ("evaluations.jsonl", "rounds.jsonl"))
@@ -185,7 +191,7 @@ def count_ahead(folder: Path) -> tuple[int, int]:
 
 
 def measure(out: Path, seeds: int) -> dict[str, Any]:
-    """Train and audit both; runs that are there are kept."""
+    """Train and audit both; runs that exist are kept."""
     found = {}
     for name, run in (("FedAvg, stock", run_stock), ("FedAvg in CovertStrategy", run_covert)):
         place = out / ROWS[name]
@@ -205,7 +211,7 @@ def measure(out: Path, seeds: int) -> dict[str, Any]:
 
 
 def format_table(found: Mapping[str, Any]) -> str:
-    """What each eavesdropper gets from either, as a Markdown table."""
+    """Return what each eavesdropper gets from either, as a Markdown table."""
     stock, covert = (found[name] for name in ROWS)
     lines = [
         f"| | {' | '.join(ROWS)} |",
@@ -240,7 +246,7 @@ def _share(value: float | None) -> str:
 
 
 def write_page(found: Mapping[str, Any], seeds: int, seconds: float) -> None:
-    """Put the table between its marks."""
+    """Write the table to docs/threat_model.md, between its markers."""
     made = (
         f"Made on {datetime.date.today().isoformat()} by `python scripts/measure_stock.py --seeds "
         f"{seeds} --write`: toxicity, {seeds} seeds, 45 rounds, policy "
@@ -253,8 +259,8 @@ def write_page(found: Mapping[str, Any], seeds: int, seconds: float) -> None:
 
 
 def main() -> int:
-    """Measure, print, and write where asked."""
-    parser = argparse.ArgumentParser(description="put stock and covert strategies under one audit")
+    """Measure and print; write if asked to."""
+    parser = argparse.ArgumentParser(description="audit a stock and a covert strategy side by side")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "stock")
     parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")

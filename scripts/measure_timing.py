@@ -1,15 +1,15 @@
-"""Whether a client can tell learning from obfuscating by when and how it is asked.
+"""Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
     python scripts/measure_timing.py [--rounds 200] [--deployed 60] [--permutations 500] [--write]
 
-runs covert federations, in this process and as processes on this machine, with a client among them
-that notes all it sees of a message except for the values of the weights: times, sizes, names,
-numbers.  Classifiers then learn from a part of the rounds to tell the actions of the others.  Their
-held-out AUC is compared with what they reach when actions are exchanged at random among rounds,
-which is what a guess reaches.  To show what they would notice, delays are then added to the times
-after every decoy's query until the actions do show.
+runs covert federations, in this process and as processes on this machine.  One of the clients
+records all it sees of a message except for the values of the weights: times, sizes, names, numbers.
+Classifiers are trained on some of the rounds to predict the actions of the others.  Their held-out
+AUC is compared with what they reach when the actions are permuted at random among the rounds, as by
+guessing.  To measure their sensitivity, delays are then added to the times after every decoy's
+query until the actions become visible.
 
-Exit status 1 where the actions show (p at most 0.01).  `make test-timing` runs this.
+The exit status is 1 if the actions are visible (p at most 0.01).  `make test-timing` runs this.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ LEAST_P = 0.01
 FOLDS = 5
 # Delays that are tried, as shares of a round.
 DELAYS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-# Rounds before and after a query whose times are looked at with it.
+# Rounds before and after a query whose times are features of it.
 REACH = 2
 CONTENT: dict[str, Any] = {
     "task": "digits",
     "data": {"model": "mlp"},
-    # A client has time for none to all of its batches, so about half of the rounds fail.
+    # A client has time for between none and all of its batches, so about half of the rounds fail.
     "federation": {"participation": [1, 2, 4], "batch_size": 20, "min_share": 0.5},
     "oracle": {
         "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],
         "success": [0.2, 0.5, 0.9],
     },
     "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
-    # Learning queries are half of all, placed at random whatever happens: then actions can be
-    # exchanged among rounds without changing their law, and the test of chance is exact.
+    # Half of all queries are learning queries, placed at random whatever happens.  Then actions
+    # can be permuted among rounds without changing their distribution, and the test is exact.
     "policy": {"kind": "random"},
     "decoy": {"kind": "public"},
     "engine": {"kind": "flower"},
@@ -77,7 +77,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def make_settings(rounds: int, seed: int, mode: str) -> RunSettings:
-    """A run whose rounds learn or obfuscate, half of them each."""
+    """Return the settings of a run in which half of the rounds learn."""
     content = {
         **CONTENT,
         "seed": seed,
@@ -92,7 +92,7 @@ def make_settings(rounds: int, seed: int, mode: str) -> RunSettings:
 
 
 def run_here(out: Path, rounds: int, seed: int) -> None:
-    """A federation in this process; client 0 listens."""
+    """Run a federation in this process; client 0 eavesdrops."""
     settings = make_settings(rounds, seed, "in-process")
     app = make_client_app(settings)
     spy = make_eavesdropper_app(app, out / EAVESDROPPER)
@@ -101,7 +101,7 @@ def run_here(out: Path, rounds: int, seed: int) -> None:
 
 
 def run_deployed(out: Path, rounds: int, seed: int) -> None:
-    """A federation of processes; its last node listens."""
+    """Run a federation of processes; its last node eavesdrops."""
     deploy(make_settings(rounds, seed, "deployment"), out, num_nodes=CLIENTS)
 
 
@@ -110,7 +110,7 @@ def run_deployed(out: Path, rounds: int, seed: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sightings:
-    """What a client saw of the rounds, and what they were.
+    """What a client saw of the rounds, and their actions.
 
     Parameters
     ----------
@@ -125,11 +125,11 @@ class Sightings:
 
 
 def read_sightings(run: Path, delay: float = 0.0) -> Sightings:
-    """The features of each query that the listening client of a run was sent.
+    """Return the features of each query that the eavesdropping client of a run was sent.
 
     Parameters
     ----------
-    delay : seconds that are added after every decoy's query, to see whether that would show
+    delay : seconds that are added after every decoy's query, to measure the sensitivity
     """
     seen = list(read_lines(run / EAVESDROPPER / "metadata.jsonl"))
     sent = read_replies(run / EAVESDROPPER / "replies.jsonl")
@@ -139,7 +139,7 @@ def read_sightings(run: Path, delay: float = 0.0) -> Sightings:
     late = delay * (np.cumsum(decoys) - decoys)
     table = make_features(seen, [sent.get(number, np.nan) for number in numbers], late)
     features = np.column_stack(list(table.values()))
-    # What never changes tells nothing; it is part of the outcome that so much never does.
+    # Features that never change reveal nothing; that most never do is part of the outcome.
     changes = np.ptp(features, axis=0) > 0.0
     return Sightings(
         tuple(name for name, kept in zip(table, changes, strict=True) if kept),
@@ -149,14 +149,14 @@ def read_sightings(run: Path, delay: float = 0.0) -> Sightings:
 
 
 def read_replies(path: Path) -> dict[int, float]:
-    """When the client's own answers left, by round."""
+    """Return the times of the client's own replies, by round."""
     if not path.exists():
         return {}
     return {int(line["round"]): float(line["replied"]) for line in read_lines(path)}
 
 
 def find_round(entry: Mapping[str, Any]) -> int:
-    """The round that a message names."""
+    """Return the round that a message names."""
     [config] = entry["config"].values()
     return int(dict(config)["server-round"])
 
@@ -164,7 +164,7 @@ def find_round(entry: Mapping[str, Any]) -> int:
 def make_features(
     seen: Sequence[Mapping[str, Any]], replied: Sequence[float], late: Matrix
 ) -> dict[str, Matrix]:
-    """Numbers that describe each message, its time and its neighbours' times, by name.
+    """Return numbers that describe each message, its times and those of its neighbours, by name.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def make_features(
     if not np.isnan(left).any():
         times["own work"] = left - received
         times["idle before"] = received - np.concatenate([received[:1], left[:-1]])
-        # From the last answer until the server wrote the next query.
+        # From the last reply until the server created the next query.
         times["server"] = created - np.concatenate([created[:1], left[:-1]])
     table = {
         f"{name} {shift:+d}": shift_rows(values, shift)
@@ -198,18 +198,18 @@ def make_features(
 
 
 def shift_rows(values: Matrix, shift: int) -> Matrix:
-    """The values of the round so many later; at the ends, those of the last there is."""
+    """Return the values of a later or earlier round; at the ends, those of the outermost round."""
     places = np.clip(np.arange(len(values)) + shift, 0, len(values) - 1)
     return np.asarray(values[places])
 
 
 def _compare(values: Matrix, lag: int) -> Matrix:
-    """By how much the next value is larger than one before."""
+    """Return by how much the next value exceeds an earlier one."""
     return shift_rows(values, 1) - shift_rows(values, 1 - lag)
 
 
 def describe(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Everything countable in a message: its metadata, keys, kinds, shapes and sizes."""
+    """Return all numbers of a message: of its metadata, keys, dtypes, shapes and sizes."""
     described = {"records": float(len(entry["records"]))}
     for name, value in entry["metadata"].items():
         if isinstance(value, bool) or value is None:
@@ -245,18 +245,18 @@ CLASSIFIERS: Mapping[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well the actions of a run can be told.
+    """How well the actions of a run can be predicted.
 
     Parameters
     ----------
     name : of the run
-    rounds, learning : in all, with the true weights
-    features : that change
+    rounds, learning : number of all rounds, and of those with the true weights
+    features : number of features that vary
     auc : held out, by classifier
-    chance : the larger of them, with actions exchanged at random: median and 99th percentile
-    p : chance of an AUC as large if nothing shows
+    guess : the larger AUC with actions permuted at random: median and 99th percentile
+    p : probability of an AUC as large if the actions are not visible
     period : median seconds between two queries
-    noticed : smallest delay after decoys' queries that would show, None if none that was tried
+    noticed : smallest delay after decoys' queries that is noticed, None if none of those tried
     """
 
     name: str
@@ -264,19 +264,19 @@ class Verdict:
     learning: int
     features: int
     auc: Mapping[str, float]
-    prob: tuple[float, float]
+    guess: tuple[float, float]
     p: float
     period: float
     noticed: float | None
 
     @property
-    def shows(self) -> bool:
-        """Whether the actions show."""
+    def is_visible(self) -> bool:
+        """Whether the actions are visible."""
         return self.p <= LEAST_P
 
 
 def hold_out(features: Matrix, learns: Labels) -> dict[str, float]:
-    """AUC of each classifier on rounds that it was not trained on."""
+    """Return the AUC of each classifier on rounds that it was not trained on."""
     scores = {name: np.empty(len(learns)) for name in CLASSIFIERS}
     for known, held in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(features, learns):
         for name, make in CLASSIFIERS.items():
@@ -286,20 +286,20 @@ def hold_out(features: Matrix, learns: Labels) -> dict[str, float]:
 
 
 def rank(features: Matrix) -> Matrix:
-    """Ranks, centred and scaled: one late message must not outweigh all others."""
+    """Return centred and scaled ranks: one late message must not outweigh all others."""
     ranks = rankdata(features, axis=0)
     return np.asarray((ranks - ranks.mean(axis=0)) / ranks.std(axis=0))
 
 
 def judge(name: str, run: Path, permutations: int) -> Verdict:
-    """Compare the better classifier with the better one on exchanged actions."""
+    """Compare the better classifier with the better one on permuted actions."""
     sightings = read_sightings(run)
     features, learns = rank(sightings.features), sightings.learns
     auc = hold_out(features, learns)
     generator = np.random.default_rng(0)
-    exchanged = [generator.permutation(learns) for _ in range(permutations)]
+    permuted = [generator.permutation(learns) for _ in range(permutations)]
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(functools.partial(hold_out, features), exchanged, chunksize=10))
+        found = list(pool.map(functools.partial(hold_out, features), permuted, chunksize=10))
     guesses = np.array([max(guess.values()) for guess in found])
     high = float(np.quantile(guesses, 1.0 - LEAST_P))
     received = [entry["received"] for entry in read_lines(run / EAVESDROPPER / "metadata.jsonl")]
@@ -318,11 +318,11 @@ def judge(name: str, run: Path, permutations: int) -> Verdict:
 
 
 def find_noticed(run: Path, period: float, high: float) -> float | None:
-    """The smallest delay, as a share of a round, with which a classifier beats nearly all guesses.
+    """Return the smallest delay, in seconds, with which a classifier beats nearly all guesses.
 
     Parameters
     ----------
-    high : what nearly all guesses stay below
+    high : AUC that nearly all guesses stay below
     """
     for share in DELAYS:
         later = read_sightings(run, share * period)
@@ -331,11 +331,11 @@ def find_noticed(run: Path, period: float, high: float) -> float | None:
     return None
 
 
-# --- the whole ----------------------------------------------------------------------------------
+# --- measurement --------------------------------------------------------------------------------
 
 
 def measure(asked: argparse.Namespace) -> list[Verdict]:
-    """Run and judge what was asked for."""
+    """Run and judge the federations that were asked for."""
     verdicts = []
     for name, rounds, run in (
         ("in process", asked.rounds, run_here),
@@ -356,31 +356,31 @@ def measure(asked: argparse.Namespace) -> list[Verdict]:
 
 
 def format_verdict(verdict: Verdict) -> str:
-    """A line for the terminal."""
+    """Return a line for the terminal."""
     auc = ", ".join(f"{name} {value:.3f}" for name, value in verdict.auc.items())
-    median, high = verdict.prob
+    median, high = verdict.guess
     return (
         f"{verdict.name}: held-out AUC {auc}; a guess reaches {median:.3f} (99%: {high:.3f}); "
-        f"p = {verdict.p:.3f} over {verdict.rounds} rounds; a delay that would show: "
+        f"p = {verdict.p:.3f} over {verdict.rounds} rounds; smallest delay that is noticed: "
         f"{format_noticed(verdict)}"
     )
 
 
 def format_noticed(verdict: Verdict) -> str:
-    """The delay that would show, beside the length of a round."""
+    """Return the delay that is noticed, with the length of a round."""
     found = "none tried" if verdict.noticed is None else f"{verdict.noticed * 1e3:.0f} ms"
     return f"{found} of {verdict.period * 1e3:.0f} ms"
 
 
 def format_table(verdicts: Sequence[Verdict]) -> str:
-    """The table of docs/threat_model.md."""
+    """Return the table for docs/threat_model.md."""
     lines = [
         "| rounds | learning | features that vary | " + " | ".join(CLASSIFIERS) + " | a guess | p "
         "| delay that would show |",
         "| --- |" + " ---: |" * (5 + len(CLASSIFIERS)),
     ]
     for verdict in verdicts:
-        median, high = verdict.prob
+        median, high = verdict.guess
         cells = [
             f"{verdict.rounds} {verdict.name}",
             str(verdict.learning),
@@ -395,7 +395,7 @@ def format_table(verdicts: Sequence[Verdict]) -> str:
 
 
 def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -> None:
-    """Put the table between its marks."""
+    """Write the table to docs/threat_model.md, between its markers."""
     made = (
         f"Made on {datetime.date.today().isoformat()} by "
         f"`python scripts/measure_timing.py --write` (`make test-timing` is the "
@@ -409,8 +409,10 @@ def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -
 
 
 def main() -> int:
-    """Measure, print, and write where asked."""
-    parser = argparse.ArgumentParser(description="tell actions by what a client sees of rounds")
+    """Measure and print; write if asked to."""
+    parser = argparse.ArgumentParser(
+        description="predict actions from what a client sees of rounds"
+    )
     parser.add_argument("--rounds", type=int, default=200, help="in this process")
     parser.add_argument("--deployed", type=int, default=60, help="rounds of a deployment")
     parser.add_argument("--permutations", type=int, default=500)
@@ -423,9 +425,9 @@ def main() -> int:
     verdicts = measure(asked)
     if asked.write:
         write_page(verdicts, asked.permutations, time.perf_counter() - started)
-    leaks = [verdict for verdict in verdicts if verdict.shows]
+    leaks = [verdict for verdict in verdicts if verdict.is_visible]
     for verdict in leaks:
-        print(f"{verdict.name}: the actions show (p = {verdict.p:.3f})", file=sys.stderr)
+        print(f"{verdict.name}: the actions are visible (p = {verdict.p:.3f})", file=sys.stderr)
     return 1 if leaks else 0
 
 

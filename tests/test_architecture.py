@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "decoys": "kernels tasks",
     "runs": "files seeding decision solvers fitting kernels tasks decoys",
     "engines": "files seeding decision kernels tasks decoys runs",
-    "flower": "engines",
+    "flower": "kernels tasks engines",
     "training": "runs engines",
     "models": "files kernels runs",
     "eavesdroppers": "decision evaluation kernels",

@@ -84,7 +84,8 @@ def test_readme_advice_is_the_planners() -> None:
 def test_the_run_file_of_deploy_local_fits_its_command(tmp_path: Path, text: str) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
-    from covertfl.engines.flower.deployment.run import Deployment, find_shortage
+    from covertfl.engines.flower.deployment.checks import find_shortage
+    from covertfl.engines.flower.deployment.run import Deployment
 
     assert "\ncovertfl deploy-local run.toml --nodes 4 " in text
     content = tomllib.loads(find_block("toml", "toxicity", text))

@@ -7,8 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from toxicity.model import make_model
 
-from covertfl.engines.flower import CovertStrategy  # 1
-from covertfl.engines.flower.deployment.server import read_place
+from covertfl.flower import CovertStrategy, read_server_settings  # 1
 
 app = ServerApp()
 
@@ -21,11 +20,11 @@ def make_strategy() -> FedAvg:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds; the true model is in the run's folder afterwards."""
-    place = read_place()  # 2: run file and folder, from the server's environment
+    settings = read_server_settings()  # 2: run file and folder, from the server's environment
     # The model below is freshly drawn, so that decoys may be as well: two models, not one.
-    strategy = CovertStrategy(make_strategy, decoy_start="fresh", **place.as_keywords())  # 3
+    strategy = CovertStrategy(make_strategy, decoy_start="fresh", **settings.as_keywords())  # 3
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(make_model().state_dict()),
-        timeout=place.timeout,
+        timeout=settings.timeout,
     )

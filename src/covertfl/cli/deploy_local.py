@@ -76,7 +76,8 @@ def deploy_local(
         raise InvalidInput("--server and --eavesdropper go with --app, got no --app")
     settings = read_run(run)
     _require_flower()
-    from covertfl.engines.flower.deployment.run import deploy, find_own_app
+    from covertfl.engines.flower.deployment.own_app import find_own_app
+    from covertfl.engines.flower.deployment.run import deploy
 
     if project is None:
         _warn_of_shortage(settings, nodes)
@@ -107,7 +108,7 @@ def _require_flower() -> None:
 
 
 def _warn_of_shortage(settings: RunSettings, nodes: int | None) -> None:
-    from covertfl.engines.flower.deployment.run import find_shortage
+    from covertfl.engines.flower.deployment.checks import find_shortage
 
     shortage = find_shortage(settings, nodes)
     if shortage is not None:

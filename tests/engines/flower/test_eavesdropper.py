@@ -20,9 +20,8 @@ from covertfl.engines.flower.client_app import (
     make_client_app,
     read_client_run,
 )
-from covertfl.engines.flower.eavesdropper_app import listen, make_eavesdropper_app
+from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app, record_message
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.roll import KnownRoll
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache
@@ -66,7 +65,7 @@ def test_without_a_round_it_counts_by_itself(tmp_path: Path) -> None:
     InProcessGrid(make_app(), 1)  # messages need a run
     for _ in range(3):
         content = RecordDict({"arrays": make_first(), "config": ConfigRecord({})})
-        listen(Message(content, 1000, "train"), tmp_path, "rounds.jsonl")
+        record_message(Message(content, 1000, "train"), tmp_path, "rounds.jsonl")
     assert [r["round"] for r in read_rounds(tmp_path, "rounds.jsonl")] == [1, 2, 3]
 
 
@@ -116,7 +115,3 @@ def test_a_node_must_know_which_client_it_is(partition: Any, tmp_path: Path) -> 
     content = RecordDict({"arrays": make_first(), "config": ConfigRecord({"server-round": 1})})
     with pytest.raises(InvalidInput, match="partition-id"):
         app(Message(content, 1000, "train"), context)
-
-
-def test_known_nodes_only() -> None:
-    assert KnownRoll({9: 1, 7: 0}).number([7, 8, 9]) == {0: 7, 1: 9}

@@ -20,8 +20,10 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, Krum, QFedAvg, Strategy
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
+from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from tests.support.small_runs import read_column, read_rounds
 
@@ -109,7 +111,7 @@ FAULTS: dict[str, tuple[Callable[[Message], None], str]] = {
 }
 
 
-def make_grid(spoil: Callable[[Message], None], witness: Witness | None = None) -> InProcessGrid:
+def make_grid(spoil: Callable[[Message], None], witness: Witness | None = None) -> FaultyGrid:
     """Client 2 spoils its replies of rounds 2 and 5."""
 
     def change(number: int, client: int, reply: Message) -> Message:
@@ -117,7 +119,7 @@ def make_grid(spoil: Callable[[Message], None], witness: Witness | None = None) 
             spoil(reply)
         return reply
 
-    return InProcessGrid(make_app(witness), NODES, spoil=change)
+    return FaultyGrid(make_app(witness), NODES, spoil=change)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -135,7 +137,7 @@ def test_a_reply_that_cannot_be_used_is_named_and_the_rest_is(name: str, tmp_pat
     ("fault", "reason"), [("error", "client error"), ("lost", "no reply"), ("late", "no reply")]
 )
 def test_clients_that_fail_or_say_nothing(fault: Any, reason: str, tmp_path: Path) -> None:
-    grid = InProcessGrid(
+    grid = FaultyGrid(
         make_app(),
         NODES,
         faults=lambda number, client: fault if (number, client) in {(2, 1), (6, 3)} else None,
@@ -156,7 +158,7 @@ def test_a_stale_reply_is_not_used_in_place_of_a_fresh_one(tmp_path: Path) -> No
         def fail(number: int, client: int, fault: Any = fault) -> Any:
             return fault if (number, client) == (3, 0) else None
 
-        run_covert(out, None, LEARNS, grid=InProcessGrid(make_app(), NODES, faults=fail))
+        run_covert(out, None, LEARNS, grid=FaultyGrid(make_app(), NODES, faults=fail))
     assert read_rounds(clean, "public/rounds.jsonl") == read_rounds(late, "public/rounds.jsonl")
 
 
@@ -262,7 +264,7 @@ def test_no_error_of_a_strategy_ends_the_training(error: type[Exception], tmp_pa
     assert kept is not None and kept.facts["kept"]["steps"][0] == 6
     assert kept.facts["kept"]["strategy-0/seen"] == {"plain": 6}
     # The same as a run in which nobody answered in those rounds.
-    lost = InProcessGrid(make_app(), NODES, faults=lambda n, _: "error" if n in (2, 5) else None)
+    lost = FaultyGrid(make_app(), NODES, faults=lambda n, _: "error" if n in (2, 5) else None)
     run_covert(tmp_path / "lost", Fails, LEARNS, grid=lost)
     same = [read_rounds(tmp_path / name, "public/rounds.jsonl") for name in ("odd", "lost")]
     assert same[0] == same[1]
@@ -308,7 +310,7 @@ def test_an_evaluation_that_cannot_be_used_is_left_out(
             reply.content = RecordDict({} if told is None else {"metrics": MetricRecord(told)})
         return reply
 
-    grid = InProcessGrid(make_app(), NODES, spoil=change)
+    grid = FaultyGrid(make_app(), NODES, spoil=change)
     result = run_covert(tmp_path, FedAvg, LEARNS, grid=grid, evaluate=True)
     told = [record["accuracy"] for record in result.evaluate_metrics_clientapp.values()]
     assert told == pytest.approx([0.25] * ROUNDS)
@@ -339,7 +341,7 @@ def test_rounds_that_nobody_answers_fail_where_patience_ends(tmp_path: Path) -> 
         return [] if len(looked) in gone else range(NODES)
 
     grid = InProcessGrid(make_app(), NODES, connected=look)
-    run_covert(tmp_path, None, LEARNS, grid=grid, patience=0.0)
+    run_covert(tmp_path, None, LEARNS, grid=grid, round_settings=RoundSettings(patience=0.0))
     assert [bool(clients) for clients in read_column(tmp_path, "clients")] == [
         number not in gone for number in LEARNS
     ]
@@ -350,9 +352,9 @@ def test_rounds_that_nobody_answers_fail_where_patience_ends(tmp_path: Path) -> 
 def test_a_federation_that_is_gone_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from covertfl.engines.flower import roll
+    from covertfl.engines.flower import node_numbers
 
-    monkeypatch.setattr(roll, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(node_numbers, "LOOK_AGAIN", 0.001)
     looked: list[int] = []
 
     def look(number: int) -> Any:
@@ -389,11 +391,14 @@ def test_a_round_that_is_cut_off_sends_the_same_query_again(tmp_path: Path) -> N
             raise Killed
         return reply
 
-    options: dict[str, Any] = {"policy": LearnsIfMany(), "patience": 0.0}
-    grid = InProcessGrid(make_app(witness), NODES, connected=connected, spoil=spoil)
+    options: dict[str, Any] = {
+        "policy": LearnsIfMany(),
+        "round_settings": RoundSettings(patience=0.0),
+    }
+    grid = FaultyGrid(make_app(witness), NODES, connected=connected, spoil=spoil)
     with pytest.raises(Killed):
         run_covert(tmp_path, FedAdam, [], grid=grid, **options)
-    grid = InProcessGrid(make_app(witness), NODES, connected=connected, spoil=spoil, first_round=4)
+    grid = FaultyGrid(make_app(witness), NODES, connected=connected, spoil=spoil, first_round=4)
     run_covert(tmp_path, FedAdam, [], grid=grid, resume=True, **options)
     fourth = {sent for _, number, sent in witness.weights if number == 4}
     assert len([number for _, number, _ in witness.weights if number == 4]) == 2
@@ -421,7 +426,7 @@ def test_replies_are_not_believed_from_strangers(tmp_path: Path) -> None:
             reply.metadata.__dict__["_reply_to_message_id"] = "f" * 64
         return reply
 
-    run_covert(tmp_path, None, LEARNS, grid=InProcessGrid(make_app(), NODES, spoil=forge))
+    run_covert(tmp_path, None, LEARNS, grid=FaultyGrid(make_app(), NODES, spoil=forge))
     assert read_column(tmp_path, "rejected") == [[[0, "stale round"]]] * ROUNDS
 
 

@@ -90,12 +90,12 @@ from covertfl.engines.flower import client_app
 from covertfl.training import train
 from tests.support.small_runs import make_run
 
-answer = client_app.Bench.answer
+reply = client_app.ClientTrainer.reply
 def fatal(self, message, context):
     if message.content["config"]["server-round"] == 5:
         os.kill(os.getpid(), signal.SIGKILL)
-    return answer(self, message, context)
-client_app.Bench.answer = fatal
+    return reply(self, message, context)
+client_app.ClientTrainer.reply = fatal
 train(make_run(engine={"kind": "flower"}), Path(sys.argv[1]))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,11 @@ from flwr.serverapp.strategy import (
     strategy_utils,
 )
 
-from covertfl.engines.flower.carrier import Carrier, Clock
+from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.messages import ArrayForm
-from covertfl.engines.flower.roll import GrowingRoll
 from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
@@ -332,7 +331,7 @@ def test_settings_and_evaluation_of_the_server(tmp_path: Path) -> None:
 
 
 def test_recording_can_be_turned_off(tmp_path: Path) -> None:
-    run_covert(tmp_path, FedAvg, [1, 2], records=False)
+    run_covert(tmp_path, FedAvg, [1, 2], round_settings=RoundSettings(records=False))
     assert not list((tmp_path / "public" / "weights").iterdir())
     assert (tmp_path / "public" / "rounds.jsonl").read_text() == ""
     assert len(read_rounds(tmp_path)) == ROUNDS
@@ -353,8 +352,6 @@ def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "start", "message"),
     [
-        ({"seed": -1}, {}, "seed must be in 0"),
-        ({"changes": {"nonsense": 1}}, {}, "unknown key nonsense"),
         ({"arrays": ArrayRecord([np.zeros(3)])}, {}, "must hold the parameters"),
         (
             {"changes": {"federation": {**RUN["federation"], "algorithm": "fedsgd"}}},
@@ -380,39 +377,3 @@ def test_single_rounds_are_refused_and_nothing_is_evaluated(tmp_path: Path) -> N
         strategy.aggregate_train(1, [])
     assert not list(strategy.configure_evaluate(1, make_first(), ConfigRecord(), grid))
     assert strategy.aggregate_evaluate(1, []) is None
-
-
-def test_nodes_keep_their_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "nodes.jsonl"
-    roll = GrowingRoll(path)
-    assert roll.number([70, 50]) == {0: 50, 1: 70}
-    assert roll.number([70, 60]) == {1: 70, 2: 60}
-    assert GrowingRoll(path).number([60, 50, 40]) == {0: 50, 2: 60, 3: 40}
-    assert path.stat().st_mode & 0o077 == 0
-    with path.open("a") as stream:
-        stream.write('{"client": 4, "no')  # cut off in the middle
-    assert GrowingRoll(path).number([40]) == {3: 40}
-    assert GrowingRoll(path).number([30]) == {4: 30}
-    assert GrowingRoll(path).number([30, 70]) == {1: 70, 4: 30}
-    path.write_text('{"client": 4}\n')
-    with pytest.raises(InvalidInput, match="does not hold the numbers of nodes"):
-        GrowingRoll(path)
-
-
-def test_a_clock_starts_rounds_at_multiples(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, slept = [100.0], []
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    clock = Clock(2.0)
-    for work in (0.5, 1.9, 4.5, 0.0):
-        clock.wait()
-        now[0] += work
-    clock.wait()
-    assert now[0] == pytest.approx(100.0 + 2.0 * 6)
-    assert slept == pytest.approx([1.5, 0.1, 1.5, 2.0])
-    Clock(None).wait()

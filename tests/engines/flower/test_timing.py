@@ -17,7 +17,7 @@ pytest.importorskip("sklearn")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from covertfl.engines.flower.eavesdropper_app import listen
+from covertfl.engines.flower.eavesdropper_app import record_message
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.kernels.weights import Layout
 from covertfl.runs.checkpoint import Checkpoint
@@ -60,7 +60,8 @@ def test_a_listener_takes_the_same_time_for_what_it_knows(tmp_path: Path) -> Non
     written = set()
     for number in (1, 2):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": number})})
-        assert listen(Message(content, 1000, "train"), tmp_path, "rounds.jsonl") == number
+        message = Message(content, 1000, "train")
+        assert record_message(message, tmp_path, "rounds.jsonl") == number
         [path] = (tmp_path / "weights").iterdir()
         written.add(path.stat().st_mtime_ns)
     assert len(written) == 2

@@ -25,6 +25,8 @@ from flwr.serverapp.strategy import (
 )
 
 from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.strategy_settings import RoundSettings
+from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
 from tests.support.small_runs import read_rounds
 
@@ -55,7 +57,7 @@ def watch(
     **options: Any,
 ) -> Witness:
     witness = Witness()
-    grid = InProcessGrid(
+    grid = FaultyGrid(
         make_app(witness),
         NODES,
         spoil=spoil,
@@ -63,7 +65,9 @@ def watch(
         connected=lambda number: range(NODES) if number % 3 else range(2),
         faults=lambda number, client: "error" if number in (3, 6) else None,
     )
-    run_covert(out, make_strategy, learns, grid=grid, patience=0.0, **options)
+    run_covert(
+        out, make_strategy, learns, grid=grid, round_settings=RoundSettings(patience=0.0), **options
+    )
     return witness
 
 

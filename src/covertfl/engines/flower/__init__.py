@@ -1,17 +1,35 @@
-"""Flower as the engine: covertfl's rounds over Flower's messages, nodes and apps.
+"""How the rounds of a run are carried over Flower's messages, nodes and apps.
 
-The only package that imports flwr.  What a user's server app needs is `CovertStrategy`; runs of a
-run file are made of `make_server_app` and `make_client_app`.
+The only package that imports flwr.  `covertfl.flower` is its front for users.
+
+- `array_form`: `ArrayForm`, how a model's arrays travel.
+- `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
+- `client_app`: the client app of a run file.
+- `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
+- `covert_run`: one run of `CovertStrategy`, from its arguments to the true arrays.
+- `deployment`: a federation of real processes on this machine.
+- `eavesdropper_app`: a client app that records what it is sent.
+- `grid`: `InProcessGrid`, a grid whose nodes work in this process.
+- `inner_strategies`: wrapped strategies, one for each trajectory.
+- `messages`: queries and replies as Flower messages.
+- `node_count_grid`: a grid that only reports a number of nodes.
+- `node_numbers`: client numbers of nodes.
+- `responder`: `GridResponder`, the clients behind a grid and the work of a round.
+- `run_folder`: the folder of a run, opened or resumed, and the state in which it starts.
+- `run_settings`: the run settings of `CovertStrategy`, with the secret seed.
+- `server_app`: the server app of a run file, and runs in this process.
+- `simulation`: runs on Flower's simulation runtime.
+- `strategy`: `CovertStrategy`, which makes any Flower strategy covert.
+- `strategy_settings`: the arguments of `CovertStrategy`, checked.
+- `strategy_state`: what a wrapped strategy remembers.
 """
-
-from __future__ import annotations
 
 import os
 from importlib.util import find_spec
 
 from covertfl.errors import Missing
 
-# Nothing is reported to anybody; what the user has set is left alone.  Before flwr is imported.
+# Nothing is reported to anybody, unless the user has set it so.  Before flwr is imported.
 for _switch, _value in (
     ("FLWR_TELEMETRY_ENABLED", "0"),
     ("FLWR_DISABLE_UPDATE_CHECK", "1"),
@@ -20,20 +38,4 @@ for _switch, _value in (
     os.environ.setdefault(_switch, _value)
 
 if find_spec("flwr") is None:
-    raise Missing("[engine] kind = flower needs Flower: pip install 'covertfl[flower]'")
-
-from covertfl.engines.flower.client_app import make_client_app  # noqa: E402
-from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app  # noqa: E402
-from covertfl.engines.flower.grid import InProcessGrid  # noqa: E402
-from covertfl.engines.flower.server_app import make_server_app  # noqa: E402
-from covertfl.engines.flower.strategy import CovertStrategy  # noqa: E402
-from covertfl.tasks.task import make_server_task  # noqa: E402
-
-__all__ = [
-    "CovertStrategy",
-    "InProcessGrid",
-    "make_client_app",
-    "make_eavesdropper_app",
-    "make_server_app",
-    "make_server_task",
-]
+    raise Missing("Flower is not installed: pip install 'covertfl[flower]'")

@@ -1,12 +1,13 @@
-"""The client app of a run file: one client's work on the query it was sent.
+"""The client app of a run file: trains the model of a query on one client's data.
 
 It knows the task, its own data and the seed of the simulated world, from which it draws the order
-of its examples and, where clients are simulated, how many batches it has time for.  Of policy,
-problem, decoys and the secret seed it is told nothing: `describe_client_run` is all it needs.
+of its examples and, where clients are simulated, how many batches it has time for.  It knows
+nothing of policy, problem, decoys and the secret seed: `describe_client_run` is all it needs.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,55 +17,66 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND, describe_layout_form
+from covertfl.engines.flower.array_form import make_float_form
+from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, make_world
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import count_batches
-from covertfl.runs.run_file import build_run, format_run, format_toml
+from covertfl.runs.run_file import build_run, format_run, format_toml, read_run
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_training_task
 from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 
-# drawn: the batches that the simulator draws for the round, for all clients together;
-# own: batches that the client draws by itself, where nobody simulates who is there.
+# drawn: the number of batches that the simulator draws for all clients of the round together;
+# own: a number that the client draws by itself, where participation is not simulated.
 Presence = Literal["drawn", "own"]
 PARTITION = "partition-id"
 
 
 @dataclass(frozen=True, eq=False)
-class Workshop:
-    """What a client needs to work, built once in a process."""
+class ClientResources:
+    """What clients train with, built once in a process.
+
+    Parameters
+    ----------
+    task : model and data
+    kernel : carries out local jobs of this model
+    world : participation, where it is simulated
+    """
 
     task: TrainingTask
     kernel: LocalKernel
     world: World
 
 
-def make_client_app(settings: RunSettings, *, presence: Presence = "own") -> ClientApp:
-    """The client app of a run; each node's config says which client it is (`partition-id`).
+def make_client_app(
+    run: RunSettings | str | os.PathLike[str], *, presence: Presence = "own"
+) -> ClientApp:
+    """Return the client app of a run; a node's config holds its client's number, `partition-id`.
 
     Parameters
     ----------
-    settings : of the run, or only what clients may know of it (`read_client_run`)
+    run : a run file or its settings, whole or reduced to what clients may know of them
+        (`read_client_run`)
     presence : where the number of batches comes from
     """
     app = ClientApp()
-    bench = Bench(settings, presence)
+    trainer = ClientTrainer(run if isinstance(run, RunSettings) else read_run(run), presence)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return bench.answer(message, context)
+        return trainer.reply(message, context)
 
     return app
 
 
-class Bench:
-    """A client's place of work; what it needs is built when the first query comes.
+class ClientTrainer:
+    """Training on the data of a client; what it needs is built when the first query comes.
 
     Parameters
     ----------
@@ -74,56 +86,56 @@ class Bench:
     def __init__(self, settings: RunSettings, presence: Presence) -> None:
         self._settings, self._presence = settings, presence
 
-    def answer(self, message: Message, context: Context) -> Message:
-        """Train on what was sent; a client without time says so, with no examples."""
-        shop = _open_workshop(self._settings)
-        client, number = _read_client(context, shop.task), _read_round(message)
+    def reply(self, message: Message, context: Context) -> Message:
+        """Train the model of a query; a client without time replies with no examples."""
+        resources = _find_resources(self._settings)
+        client, number = _read_client(context, resources.task), _read_round(message)
         arrays = next(iter(message.content.array_records.values()))
-        batches = self._count_batches(shop, client, number)
+        batches = self._count_batches(resources, client, number)
         if batches == 0:
             return _reply(message, arrays, 0)
-        form = describe_layout_form(shop.kernel.layout)
+        form = make_float_form(resources.kernel.layout)
         weights = form.join({name: array.numpy() for name, array in arrays.items()})
-        job = make_client_job(self._settings, shop.task, client, batches, weights, number)
-        [result] = shop.kernel.run([job])
+        job = make_client_job(self._settings, resources.task, client, batches, weights, number)
+        [result] = resources.kernel.run([job])
         return _reply(message, _write(form.layout.split(result)), len(job.rows))
 
-    def _count_batches(self, shop: Workshop, client: int, number: int) -> int:
+    def _count_batches(self, resources: ClientResources, client: int, number: int) -> int:
         if self._presence == "drawn":
-            attendance = shop.world.attend(number)
+            attendance = resources.world.attend(number)
             drawn = dict(zip(attendance.clients.tolist(), attendance.batches.tolist(), strict=True))
             return int(drawn.get(client, 0))
-        size = np.array(len(shop.task.clients[client]))
+        size = np.array(len(resources.task.clients[client]))
         most = int(count_batches(size, self._settings.sections.federation.batch_size))
         generator = make_generator(self._settings.seed, Stream.PARTICIPATION, number, client)
         return int(generator.integers(0, most + 1))
 
 
-def _open_workshop(settings: RunSettings) -> Workshop:
-    # The text says all that matters, and outlives the settings where an app is copied.
+def _find_resources(settings: RunSettings) -> ClientResources:
+    # The text identifies the settings, also where an app and its settings were copied.
     own = settings.own_task
-    return _build_workshop(format_run(settings, {}), id(own), _Held(settings))
+    return _build_resources(format_run(settings, {}), id(own), _NotInKey(settings))
 
 
-class _Held:
+class _NotInKey:
     """Settings that are not part of a cache's key."""
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held)
+        return isinstance(other, _NotInKey)
 
     def __hash__(self) -> int:
         return 0
 
 
 @lru_cache(maxsize=8)
-def _build_workshop(text: str, own: int, held: _Held) -> Workshop:
-    settings = held.settings
+def _build_resources(text: str, own: int, given: _NotInKey) -> ClientResources:
+    settings = given.settings
     task = find_training_task(settings)
     kernel = KernelCache().find(task, settings.sections)
-    return Workshop(task, kernel, make_world(settings, task))
+    return ClientResources(task, kernel, make_world(settings, task))
 
 
 def _read_client(context: Context, task: TrainingTask) -> int:
@@ -139,7 +151,7 @@ def _read_round(message: Message) -> int:
     for config in message.content.config_records.values():
         if isinstance(number := config.get(ROUND), int):
             return number
-    raise InvalidInput(f"a query must say its round as {ROUND}")
+    raise InvalidInput(f"the config of a query must have its round as {ROUND}, a whole number")
 
 
 def _reply(message: Message, arrays: ArrayRecord, examples: int) -> Message:
@@ -155,9 +167,9 @@ def _write(parts: dict[str, Vector]) -> ArrayRecord:
 
 
 def describe_client_run(settings: RunSettings) -> dict[str, Any]:
-    """The content of a run file that clients may have: task, data and their own training.
+    """Return the content of a run file that clients may have: task, data and local training.
 
-    Its seed is the one of the data; a run that is deployed draws its actions from a secret one.
+    Its seed is that of the data; a deployed run draws its actions from a secret seed.
     """
     sections = settings.sections
     federation = sections.federation
@@ -176,11 +188,11 @@ def describe_client_run(settings: RunSettings) -> dict[str, Any]:
 
 
 def format_client_run(settings: RunSettings) -> str:
-    """The run file for clients, as TOML."""
+    """Return the run file for clients, as TOML."""
     return format_toml(describe_client_run(settings))
 
 
 def read_client_run(settings: RunSettings) -> RunSettings:
-    """Settings as clients may have them."""
+    """Return settings reduced to what clients may know."""
     known = build_run(describe_client_run(settings), settings.name, folder=Path("/"))
     return known if settings.own_task is None else known.with_task(settings.own_task)

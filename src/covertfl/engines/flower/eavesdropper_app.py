@@ -1,7 +1,6 @@
-"""A client that listens: it takes part as others do and keeps what it is sent.
+"""An eavesdropping client app: it takes part like any other and records what it is sent.
 
-Its folder is a public folder as the audit reads it.  It sees the rounds in which it was asked, and
-those alone.
+Its folder is a public folder as the audit reads it, with the rounds in which its node was queried.
 """
 
 from __future__ import annotations
@@ -23,37 +22,42 @@ from covertfl.kernels.weights import name_content
 
 
 def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> ClientApp:
-    """A client app that records every query into a folder and answers as another app does.
+    """Return a client app that records every query and replies as another app does.
 
     Parameters
     ----------
-    app : any client app; it does not notice
-    folder : `rounds.jsonl` and `weights/` for `covertfl audit`, `evaluations.jsonl` for arrays that
-        came to be evaluated, `metadata.jsonl` with all else that a message shows, and when, and
-        `replies.jsonl` with the times at which its own answers left
+    app : the other client app
+    folder : receives `rounds.jsonl` and `weights/` for `covertfl audit`, `evaluations.jsonl` for
+        arrays sent to be evaluated, `metadata.jsonl` with the rest of each message and the time of
+        its receipt, and `replies.jsonl` with the times of its own replies
     """
     spy, records = ClientApp(), Path(folder)
 
     @spy.train()
     def train(message: Message, context: Context) -> Message:
-        number = listen(message, records, "rounds.jsonl")
+        number = record_message(message, records, "rounds.jsonl")
         reply = app(message, context)
         _append(records / "replies.jsonl", {"round": number, "replied": time.time()})
         return reply
 
     @spy.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        listen(message, records, "evaluations.jsonl")
+        record_message(message, records, "evaluations.jsonl")
         return app(message, context)
 
     return spy
 
 
-def listen(message: Message, folder: Path, file: str) -> int:
-    """Record a query; gives its round."""
+def record_message(message: Message, folder: Path, file: str) -> int:
+    """Record a message and return its round.
+
+    Parameters
+    ----------
+    file : in the folder, to which round and weights are appended
+    """
     received = time.time()
     (folder / "weights").mkdir(parents=True, exist_ok=True)
-    names = [_keep(arrays, folder) for arrays in message.content.array_records.values()]
+    names = [_write_weights(arrays, folder) for arrays in message.content.array_records.values()]
     number = _find_round(message, folder / file)
     for name in names:
         _append(folder / file, {"round": number, "client": None, "weights": name})
@@ -62,7 +66,7 @@ def listen(message: Message, folder: Path, file: str) -> int:
 
 
 def describe_message(message: Message, received: float) -> dict[str, Any]:
-    """Everything that a message shows to its node, except for the values of the weights."""
+    """Return everything a message shows to its node, except for the values of the weights."""
     metadata = {
         key.lstrip("_"): value
         for key, value in vars(message.metadata).items()
@@ -92,15 +96,15 @@ def describe_message(message: Message, received: float) -> dict[str, Any]:
 
 
 def _read_header(data: bytes) -> str:
-    """What stands before the numbers of an array: their kind, shape and order."""
+    """Return the header of an array: dtype, shape and memory order."""
     return data[: data.find(b"\n") + 1].decode("latin-1")
 
 
-def _keep(arrays: ArrayRecord, folder: Path) -> str:
-    """Write weights down; gives their name.
+def _write_weights(arrays: ArrayRecord, folder: Path) -> str:
+    """Write weights to a file and return its name.
 
-    Known ones are written again: what the listener hears must not change how long it listens, or
-    it would find its own traces in the times that it notes.
+    Known weights are written again.  Otherwise the time this takes would depend on the weights and
+    show in the times that are recorded.
     """
     from safetensors.numpy import save
 
@@ -112,7 +116,7 @@ def _keep(arrays: ArrayRecord, folder: Path) -> str:
 
 
 def _find_round(message: Message, path: Path) -> int:
-    """The round that the server says, or else the number of queries so far."""
+    """Return the round that the message names, or else the number of messages so far."""
     for config in message.content.config_records.values():
         number = config.get(ROUND)
         if type(number) is int:

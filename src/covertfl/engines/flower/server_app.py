@@ -1,4 +1,4 @@
-"""Runs of a run file on Flower: in this process, and as a server app for other runtimes."""
+"""Runs of a run file on Flower: in this process, or as a server app for other runtimes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.roll import KnownRoll
+from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.runs.build import make_world
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import OnRound
@@ -26,23 +27,23 @@ def make_server_app(
     resume: bool = False,
     force: bool = False,
     timeout: float = TIMEOUT,
-    patience: float | None = None,
     on_round: OnRound | None = None,
 ) -> ServerApp:
-    """The server app of a run; actions come from a secret seed, never from the run file's.
+    """Return the server app of a run; actions come from a secret seed, not from the run file's.
 
     Parameters
     ----------
     out : the run's folder
-    timeout : seconds that replies are waited for in a round
-    patience : seconds that nodes are waited for before a round, None for ever
+    resume, force : resume the run in `out`, or replace it
+    timeout : seconds that a round waits for replies
+    on_round : called with the progress after every round
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = CovertStrategy(
-            run=settings, out=out, resume=resume, force=force, patience=patience, on_round=on_round
+            run=settings, out=out, resume=resume, force=force, on_round=on_round
         )
         strategy.start(grid, timeout=timeout)
 
@@ -57,7 +58,7 @@ def run_in_process(
     force: bool = False,
     on_round: OnRound | None = None,
 ) -> None:
-    """Run a run file over Flower's messages in this process, to the simulator's very bytes."""
+    """Run a run file over Flower's messages in this process; its bytes equal the simulator's."""
     world = make_world(settings, find_training_task(settings))
     grid = InProcessGrid(
         make_client_app(settings, presence="drawn"),
@@ -80,11 +81,11 @@ def make_simulated_strategy(
     force: bool,
     on_round: OnRound | None,
 ) -> CovertStrategy:
-    """The strategy of a run whose clients are simulated: all draws come from the run's own seed.
+    """Return the strategy of a run with simulated clients: all draws come from the run's seed.
 
     Parameters
     ----------
-    clients : by node
+    clients : client numbers by node
     """
     return CovertStrategy(
         run=settings,
@@ -92,12 +93,12 @@ def make_simulated_strategy(
         seed="run",
         resume=resume,
         force=force,
-        roll=KnownRoll(clients),
+        round_settings=RoundSettings(numbers=KnownNodeNumbers(clients)),
         on_round=on_round,
     )
 
 
 def count_done(out: Path, *, resume: bool) -> int:
-    """Rounds that a run to be resumed has sealed."""
+    """Return how many rounds a run that is to be resumed has completed."""
     checkpoint = read_checkpoint(out) if resume else None
     return 0 if checkpoint is None else checkpoint.round

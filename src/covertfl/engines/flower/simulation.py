@@ -1,8 +1,8 @@
 """Runs of a run file on Flower's simulation runtime: client apps in Ray's processes.
 
-Nodes are registered here and not by the runtime, so that it is known which node is which client;
-who is connected in a round is drawn as in the simulator.  The runtime's own functions are used as
-they are in the pinned version, below its command line, which would want an app's folder.
+Nodes are registered here and not by the runtime, so that the client of each node is known.  The
+clients that are connected in a round are drawn as in the simulator.  The functions of the pinned
+version's runtime are called directly, because its command line requires the folder of an app.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import InMemoryGrid
 
 from covertfl.engines.flower.client_app import make_client_app
-from covertfl.engines.flower.grid import AttendedGrid
+from covertfl.engines.flower.grid import Connected
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
 from covertfl.runs.build import make_world
@@ -30,7 +33,7 @@ from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_training_task
 
 SERVER, TASK = 1, 1
-# Cores of one client app: two of them work at a time on a machine with two.
+# Cores of one client app: two of them run at a time on a machine with two cores.
 CORES = 1
 
 
@@ -47,7 +50,7 @@ def run_simulation(
     Raises
     ------
     Missing
-        where Ray is not installed
+        if Ray is not installed
     """
     if importlib.util.find_spec("ray") is None:
         raise Missing(
@@ -57,68 +60,107 @@ def run_simulation(
     first = 1 + count_done(out, resume=resume)
 
     def serve(grid: Grid, clients: dict[int, int]) -> None:
-        nodes = {client: node for node, client in clients.items()}
-        attended = AttendedGrid(
-            grid, nodes, lambda number: world.attend(number).clients.tolist(), first_round=first
-        )
         strategy = make_simulated_strategy(
             settings, out, clients, resume=resume, force=force, on_round=on_round
         )
-        strategy.start(attended)
+        strategy.start(grid)
 
     app = make_client_app(settings, presence="drawn")
-    simulate(app, settings.sections.federation.clients, serve)
+    simulate(
+        app,
+        settings.sections.federation.clients,
+        serve,
+        connected=lambda number: world.attend(number).clients.tolist(),
+        first_round=first,
+    )
 
 
-def simulate(app: ClientApp, num_nodes: int, serve: Callable[[Grid, dict[int, int]], None]) -> None:
-    """Run a server's work beside nodes that Ray's processes stand for.
+class AttendedGrid(InMemoryGrid):
+    """Flower's grid in memory, of which only some nodes count as connected in a round.
+
+    Parameters
+    ----------
+    state_factory : of the link state
+    nodes : by client
+    connected : clients that are connected, by round
+    first_round : round of the next query
+    """
+
+    def __init__(
+        self, state_factory: Any, nodes: Mapping[int, int], connected: Connected, first_round: int
+    ) -> None:
+        super().__init__(state_factory)
+        self._nodes, self._connected, self._round = nodes, connected, first_round
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes that are connected in this round."""
+        there = set(super().get_node_ids())
+        chosen = [self._nodes[client] for client in self._connected(self._round)]
+        return [node for node in chosen if node in there]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and return the replies; a round of training has passed then."""
+        messages = list(messages)
+        replies = super().send_and_receive(messages, timeout=timeout)
+        if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
+            self._round += 1
+        return replies
+
+
+def simulate(
+    app: ClientApp,
+    num_nodes: int,
+    serve: Callable[[Grid, dict[int, int]], None],
+    *,
+    connected: Connected,
+    first_round: int,
+) -> None:
+    """Run a server's work together with nodes in Ray's processes.
 
     Parameters
     ----------
     app : of all nodes; each node's config has its `partition-id`
-    serve : the server's work, given the grid and client numbers by node; its exception is raised
+    serve : the server's work, called with the grid and client numbers by node; its exception is
+        raised again
+    connected : clients that are connected, by round
+    first_round : round of the first query
     """
     from flwr.server.superlink.fleet import vce
     from flwr.server.superlink.fleet.vce.metrics import VceMetrics
     from flwr.supercore.run import Run
 
-    # Otherwise Ray warns of what it will do in future versions.
+    # Otherwise Ray warns about future versions.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     run = Run.create_empty(run_id=secrets.randbits(62))
     run.primary_task_id = TASK
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run.run_id, SERVER, TASK
-    factory, grid = _make_grid(run)
+    factory = _make_factory(run)
     clients = _register(factory.state(), num_nodes)
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def work() -> None:
+    nodes = {client: node for node, client in clients.items()}
+    grid = AttendedGrid(factory, nodes, connected, first_round)
+    grid.set_run(run)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        server = pool.submit(serve, grid, clients)
+        server.add_done_callback(lambda _: stop.set())
         try:
-            serve(grid, clients)
-        except BaseException as error:
-            failures.append(error)
+            vce.start_vce(
+                backend_name="ray",
+                backend_config_json_stream=json.dumps(_describe_backend()),
+                app_dir="",
+                is_app=False,
+                f_stop=stop,
+                run=run,
+                metrics=VceMetrics(),
+                client_app=app,
+                state_factory=factory,
+                existing_nodes_mapping=clients,
+            )
         finally:
             stop.set()
-
-    server = threading.Thread(target=work, name="server-app")
-    server.start()
-    try:
-        vce.start_vce(
-            backend_name="ray",
-            backend_config_json_stream=json.dumps(_describe_backend()),
-            app_dir="",
-            is_app=False,
-            f_stop=stop,
-            run=run,
-            metrics=VceMetrics(),
-            client_app=app,
-            state_factory=factory,
-            existing_nodes_mapping=clients,
-        )
-    finally:
-        stop.set()
-        server.join()
-    if failures:
-        raise failures[0]
+    server.result()
 
 
 def _describe_backend() -> dict[str, Any]:
@@ -129,15 +171,14 @@ def _describe_backend() -> dict[str, Any]:
     }
 
 
-def _make_grid(run: Any) -> tuple[Any, Grid]:
-    """A grid on a state in memory that knows the run."""
+def _make_factory(run: Any) -> Any:
+    """Return the factory of a link state in memory that knows the run."""
     from flwr.proto.task_pb2 import Task
     from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
     from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID
     from flwr.supercore.object_store import ObjectStoreFactory
     from flwr.superlink.federation import NoOpFederationManager
-    from flwr.superlink.grid import InMemoryGrid
 
     run.federation_id = NOOP_FEDERATION_ID
     factory = LinkStateFactory(
@@ -146,13 +187,11 @@ def _make_grid(run: Any) -> tuple[Any, Grid]:
     state = cast(InMemoryLinkState, factory.state())
     state.run_ids[run.run_id] = RunRecord(run=run)
     state.task_store[TASK] = Task(task_id=TASK, run_id=run.run_id)
-    grid = InMemoryGrid(state_factory=factory)
-    grid.set_run(run)
-    return factory, grid
+    return factory
 
 
 def _register(state: Any, num_nodes: int) -> dict[int, int]:
-    """Client numbers by node."""
+    """Register nodes and return client numbers by node."""
     from flwr.common.constant import HEARTBEAT_INTERVAL_INF, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 
     clients = {}

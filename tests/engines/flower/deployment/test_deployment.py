@@ -1,12 +1,11 @@
 """A federation of real processes on this machine: SuperLink, SuperNodes, TLS, keys, a listener.
 
-`make test-deploy` runs these.  Every process is a child of a keeper that ends with its owner; the
-tests look for what is left over all the same.
+`make test-deploy` runs these.  Every process is a child of a supervisor that ends with its owner;
+the tests look for what is left over all the same.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -26,10 +25,19 @@ pytest.importorskip("flwr")
 
 from covertfl.cli.app import app
 from covertfl.engines.flower.deployment.certificates import make_node_key, make_server_certificate
+from covertfl.engines.flower.deployment.federation import LocalFederation
 from covertfl.engines.flower.deployment.processes import wait_until
 from covertfl.engines.flower.deployment.run import Deployment
 from covertfl.errors import InvalidInput
 from covertfl.runs.run_file import format_run, read_run
+from tests.support.deployment_faults import (
+    follow,
+    freezing,
+    kill_server,
+    restart_server,
+    stop_node,
+    try_to_join,
+)
 from tests.support.small_runs import make_run, read_column, read_rounds
 
 pytestmark = pytest.mark.deployment
@@ -147,9 +155,10 @@ def test_a_deployment_that_is_ended_and_resumed(
 
 
 OWNER = """
-import time
+import tempfile, time
+from pathlib import Path
 from covertfl.engines.flower.deployment.federation import LocalFederation, LocalNode
-with LocalFederation([LocalNode()]):
+with LocalFederation([LocalNode()], Path(tempfile.mkdtemp())):
     print("up", flush=True)
     time.sleep(600)
 """
@@ -173,59 +182,48 @@ def test_faults_of_a_deployment(tmp_path: Path, scratch: Path) -> None:
         federation = deployment.federation
         check_private(federation.folder)
         check_bundle_content(deployment.bundle)
-        assert federation.find_config(1) == {"partition-id": 1, "num-partitions": 4}
-        assert len(find_processes(scratch)) == 11  # keeper, SuperLink, server, two for each node
-        check_refusals(deployment)
+        assert (
+            len(find_processes(scratch)) == 11
+        )  # supervisor, SuperLink, server, two for each node
+        check_refusals(federation)
         assert federation.list_connected() == [0, 1, 2, 3]
 
         run = deployment.start()
-        deployment.follow(run, until=2)
+        follow(deployment, run, until=2)
 
         # A node that takes the query and sends nothing: the round ends without it.
-        with freezing(deployment, 1):
-            deployment.follow(run, until=deployment.follow(run, until=3) + 1)
+        with freezing(federation, 1):
+            follow(deployment, run, until=follow(deployment, run, until=3) + 1)
         assert any(read_column(out, "rejected"))
 
         # All nodes gone for a while: no round is used up, and training goes on when they are back.
         for number in range(4):
-            federation.stop_node(number)
+            stop_node(federation, number, signal.SIGTERM)
         assert not federation.list_connected()
         before = wait_for_rest(out, 7.5)
         for number in range(4):
             federation.start_node(number)
-        deployment.follow(run, until=before + 1)
+        follow(deployment, run, until=before + 1)
 
         # The server app killed in a round, and a new one that goes on.
-        with freezing(deployment, 1):
+        with freezing(federation, 1):
             cut_off = wait_for_open_round(out)
-            federation.kill_server()
+            kill_server(federation)
         assert count_rounds(out) == cut_off - 1
-        run = deployment.restart_server(run)
-        deployment.follow(run, until=cut_off + 1)
+        run = restart_server(deployment, run)
+        follow(deployment, run, until=cut_off + 1)
         assert len([number for number, _ in read_heard(out) if number == cut_off]) == 2
 
         # A SuperNode killed in a round, which ends without it.
-        with freezing(deployment, 2):
+        with freezing(federation, 2):
             number = wait_for_open_round(out)
-            federation.kill_node(2)
+            stop_node(federation, 2, signal.SIGKILL)
         deployment.follow(run)
     # Whether nobody answers or the SuperLink answers for it is a matter of moments.
     reasons = {reason for _, reason in read_column(out, "rejected")[number - 1]}
     assert reasons
     assert reasons <= {"no reply", "client error"}
     check_records(out, rounds)
-
-
-@contextlib.contextmanager
-def freezing(deployment: Deployment, number: int) -> Iterator[None]:
-    """Let a node's client app stand still: what it is asked meanwhile stays without reply."""
-    process = deployment.federation.processes.find_process(f"client{number}")
-    os.killpg(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGCONT)
 
 
 def wait_for_rest(out: Path, seconds: float) -> int:
@@ -272,9 +270,8 @@ def check_bundle_content(bundle: bytes) -> None:
         assert not any(word in text for text in content.values()), word
 
 
-def check_refusals(deployment: Deployment) -> None:
-    """Who does not belong is refused, and told so."""
-    federation = deployment.federation
+def check_refusals(federation: LocalFederation) -> None:
+    """Nodes that do not belong are refused with a reason."""
     other = federation.folder / "other"
     other.mkdir(mode=0o700)
     stranger = str(make_node_key(other, "stranger").private)
@@ -294,7 +291,7 @@ def check_refusals(deployment: Deployment) -> None:
         ),
         ("plain-text", ["--insecure"], "Failed to initialize the connection"),
     ):
-        assert said in federation.try_to_join(name, arguments)
+        assert said in try_to_join(federation, name, arguments)
 
 
 def check_records(out: Path, rounds: int) -> None:

@@ -1,7 +1,7 @@
-"""The app bundle, which every node gets: what goes into it, and what must never be in it.
+"""The app bundle that every node gets: what goes into it, and what must never be in it.
 
-A bundle is a zip file of a Flower project.  Flower puts everything of the project into it that is
-not excluded, server code and settings as well, and hands it to all nodes.  Here the project holds
+A bundle is a zip file of a Flower project.  Flower packs all files of the project that are not
+excluded, server code and settings included, and sends them to all nodes.  Here the project holds
 the client app alone; the server app is a module that only the server can import.
 """
 
@@ -22,7 +22,7 @@ from covertfl.errors import InvalidInput
 # Modules that the bundle's pyproject.toml names.  The first exists on the server only.
 SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
 CLIENT_RUN = "client_run.toml"
-# Keys that tell of when the true weights are sent, or what is sent instead ...
+# Keys that reveal when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
     {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "preset", "queue", "updates"}
 )
@@ -52,14 +52,13 @@ CLIENT = f'''\
 from pathlib import Path
 
 from covertfl.engines.flower.client_app import make_client_app
-from covertfl.runs.run_file import read_run
 
-app = make_client_app(read_run(Path(__file__).with_name("{CLIENT_RUN}")))
+app = make_client_app(Path(__file__).with_name("{CLIENT_RUN}"))
 '''
 
 
 def write_app(folder: Path, client_run: str) -> None:
-    """Write the project of a built-in task: the client app and what it may know of the run.
+    """Write the project of a built-in task: the client app and the part of the run it may know.
 
     Parameters
     ----------
@@ -75,12 +74,12 @@ def write_app(folder: Path, client_run: str) -> None:
 
 
 def build_bundle(folder: Path) -> bytes:
-    """Build the bundle of a Flower project as Flower does, and check what is in it.
+    """Build the bundle of a Flower project as Flower does, and check its content.
 
     Raises
     ------
     InvalidInput
-        where it cannot be built, or holds what no node may have
+        if it cannot be built, or holds what no node may have
     """
     from flwr.cli.build import build_fab_from_disk
 
@@ -88,16 +87,16 @@ def build_bundle(folder: Path) -> bytes:
         raise InvalidInput(f"{folder} must be the folder of a Flower app, with pyproject.toml")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower builds upon
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Flower's dependencies
             bundle = build_fab_from_disk(folder)
-    except Exception as error:  # Flower raises what it likes
-        raise InvalidInput(f"{folder} cannot be made into a bundle: {error}") from error
+    except Exception as error:  # Flower raises many kinds
+        raise InvalidInput(f"{folder} cannot be packed into a bundle: {error}") from error
     check_bundle(bundle, str(folder))
     return bundle
 
 
 def check_bundle(bundle: bytes, name: str) -> None:
-    """Refuse a bundle with the server's code, or with settings that tell of the scheme.
+    """Raise InvalidInput if a bundle holds the server's code, or settings that reveal the scheme.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ def check_bundle(bundle: bytes, name: str) -> None:
 
 
 def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
-    """The keys of a settings file, none for any other file."""
+    """Return the content of a settings file, nothing for any other file."""
     kind = PurePosixPath(name).suffix
     try:
         if kind == ".toml":
@@ -136,13 +135,13 @@ def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _check_keys(settings: Mapping[str, Any], place: str) -> None:
-    found = [key for key in settings if _gives_away(key.lower())]
+    found = [key for key in settings if _is_revealing(key.lower())]
     if found:
         raise InvalidInput(
             f"{place} would be sent to every node and must not have the key {min(found)}, which "
-            "tells of the scheme: settings of the server belong in a file that only it can read"
+            "reveals the scheme: settings of the server belong in a file that only it can read"
         )
 
 
-def _gives_away(key: str) -> bool:
+def _is_revealing(key: str) -> bool:
     return key in SECRET_KEYS or bool(SECRET_WORDS & set(re.split(r"\W|_", key)))

@@ -1,8 +1,8 @@
-"""Certificates and keys of a local federation, made on the spot and thrown away after it.
+"""Certificates and keys of a local federation, made for it and deleted with it.
 
-The server has a certificate of an authority made for this one federation; nodes trust nothing else.
-Every node has a key pair on the curve P-384 that it is registered under.  All files are for their
-owner only.
+The server's certificate is signed by an authority made for this one federation; nodes trust no
+other.  Every node is registered with a key pair on the curve P-384.  All files are readable by
+their owner only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OWNER_ONLY = 0o600
 
 @dataclass(frozen=True)
 class ServerCertificate:
-    """Files that a server proves its identity with.
+    """Files with which a server proves its identity.
 
     Parameters
     ----------
-    authority : certificate that nodes need to check the server's
+    authority : certificate with which nodes check the server's
     certificate, key : the server's own
     """
 
@@ -45,9 +45,9 @@ class NodeKey:
 
     Parameters
     ----------
-    private : file, in the form of OpenSSH
-    public : file that the node is registered with
-    content : of the public key, as a registration sends it
+    private : file, in OpenSSH format
+    public : file with which the node is registered
+    content : the public key in PEM format, as a registration sends it
     """
 
     private: Path
@@ -63,13 +63,13 @@ def make_server_certificate(
 ) -> ServerCertificate:
     """Make an authority and a server's certificate for an address.
 
-    The authority's private key is not kept, so that nothing can be signed with it afterwards.
+    The authority's private key is not stored, so nothing else can be signed with it.
 
     Parameters
     ----------
-    folder : existing, for its owner only
-    address : where the server is reached
-    valid : from now on
+    folder : existing, readable by its owner only
+    address : IP address or host name of the server
+    valid : how long, from now on
     """
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     authority = _sign_authority(authority_key, valid)

@@ -1,23 +1,22 @@
 """A federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and node keys.
 
-Every connection is encrypted with a certificate made for this federation, every node proves with a
-registered key who it is, and apps are started by a SuperExec that shares a secret with its
-SuperLink or SuperNode.  All files are in a folder for their owner only, which is removed at the
-end; all processes are children of one keeper and end with it.
+Every connection is encrypted with a certificate made for this federation, every node identifies
+itself with a registered key, and apps are started by a SuperExec that shares a secret with its
+SuperLink or SuperNode.  All files are in a folder that only its owner can read and that is removed
+at the end; all processes are children of one supervisor and end with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import shutil
-import signal
 import socket
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from covertfl.engines.flower.deployment.certificates import (
     OWNER_ONLY,
@@ -26,17 +25,20 @@ from covertfl.engines.flower.deployment.certificates import (
     make_node_key,
     make_server_certificate,
 )
-from covertfl.engines.flower.deployment.processes import DeploymentFailed, KeptProcesses, wait_until
+from covertfl.engines.flower.deployment.control import ControlClient
+from covertfl.engines.flower.deployment.processes import (
+    DeploymentFailed,
+    SupervisedProcesses,
+    wait_until,
+)
 from covertfl.files.atomic import write_atomically
-
-if TYPE_CHECKING:
-    from flwr.supercore.control import ControlHttpClient
 
 HOST = "127.0.0.1"
 # Seconds that a SuperLink has to answer, and nodes to connect.
 UP_LIMIT = 60.0
-# Seconds between two looks for messages.  Flower's own pause is 3.
+# Seconds between two requests for messages, and for tasks.  Flower's own pauses are 3 and 1.
 PAUSE = 0.2
+SHORT_POLLS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 SUPERLINK, SERVER = "superlink", "server"
 
 
@@ -46,84 +48,59 @@ class LocalNode:
 
     Parameters
     ----------
-    config : what its client app finds in `context.node_config`
     app : reference of the client app that it runs instead of the bundle's, None for the bundle's
     record_to : folder into which it records what the bundle's app receives, None for a node that
         does not eavesdrop
     path : folders that its client app may import from
-    environment : that its client app has
+    environment : environment variables of its client app
     """
 
-    config: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     app: str | None = None
     record_to: str | None = None
     path: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class RunStatus:
-    """How a run stands.
-
-    Parameters
-    ----------
-    status : pending, starting, running or finished
-    outcome : of a finished run: completed, failed or stopped
-    details : why it failed
-    """
-
-    status: str
-    outcome: str
-    details: str
-
-
 class LocalFederation:
-    """A SuperLink and its nodes; a context that is up inside and gone outside.
+    """A SuperLink and its nodes, which run inside the context.
 
     Parameters
     ----------
     nodes : numbered from 0
-    server_environment : that the server app has, and no node
+    folder : existing, readable by its owner only; removed at the end
+    server_environment : environment variables of the server app, which no node has
     server_path : folders that the server app may import from, and no node
-    pause : seconds between two looks for messages, None for Flower's own 3
     preloaded : modules that apps need and that take long to import
-    folder : existing, for its owner only, removed at the end; None to make one
     """
 
     def __init__(
         self,
         nodes: Sequence[LocalNode],
+        folder: Path,
         *,
         server_environment: Mapping[str, str] | None = None,
         server_path: Sequence[str] = (),
-        pause: float | None = PAUSE,
         preloaded: Sequence[str] = (),
-        folder: Path | None = None,
     ) -> None:
-        self.nodes = tuple(nodes)
+        self.nodes, self.folder = tuple(nodes), folder
         self._server_environment = dict(server_environment or {})
-        self._server_path = tuple(server_path)
-        self._pause, self._preloaded = pause, tuple(preloaded)
+        self._server_path, self._preloaded = tuple(server_path), tuple(preloaded)
         self._stack = contextlib.ExitStack()
         self._ports: list[int] = []
-        # mkdtemp: for its owner only
-        self.folder = Path(tempfile.mkdtemp(prefix="covertfl-")) if folder is None else folder
-        self.processes: KeptProcesses
-        self.certificate: ServerCertificate
+        self._node_ids: list[int] = []
         self.keys: list[NodeKey] = []
-        self.node_ids: list[int] = []
-        self._control: ControlHttpClient
+        self.certificate: ServerCertificate
+        self.processes: SupervisedProcesses
+        self.control: ControlClient
 
     @property
     def address(self) -> str:
-        """Where nodes and the command line reach the SuperLink."""
+        """Address of the SuperLink, for nodes and the command line."""
         return f"{HOST}:{self._ports[0]}"
-
-    # --- up and down ---
 
     def __enter__(self) -> Self:
         try:
-            self._bring_up()
+            self._start()
         except BaseException:
             self._stack.close()
             raise
@@ -132,28 +109,32 @@ class LocalFederation:
     def __exit__(self, *_exception: object) -> None:
         self._stack.close()
 
-    def _bring_up(self) -> None:
+    def _start(self) -> None:
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        self.processes = KeptProcesses(self.folder, self._preloaded)
+        self.processes = SupervisedProcesses(self.folder, self._preloaded)
         self._stack.callback(self.processes.close)
         self.certificate = make_server_certificate(self.folder, address=HOST)
         self.keys = [make_node_key(self.folder, f"node{n}") for n in range(len(self.nodes))]
         self._write_secrets()
         self._ports = find_free_ports(1 + len(self.nodes))
-        self.start_superlink()
-        self._control = self._stack.enter_context(open_control(self.address, self.certificate))
-        self.node_ids = [self.register(key) for key in self.keys]
-        self.start_server()
+        self._start_superlink()
+        self.control = self._stack.enter_context(ControlClient(self.address, self.certificate))
+        self._node_ids = [self.control.register(key) for key in self.keys]
+        self.start_server(self._server_environment)
         for number in range(len(self.nodes)):
             self.start_node(number)
-        self.wait_for_nodes(len(self.nodes))
+        self._wait_for_nodes()
 
     def _write_secrets(self) -> None:
         for name in (SERVER, *(f"node{n}" for n in range(len(self.nodes)))):
-            content = secrets.token_bytes(32)
-            write_atomically(self.folder / f"{name}.secret", content, mode=OWNER_ONLY)
+            write_atomically(self._find_secret(name), secrets.token_bytes(32), mode=OWNER_ONLY)
 
-    def start_superlink(self) -> None:
+    def _find_secret(self, name: str) -> Path:
+        return self.folder / f"{name}.secret"
+
+    # --- processes ---
+
+    def _start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
         arguments = [
             *("--host", HOST, "--port", str(self._ports[0])),
@@ -161,58 +142,58 @@ class LocalFederation:
             *("--ssl-certfile", str(self.certificate.certificate)),
             *("--ssl-keyfile", str(self.certificate.key)),
             *("--isolation", "process"),
-            *("--superexec-auth-secret-file", str(self.folder / f"{SERVER}.secret")),
+            *("--superexec-auth-secret-file", str(self._find_secret(SERVER))),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
         ]
         self.processes.start(SUPERLINK, "flower-superlink", arguments)
 
         def is_settled() -> bool:
-            return not self.processes.is_running(SUPERLINK) or _answers(self._ports[0])
+            return SUPERLINK not in self.processes.running or _is_listening(self._ports[0])
 
-        if not wait_until(is_settled, UP_LIMIT) or not self.processes.is_running(SUPERLINK):
+        if not wait_until(is_settled, UP_LIMIT) or SUPERLINK not in self.processes.running:
             raise DeploymentFailed(
-                f"the SuperLink did not come up: {self.processes.quote(SUPERLINK)}"
+                f"the SuperLink did not start: {self.processes.quote(SUPERLINK)}"
             )
 
-    def start_server(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start who runs server apps; a run that is begun then goes to it.
+    def start_server(self, environment: Mapping[str, str]) -> None:
+        """Start the SuperExec that runs server apps.
 
         Parameters
         ----------
-        environment : that the server app has from now on, None for the same as before
+        environment : environment variables of the server app
         """
-        if environment is not None:
-            self._server_environment = dict(environment)
         self.processes.start(
             SERVER,
             "flower-superexec",
             settings={
                 "address": self.address,
                 "authority": str(self.certificate.authority),
-                "secret": str(self.folder / f"{SERVER}.secret"),
-                "pause": self._pause,
+                "secret": str(self._find_secret(SERVER)),
+                "pause": PAUSE,
                 "app": None,
                 "record_to": None,
             },
-            environment={**self._hasten(), **self._server_environment},
+            environment={**SHORT_POLLS, **environment},
             path=self._server_path,
         )
 
     def start_node(self, number: int) -> None:
-        """Start a SuperNode and who runs its client app."""
+        """Start a SuperNode and the SuperExec that runs its client app."""
         node, port = self.nodes[number], self._ports[1 + number]
-        secret = str(self.folder / f"node{number}.secret")
+        secret = str(self._find_secret(f"node{number}"))
         self.processes.start(
             f"node{number}",
             "flower-supernode",
             [
-                *("--superlink", self.address, *self.connect_arguments(number)),
-                *("--node-config", _format_config(self.find_config(number))),
+                *("--superlink", self.address),
+                *("--root-certificates", str(self.certificate.authority)),
+                *("--auth-supernode-private-key", str(self.keys[number].private)),
+                *("--node-config", self._format_config(number)),
                 *("--host", HOST, "--port", str(port)),
                 *("--isolation", "process", "--superexec-auth-secret-file", secret),
             ],
-            settings={"pause": self._pause},
+            settings={"pause": PAUSE},
         )
         self.processes.start(
             f"client{number}",
@@ -221,145 +202,43 @@ class LocalFederation:
                 "address": f"{HOST}:{port}",
                 "authority": None,  # both ends are on this machine and share a secret
                 "secret": secret,
-                "pause": self._pause,
+                "pause": PAUSE,
                 "app": node.app,
                 "record_to": node.record_to,
             },
-            environment={**self._hasten(), **node.environment},
+            environment={**SHORT_POLLS, **node.environment},
             path=node.path,
         )
 
-    def _hasten(self) -> dict[str, str]:
-        return {} if self._pause is None else {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-
-    def find_config(self, number: int) -> dict[str, str | int | float | bool]:
-        """What a node's client app finds in `context.node_config`."""
-        node = self.nodes[number]
-        return {"partition-id": number, "num-partitions": len(self.nodes), **node.config}
-
-    def connect_arguments(self, number: int) -> list[str]:
-        """How a node connects: with the authority's certificate and its own key."""
-        return [
-            *("--root-certificates", str(self.certificate.authority)),
-            *("--auth-supernode-private-key", str(self.keys[number].private)),
-        ]
+    def _format_config(self, number: int) -> str:
+        """Return what a node's client app finds in `context.node_config`, as an argument."""
+        config = {"partition-id": number, "num-partitions": len(self.nodes)}
+        return " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
 
     # --- nodes ---
 
-    def register(self, key: NodeKey) -> int:
-        """Let a key in; gives the node's number in the federation."""
-        from flwr.proto.control_pb2 import RegisterNodeRequest
-
-        reply = self._control.RegisterNode(RegisterNodeRequest(public_key=key.content))
-        return int(reply.node_id)
-
     def list_connected(self) -> list[int]:
-        """Nodes that are connected, by their numbers from 0."""
-        from flwr.proto.control_pb2 import ListNodesRequest
+        """Return the nodes that are connected, by their numbers from 0."""
+        online = self.control.list_online()
+        return [number for number, node in enumerate(self._node_ids) if node in online]
 
-        found = self._control.ListNodes(ListNodesRequest()).nodes_info
-        online = {int(node.node_id) for node in found if node.status == "online"}
-        return [number for number, node in enumerate(self.node_ids) if node in online]
-
-    def wait_for_nodes(self, count: int, limit: float = UP_LIMIT) -> None:
-        """Wait until so many nodes are connected."""
+    def _wait_for_nodes(self) -> None:
+        """Wait until all nodes are connected."""
         names = [f"node{number}" for number in range(len(self.nodes))]
 
         def is_settled() -> bool:
-            if not all(self.processes.is_running(name) for name in names):
+            if not set(names) <= set(self.processes.running):
                 return True
-            return len(self.list_connected()) >= count
+            return len(self.list_connected()) == len(names)
 
-        if not wait_until(is_settled, limit) or len(self.list_connected()) < count:
-            missing = set(range(len(self.nodes))) - set(self.list_connected())
+        if not wait_until(is_settled, UP_LIMIT) or len(self.list_connected()) < len(names):
+            missing = set(range(len(names))) - set(self.list_connected())
             first = names[min(missing)]
             raise DeploymentFailed(f"{first} did not connect: {self.processes.quote(first)}")
 
-    def try_to_join(self, name: str, arguments: Sequence[str], limit: float = UP_LIMIT) -> str:
-        """Start one more SuperNode that does not belong here; gives what it says when it gives up.
-
-        Parameters
-        ----------
-        name : of the process
-        arguments : how it connects
-        """
-        port = find_free_ports(1)[0]
-        self.processes.start(
-            name,
-            "flower-supernode",
-            [
-                *("--superlink", self.address, *arguments),
-                *("--host", HOST, "--port", str(port), "--isolation", "process"),
-                *("--max-retries", "0"),
-            ],
-            settings={"pause": self._pause},
-        )
-        if not wait_until(lambda: not self.processes.is_running(name), limit):
-            raise DeploymentFailed(f"{name} was not refused: {self.processes.quote(name)}")
-        return self.processes.read_log(name)
-
-    def kill_node(self, number: int) -> None:
-        """End a node and its client app without warning."""
-        for name in (f"node{number}", f"client{number}"):
-            self.processes.end(name, signal.SIGKILL)
-
-    def stop_node(self, number: int) -> None:
-        """End a node, which says goodbye."""
-        for name in (f"node{number}", f"client{number}"):
-            self.processes.end(name)
-
-    def kill_server(self) -> None:
-        """End the server app, and who runs it, without warning."""
-        self.processes.end(SERVER, signal.SIGKILL)
-
-    # --- runs ---
-
-    def start_run(self, bundle: bytes) -> int:
-        """Hand an app to the federation and begin a run of it; gives the run's number."""
-        import hashlib
-
-        from flwr.common.serde import fab_to_proto
-        from flwr.proto.control_pb2 import StartRunRequest
-        from flwr.supercore.fab import Fab
-
-        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
-        reply = self._control.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
-        return int(reply.run_id)
-
-    def stop_run(self, run: int) -> None:
-        """Let go of a run, so that nodes forget what they were asked in it."""
-        from flwr.proto.control_pb2 import StopRunRequest
-
-        self._control.StopRun(StopRunRequest(run_id=run))
-
-    def find_status(self, run: int) -> RunStatus:
-        """How a run stands."""
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        found = self._control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run]
-        return RunStatus(found.status.status, found.status.sub_status, found.status.details)
-
-
-@contextlib.contextmanager
-def open_control(address: str, certificate: ServerCertificate) -> Iterator[ControlHttpClient]:
-    """A connection to a SuperLink's control interface."""
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
-    client = ControlHttpClient.from_server_address(
-        address,
-        insecure=False,
-        root_certificates=certificate.authority.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-    )
-    try:
-        yield client
-    finally:
-        client.close()
-
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at the moment."""
+    """Return ports that no process listens on at the moment."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for free in sockets:
@@ -367,16 +246,9 @@ def find_free_ports(count: int) -> list[int]:
         return [int(free.getsockname()[1]) for free in sockets]
 
 
-def _answers(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     try:
         with socket.create_connection((HOST, port), timeout=1.0):
             return True
     except OSError:
         return False
-
-
-def _format_config(config: Mapping[str, Any]) -> str:
-    """A node's configuration as its command takes it."""
-    import json
-
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())

@@ -1,4 +1,4 @@
-"""The end of a forked process: with the status of its work, and without its parent's clean-up."""
+"""The end of a forked process: with the status of its work, without its parent's clean-up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 
-def work_and_exit(work: Callable[[], None]) -> NoReturn:
-    """Do the work of this process, just forked, and end it; does not return."""
+def run_and_exit(work: Callable[[], None]) -> NoReturn:
+    """Do the work of this process, which was just forked, and end it."""
     status = 1
     try:
         work()

@@ -1,10 +1,10 @@
-"""What the processes of a local federation are: SuperLink, SuperNode, and who runs their apps.
+"""What the processes of a local federation do: SuperLink, SuperNode, and SuperExec for the apps.
 
 SuperLink and SuperNodes are Flower's own, started with `--isolation process`; apps are run beside
 them by a SuperExec that forks instead of starting a new Python for every message.  Two things are
-changed in the memory of these processes and nowhere else: pauses between two looks for messages,
-which Flower fixes at three seconds, are shortened, and what a server app prints is not sent to the
-SuperLink, where everybody who can reach it could read it.
+changed in the memory of these processes and nowhere else: the pauses between two requests for
+messages, which Flower fixes at three seconds, are shortened, and the output of a server app is not
+sent to the SuperLink, where everybody who can reach it could read it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from flwr.supercore.object_ref import load_app
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
-from covertfl.engines.flower.deployment.fork import work_and_exit
+from covertfl.engines.flower.deployment.fork import run_and_exit
 
 Settings = Mapping[str, Any]
 
 
 class ShortPauses:
-    """The module `time` with pauses cut to a limit, in seconds."""
+    """The module `time` with pauses limited to some seconds."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
@@ -46,27 +46,25 @@ class ShortPauses:
         return getattr(time, name)
 
 
-def shorten_pauses(limit: float | None, *modules: ModuleType) -> None:
-    """Let modules of Flower pause for less in this process; None leaves them as they are."""
-    if limit is None:
-        return
+def shorten_pauses(limit: float, *modules: ModuleType) -> None:
+    """Limit the pauses of some of Flower's modules in this process, in seconds."""
     for module in modules:
         vars(module)["time"] = ShortPauses(limit)
-    # How long they wait before they ask again for a part of a message that was still on its way.
+    # The wait before another request for a part of a message that has not arrived yet.
     for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         defaults = pull.__kwdefaults__ or {}
         defaults["initial_backoff"] = limit / 2
 
 
 def _watch_parent() -> None:
-    """End with the keeper, should it be killed."""
+    """End this process if the supervisor is killed."""
     from flwr.supercore.app_utils import start_parent_process_monitor
 
     start_parent_process_monitor(os.getppid())
 
 
-def be_superlink(settings: Settings) -> None:
-    """Flower's SuperLink."""
+def run_superlink(settings: Settings) -> None:
+    """Run Flower's SuperLink."""
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     del settings
@@ -74,8 +72,8 @@ def be_superlink(settings: Settings) -> None:
     flower_superlink()
 
 
-def be_supernode(settings: Settings) -> None:
-    """Flower's SuperNode, which looks for messages every `pause` seconds."""
+def run_supernode(settings: Settings) -> None:
+    """Run Flower's SuperNode, which requests messages every `pause` seconds."""
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
@@ -84,14 +82,14 @@ def be_supernode(settings: Settings) -> None:
     flower_supernode()
 
 
-def be_runner(settings: Settings) -> None:
-    """Flower's SuperExec with an executor that forks.
+def run_superexec(settings: Settings) -> None:
+    """Run Flower's SuperExec with an executor that forks.
 
     Parameters
     ----------
     settings : `address`, `secret` (file), `authority` (file, None for plain text on loopback),
         `pause`, `app`, the client app to run instead of the bundle's (None for the bundle's), and
-        `record_to`, the folder in which the bundle's records what it receives (None for none)
+        `record_to`, the folder into which the bundle's app is recorded (None for no records)
     """
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.superexec import run_superexec as superexec
@@ -108,7 +106,7 @@ def be_runner(settings: Settings) -> None:
 
 
 class ForkingExecutor(SubprocessExecutor):
-    """Runs every task in a fork of this process, which has imported all it needs."""
+    """An executor that runs every task in a fork of this process, with all modules imported."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -120,24 +118,24 @@ class ForkingExecutor(SubprocessExecutor):
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Take note of tasks that have ended."""
+        """Reap tasks that have ended."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0] != 0:
                 pass
 
 
 def _run_task(spec: ExecutionSpec, settings: Settings) -> NoReturn:
-    """Run a task in this process, just forked; does not return."""
+    """Run a task in this process, which was just forked."""
 
     def work() -> None:
         _forget_exit_handlers()
         RUNS[spec.task_type](spec, settings)
 
-    work_and_exit(work)
+    run_and_exit(work)
 
 
 def _forget_exit_handlers() -> None:
-    """What is to be done at the end of the parent is not this process's to do."""
+    """Drop the parent's exit handlers, which this process must not run."""
     from flwr.supercore.exit import exit_handler
 
     exit_handler.registered_exit_handlers.clear()
@@ -165,9 +163,9 @@ def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
 
 
 def _change_app(runtime: ModuleType, reference: str | None, record_to: str | None) -> None:
-    """Run another client app than the bundle's, as whoever owns the machine can.
+    """Replace or record the bundle's client app, as the owner of the machine can.
 
-    The bundle's is loaded first, so that the other can import it.
+    The bundle is loaded first, so that another app can import it.
     """
     load_bundled = runtime.get_load_client_app_fn
 
@@ -196,7 +194,7 @@ def _run_server(spec: ExecutionSpec, settings: Settings) -> None:
     shorten_pauses(settings["pause"], http_grid)
     run_serverapp(
         runtime_api_address=spec.runtime_api_address,
-        # Nothing writes to it: the server's output stays in its own log.
+        # Never written to: the server's output stays in its own log.
         log_queue=Queue(),
         token=spec.token,
         insecure=spec.insecure,
@@ -210,7 +208,7 @@ RUNS: dict[TaskType, Callable[[ExecutionSpec, Settings], None]] = {
     TaskType.SERVER_APP: _run_server,
 }
 ROLES: dict[str, Callable[[Settings], None]] = {
-    "flower-superlink": be_superlink,
-    "flower-supernode": be_supernode,
-    "flower-superexec": be_runner,
+    "flower-superlink": run_superlink,
+    "flower-supernode": run_supernode,
+    "flower-superexec": run_superexec,
 }

@@ -1,8 +1,8 @@
-"""Clients behind a Flower grid as those who answer queries.
+"""Clients behind a Flower grid, as responders to the queries of a run.
 
-What is done in a round does not depend on the action: every query is sent to all who were chosen
-and their replies are read alike, the true trajectory's step and a decoy's are both worked out, and
-what is not needed is thrown away (`GridAnswers.update`, `GridAnswers.rescore`).
+The work of a round does not depend on the action: every query is sent to all sampled clients and
+their replies are read in the same way; the true trajectory's move and a decoy's are both computed,
+and the one that is not needed is discarded (`GridResponder.update`, `GridResponder.rescore`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from flwr.app import Message
 
 from covertfl.arrays import IntArray
+from covertfl.decoys.decoy import Decoy
+from covertfl.engines.flower.array_form import ArrayForm, is_finite
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.messages import ArrayForm, is_finite
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
@@ -29,64 +30,66 @@ from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 PENDING = "checkpoint/pending.json"
-# Whether a round with so many examples and so many replies is a success.
+# Decides whether a round succeeds, from its number of examples and of valid replies.
 Accepts = Callable[[int, int], bool]
 
 
-class Correspondence(Protocol):
-    """Who can be asked, and what they last sent."""
+class Exchange(Protocol):
+    """The nodes that can be asked, and their last replies."""
 
     def look(self) -> Mapping[int, int]:
-        """Nodes that are connected, by client number."""
+        """Return the connected nodes by client number; a round begins with it."""
         ...
 
     @property
     def replies(self) -> Mapping[int, Message]:
-        """Messages that came back last, by client number."""
+        """Valid messages of the last round's replies, by client number."""
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class GridAnswers(ClientResponder):
-    """A federation of clients behind a grid.
+def needs_vectors(inner: InnerStrategies | None, decoys: Sequence[Decoy]) -> bool:
+    """Return whether replies are needed as vectors, and not only as Flower's records."""
+    return inner is None or any(decoy.needs_replies for decoy in decoys)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GridResponder(ClientResponder):
+    """The clients of a federation behind a grid.
 
     Parameters
     ----------
     form : of the arrays
-    post : who can be asked
-    pending : file that says which round is under way and how it looked
+    exchange : of messages with the nodes
+    pending : file with the round that is under way and its observed oracle state
     inner : wrapped strategies, None to average as the simulator does
-    accepts : says whether a round is a success, None to follow the run's settings
-    most_examples : that a client can have, None for the most of the task's clients
+    accepts : decides whether a round succeeds, None to follow the run's settings
+    most_examples : largest number of examples that is accepted in a reply
     """
 
-    form: ArrayForm | None = None
-    post: Correspondence | None = None
-    pending: Path | None = None
+    form: ArrayForm
+    exchange: Exchange
+    pending: Path
+    most_examples: int
     inner: InnerStrategies | None = None
     accepts: Accepts | None = None
-    most_examples: int | None = None
     _present: list[int] = field(default_factory=list, init=False)
 
     def score(self, weights: Vector) -> float:
-        """Accuracy on the validation set; 0 where there is none."""
+        """Return the accuracy on the validation set; 0 if there is none."""
         return super().score(weights) if len(self.task.validation) else 0.0
 
     # --- a query ---
 
     def observe(self, round_number: int) -> int | None:
-        """The oracle state, by the number of nodes that are connected.
+        """Return the oracle state, from the number of nodes that are connected.
 
-        It is written down before it is used.  A round that is cut off is done again as it looked
-        at first, so that it sends the same query: another one would show clients two trajectories
-        in one round.
+        It is stored before it is used.  A round that was interrupted is repeated with the state it
+        had, so that it sends the same query: another one would show clients two trajectories in one
+        round.
         """
-        assert self.post is not None
-        self._present[:] = self.post.look()
+        self._present[:] = self.exchange.look()
         participation = self.settings.sections.federation.participation
         state = int(classify_clients(np.array([len(self._present)]), participation)[0])
-        if self.pending is None:
-            return state
         known = _read_pending(self.pending)
         if known is not None and known["round"] == round_number:
             return int(known["oracle_state"])
@@ -95,7 +98,7 @@ class GridAnswers(ClientResponder):
         return state
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
-        """Send the query to those who were chosen, and judge what comes back."""
+        """Send the query to the sampled clients and return what became of it."""
         asked = self._choose(query.round)
         nothing = np.zeros(len(asked), dtype=np.int64)
         replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
@@ -106,7 +109,7 @@ class GridAnswers(ClientResponder):
         return Outcome(attendance, sifted.total, sifted, accepted)
 
     def _choose(self, round_number: int) -> IntArray:
-        """Clients that are asked; drawn by a law that does not know the action."""
+        """Return the clients that are asked; the sampling does not depend on the action."""
         present = np.array(self._present, dtype=np.int64)
         if self.inner is None:
             return present
@@ -115,20 +118,13 @@ class GridAnswers(ClientResponder):
         generator = make_generator(seed, Stream.PARTICIPATION, round_number)
         return np.sort(generator.permutation(present)[:number])
 
-    @property
-    def joins_replies(self) -> bool:
-        """Whether replies are needed as vectors, and not only as Flower's records."""
-        return self.inner is None or any(decoy.needs_replies for decoy in self.decoys)
-
     def _sift(self, replies: Sequence[Reply], size: int) -> SiftedReplies:
-        most = self.most_examples or int(self.sizes.max())
-        if self.joins_replies:
-            return sift_replies(replies, size, most)
-        # Their values were checked array by array and stay in the messages.
-        return sift_replies(replies, 0, most)
+        # Values that are not needed as vectors were checked array by array and stay in messages.
+        size = size if needs_vectors(self.inner, self.decoys) else 0
+        return sift_replies(replies, size, self.most_examples)
 
     def _count_batches(self, asked: IntArray, came: Mapping[int, Any]) -> IntArray:
-        """Batches that stand behind each client's reply; 0 where none came."""
+        """Return the number of batches behind each client's reply; 0 where none came."""
         size = self.settings.sections.federation.batch_size
         counts = [came.get(int(client), 0) for client in asked]
         valid = [count if type(count) is int and 0 < count < 2**53 else 0 for count in counts]
@@ -144,7 +140,7 @@ class GridAnswers(ClientResponder):
     def update(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
     ) -> Generator[Work, Any, LearnerState]:
-        """Work out the learner's move and a decoy's in every round, and use at most one of them.
+        """Compute the learner's move and a decoy's in every round, and use at most one of them.
 
         Clients wait for the next query: the time until it comes must not depend on the action.
         """
@@ -165,9 +161,13 @@ class GridAnswers(ClientResponder):
     def move_learner(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> LearnerState:
-        """The wrapped strategy's step, or FedAvg or FedSGD as the simulator makes it.
+        """Move the true trajectory with the wrapped strategy, or as the simulator does.
 
-        The learner as it was where that fails: what clients send must not end the training.
+        Where that fails the learner stays as it was: clients must not be able to end the training.
+
+        Parameters
+        ----------
+        kept : whether the result is used; otherwise the work is done only for the time it takes
         """
         if not outcome.replies.clients:
             return learner
@@ -181,7 +181,12 @@ class GridAnswers(ClientResponder):
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
     ) -> Generator[Work, Any, LearnerState]:
-        """The decoy's step, made by a strategy of its own where strategies are wrapped."""
+        """Move the decoy, with a strategy of its own where strategies are wrapped.
+
+        Parameters
+        ----------
+        kept : whether the result is used; otherwise the work is done only for the time it takes
+        """
         proposed = yield from self.propose(learner, query, outcome)
         if proposed is None:
             return learner
@@ -194,22 +199,20 @@ class GridAnswers(ClientResponder):
         return learner if moved is None else learner.with_decoy(trajectory, moved)
 
     def _make_ready(self, trajectory: int, weights: Vector, *, kept: bool) -> bool:
-        """Have new weights ready for the next query before its round begins, on both arms alike.
+        """Encode new weights before the round of their query begins, whatever the action.
 
-        Gives whether they are numbers; otherwise the trajectory must stay where it is.
+        Return whether they are finite; otherwise the trajectory must stay where it is.
         """
-        assert self.form is not None
         arrays, is_sound = self.form.write(weights), is_finite(weights)
         if kept and is_sound:
             self.form.keep(trajectory, weights, arrays)
         return is_sound
 
     def _messages(self, outcome: Outcome) -> list[Message]:
-        assert self.post is not None
-        return [self.post.replies[client] for client in outcome.replies.clients]
+        return [self.exchange.replies[client] for client in outcome.replies.clients]
 
     def remember(self) -> Remembered:
-        """What the wrapped strategies remember."""
+        """Return what the wrapped strategies remember."""
         return Remembered() if self.inner is None else self.inner.remember()
 
 

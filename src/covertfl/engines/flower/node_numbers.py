@@ -1,8 +1,8 @@
-"""Which nodes there are, and the numbers under which records name them.
+"""Client numbers of nodes, and waiting until enough nodes are connected.
 
-Records name clients 0, 1, 2, ...; a node's own number is long and means nothing.  Where nodes are
-simulated it is known which client each of them is; otherwise they are numbered as they are first
-seen, and the numbers are kept beside the private records.
+Records name clients 0, 1, 2, ..., whereas Flower's node IDs are long and arbitrary.  For simulated
+nodes the client of each node is known; other nodes are numbered in the order in which they are
+first seen, and the numbers are stored with the private records.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
 
-# Seconds between two looks at who is there, where nobody is.
+# Seconds between two looks at the connected nodes while there are too few.
 LOOK_AGAIN = 1.0
 
 
-class Roll(Protocol):
-    """Numbers of nodes."""
+class NodeNumbers(Protocol):
+    """Client numbers of nodes."""
 
-    def number(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Nodes by client number, in rising order; nodes that do not belong are left out."""
+    def assign(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return nodes by client number, in ascending order; unknown nodes may be left out."""
         ...
 
 
-class KnownRoll:
-    """Nodes whose clients are known.
+class KnownNodeNumbers:
+    """Nodes whose client numbers are known in advance.
 
     Parameters
     ----------
@@ -42,35 +42,35 @@ class KnownRoll:
     def __init__(self, clients: Mapping[int, int]) -> None:
         self._clients = dict(clients)
 
-    def number(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Nodes by client number, in rising order."""
+    def assign(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return nodes by client number, in ascending order, without unknown nodes."""
         found = {self._clients[node]: node for node in nodes if node in self._clients}
         return dict(sorted(found.items()))
 
 
-class GrowingRoll:
-    """Nodes numbered as they are first seen.
+class StoredNodeNumbers:
+    """Nodes numbered in the order in which they are first seen.
 
     Parameters
     ----------
-    path : where the numbers are kept, for the owner only
+    path : file that stores the numbers, readable by its owner only
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._clients = _read_clients(path) if path.exists() else {}
 
-    def number(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Nodes by client number, in rising order; new ones are given the next numbers."""
+    def assign(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return nodes by client number, in ascending order; new nodes get the next numbers."""
         present = sorted(set(nodes))
         new = [node for node in present if node not in self._clients]
         if new:
             first = len(self._clients)
             self._clients |= {node: first + place for place, node in enumerate(new)}
-            self._keep()
+            self._store()
         return dict(sorted((self._clients[node], node) for node in present))
 
-    def _keep(self) -> None:
+    def _store(self) -> None:
         lines = [
             json.dumps({"client": client, "node": node}) + "\n"
             for node, client in self._clients.items()
@@ -79,7 +79,7 @@ class GrowingRoll:
 
 
 def _read_clients(path: Path) -> dict[int, int]:
-    """Client numbers by node; a last line that was never finished was never used."""
+    """Return client numbers by node; an unfinished last line was never used."""
     *lines, _ = read_text(path, "the numbers of the nodes").split("\n")
     try:
         records = [json.loads(line) for line in lines]
@@ -89,21 +89,21 @@ def _read_clients(path: Path) -> dict[int, int]:
 
 
 def wait_for_nodes(
-    grid: Grid, roll: Roll, least: int, patience: float | None = None
+    grid: Grid, numbers: NodeNumbers, least: int, patience: float | None = None
 ) -> dict[int, int]:
-    """Nodes that are connected, by client number, once there are enough of them.
+    """Wait until enough nodes are connected and return them by client number.
 
-    A federation that nobody is connected to is waited for: rounds that nobody can answer would
-    otherwise be used up within a moment.  Waiting says nothing about what is sent afterwards.
+    Without waiting, a federation that nobody is connected to would use up its rounds in a moment.
+    The wait does not depend on what is sent afterwards.
 
     Parameters
     ----------
     least : nodes that are enough
-    patience : seconds after which fewer must do, None to wait for as long as it takes
+    patience : seconds after which fewer nodes are accepted, None to wait without limit
     """
     started = time.monotonic()
     while True:
-        present = roll.number(grid.get_node_ids())
+        present = numbers.assign(grid.get_node_ids())
         waited = time.monotonic() - started
         if len(present) >= least or (patience is not None and waited >= patience):
             return present

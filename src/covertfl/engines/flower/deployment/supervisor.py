@@ -1,12 +1,12 @@
-"""The keeper of a local federation: one process that all others are forked from, and end with.
+"""The supervisor of a local federation: the process that all others are forked from, and end with.
 
-What takes long is to start Python and to import Flower and PyTorch; the keeper does it once.  It
-takes orders as lines of JSON on its standard input and tells of what began and ended on its
-standard output.  When its input ends, because its owner is done or was killed, it ends all that it
-has started, with all that these have started, and removes the federation's folder with the keys in
-it.  Every process leads a group of its own, and is ended by the number of that group.
+Starting Python and importing Flower and PyTorch takes long; the supervisor does it once.  It reads
+orders as lines of JSON from its standard input and writes what has started and ended to its
+standard output.  When its input is closed, because its owner is done or was killed, it ends all
+processes it has started, with their descendants, and removes the federation's folder with the keys
+in it.  Every process leads a process group of its own and is ended through that group.
 
-It is run as `python -m covertfl.engines.flower.deployment.keeper FOLDER [MODULE...]`.
+Run as `python -m covertfl.engines.flower.deployment.supervisor FOLDER [MODULE...]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covertfl.engines.flower.deployment.fork import work_and_exit
+from covertfl.engines.flower.deployment.fork import run_and_exit
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
 PRELOADED = (
@@ -35,6 +35,7 @@ PRELOADED = (
     "flwr.superlink.runtime.run_serverapp",
     "flwr.supercore.superexec.run_superexec",
     "covertfl.engines.flower.deployment.roles",
+    "covertfl.flower",
     "covertfl.training",
     "covertfl.kernels.choose",
     "torch",
@@ -42,22 +43,22 @@ PRELOADED = (
 )
 # Seconds that processes have to end by themselves.
 GRACE = 3.0
-# Seconds between two looks at what has ended.
+# Seconds between two checks for processes that have ended.
 LOOK = 0.1
 
 
-class Keeper:
-    """Starts processes by fork, tells of their ends, and ends those that are left."""
+class Supervisor:
+    """A parent process that starts others by fork, reports their ends, and ends the rest."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
 
-    def keep(self) -> None:
-        """Carry out orders until there are no more."""
+    def serve(self) -> None:
+        """Carry out orders until the input is closed."""
         pending = b""
         while True:
             ready, _, _ = select.select([0], [], [], LOOK)
-            self._look()
+            self._reap()
             if not ready:
                 continue
             received = os.read(0, 65536)
@@ -70,53 +71,53 @@ class Keeper:
     def _start(self, order: Mapping[str, Any]) -> None:
         process = os.fork()
         if process == 0:
-            become(order)
-        with contextlib.suppress(OSError):  # the child may have been quicker
+            carry_out(order)
+        with contextlib.suppress(OSError):  # the child may have done it first
             os.setpgid(process, process)
         self._names[process] = order["name"]
-        send_news({"started": order["name"], "process": process})
+        send_event({"started": order["name"], "process": process})
 
-    def _look(self) -> None:
+    def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     return
                 name = self._names.pop(process, None)
-                end_group(process, signal.SIGKILL)  # what it has started goes with it
+                end_group(process, signal.SIGKILL)  # its descendants end with it
                 if name is not None:
                     code = os.waitstatus_to_exitcode(status)
-                    send_news({"ended": name, "process": process, "status": code})
+                    send_event({"ended": name, "process": process, "status": code})
 
     def end_all(self) -> None:
-        """End what is left: gently first, then by force."""
+        """End the remaining processes, with SIGTERM first and then with SIGKILL."""
         for process in self._names:
             end_group(process, signal.SIGTERM)
         limit = time.monotonic() + GRACE
         while self._names and time.monotonic() < limit:
             time.sleep(LOOK / 2)
-            self._look()
+            self._reap()
         for process in self._names:
             end_group(process, signal.SIGKILL)
         while self._names:
             time.sleep(LOOK / 2)
-            self._look()
+            self._reap()
 
 
 def end_group(process: int, number: int) -> None:
-    """Send a signal to all processes of a group; none may be left."""
+    """Send a signal to all processes of a group, which may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, number)
 
 
-def send_news(news: Mapping[str, Any]) -> None:
-    """Tell the owner; it may no longer be there."""
+def send_event(event: Mapping[str, Any]) -> None:
+    """Write an event for the owner, which may have ended."""
     with contextlib.suppress(OSError):
-        os.write(1, json.dumps(news).encode() + b"\n")
+        os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def become(order: Mapping[str, Any]) -> NoReturn:
-    """Turn this process, just forked, into what is ordered; does not return."""
+def carry_out(order: Mapping[str, Any]) -> NoReturn:
+    """Run the ordered role in this process, which was just forked."""
 
     def work() -> None:
         os.setpgid(0, 0)
@@ -131,11 +132,11 @@ def become(order: Mapping[str, Any]) -> NoReturn:
 
         ROLES[order["role"]](dict(order["settings"]))
 
-    work_and_exit(work)
+    run_and_exit(work)
 
 
 def _redirect(log: str) -> None:
-    """Write to a file, for its owner only, and read nothing."""
+    """Send all output to a file that only its owner can read, and take no input."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -145,24 +146,24 @@ def _redirect(log: str) -> None:
 
 
 def main() -> None:
-    """Keep a federation; arguments are its folder and modules to import beside the usual ones."""
+    """Supervise a federation; the arguments are its folder and further modules to import."""
     folder, further = Path(sys.argv[1]), sys.argv[2:]
 
     def stop(_number: int, _frame: object) -> NoReturn:
         raise SystemExit
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner's business
-    keeper = Keeper()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the owner
+    supervisor = Supervisor()
     try:
         for module in (*PRELOADED, *further):
-            with contextlib.suppress(ImportError):  # clients may do without some of them
+            with contextlib.suppress(ImportError):  # some of them are optional
                 importlib.import_module(module)
-        send_news({"ready": os.getpid()})
-        keeper.keep()
+        send_event({"ready": os.getpid()})
+        supervisor.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        keeper.end_all()
+        supervisor.end_all()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,0 +1,254 @@
+"""How a model travels: its arrays as bytes, always in the form of the first arrays.
+
+Names, order, shapes, dtypes, headers and sizes of the arrays that clients receive are those of the
+initial arrays in every round, whatever an aggregation has returned.  Arrays that are not trained
+(counters, running statistics) are always sent with their initial values, because they would count
+how often a trajectory was queried.
+
+Arrays from a client are checked before they are decoded, and a reply that does not fit is refused
+with a reason.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Layout, Vector
+
+# Bytes that the header of an array may take in addition to its values.
+HEADER_LIMIT = 4096
+# Serialisation type of numpy arrays in Flower.
+NUMPY_STYPE = "numpy.ndarray"
+
+
+class RefusedReply(Exception):
+    """A reply that cannot be used; its argument is the reason, one of `learner.REASONS`."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayForm:
+    """Names, shapes and dtypes of a model's arrays, and the arrays that are ready to be sent.
+
+    Parameters
+    ----------
+    layout : arrays that are trained
+    dtypes : of all arrays, in the order in which they travel
+    fixed : arrays that are not trained, with their initial values
+    """
+
+    layout: Layout
+    dtypes: Mapping[str, np.dtype[Any]]
+    fixed: Mapping[str, Array]
+    # The weights of each trajectory and their arrays, ready to be sent.  Encoding a large model
+    # takes long.  It is done in every round when a trajectory may have moved, and never between
+    # the start of a round and its query, where the delay would reveal which trajectory moved.
+    _ready: dict[int, tuple[Vector, dict[str, Array]]] = field(default_factory=dict)
+
+    def write(self, weights: Vector) -> dict[str, Array]:
+        """Encode weights as arrays; no other function makes what clients are sent."""
+        parts = self.layout.split(weights)
+        return {
+            name: self.fixed[name]
+            if name in self.fixed
+            else Array(np.asarray(parts[name], dtype=dtype, order="C"))
+            for name, dtype in self.dtypes.items()
+        }
+
+    def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
+        """Store the arrays of a trajectory's weights; the weights must not be changed later."""
+        self._ready[trajectory] = (weights, arrays)
+
+    def find(self, weights: Vector) -> ArrayRecord:
+        """Return the stored record of a trajectory's weights, without encoding them.
+
+        Raises
+        ------
+        LookupError
+            if no trajectory has these weights: encoding them now would take time
+        """
+        for known, arrays in self._ready.values():
+            if known is weights:
+                return ArrayRecord(arrays)
+        raise LookupError("weights were not encoded before the round in which they are sent")
+
+    def flatten(self, record: ArrayRecord) -> Vector:
+        """Return the trained arrays of a record, of any dtype, as one vector.
+
+        Raises
+        ------
+        InvalidInput
+            if a shape differs
+        """
+        vector, start = np.empty(self.layout.size, dtype=np.float32), 0
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            values = _view(record[name])
+            if values.shape != shape:
+                raise InvalidInput(f"{name} must have shape {shape}, got {values.shape}")
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
+                vector[start : start + values.size] = values.reshape(-1)
+            start += values.size
+        return vector
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an array."""
+        if name in self.fixed:
+            return tuple(self.fixed[name].shape)
+        return self.layout.shapes[self.layout.names.index(name)]
+
+    def read(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+        """Decode the trained arrays of a client's record, as views where possible.
+
+        Raises
+        ------
+        RefusedReply
+            if a name, shape, dtype or value is not allowed
+        """
+        if set(record) != set(self.dtypes):
+            raise RefusedReply("wrong shape")
+        return {
+            name: _decode(record[name], dtype, self.shape(name))
+            for name, dtype in self.dtypes.items()
+            if name not in self.fixed
+        }
+
+    def normalise(self, record: ArrayRecord) -> dict[str, Array]:
+        """Return the arrays of a record that `read` accepted, without any trace of the client.
+
+        Order of names, memory order, header and serialisation type become the usual ones; arrays
+        that are not trained are replaced by the server's own.
+        """
+        return {
+            name: self.fixed[name]
+            if name in self.fixed
+            else _encode_as_usual(record[name], dtype, self.shape(name))
+            for name, dtype in self.dtypes.items()
+        }
+
+    def join(self, parts: Mapping[str, npt.NDArray[Any]]) -> Vector:
+        """Return trained arrays as one vector."""
+        return self.layout.join(parts)
+
+
+def make_form(arrays: ArrayRecord, layout: Layout | None = None) -> ArrayForm:
+    """Return the form of a model from its initial arrays.
+
+    Parameters
+    ----------
+    layout : of the trained arrays; None for all arrays of floating-point numbers
+
+    Raises
+    ------
+    InvalidInput
+        if a trained array is missing or has another shape
+    """
+    if layout is None:
+        trained = [name for name, array in arrays.items() if array.dtype.startswith("float")]
+        layout = Layout(tuple(trained), tuple(tuple(arrays[name].shape) for name in trained))
+    missing = [name for name in layout.names if name not in arrays]
+    wrong = [
+        name
+        for name, shape in zip(layout.names, layout.shapes, strict=True)
+        if name in arrays and tuple(arrays[name].shape) != shape
+    ]
+    if missing or wrong:
+        raise InvalidInput(
+            "initial_arrays must hold the parameters of the task's model; "
+            f"missing: {missing}, of another shape: {wrong}"
+        )
+    if not layout.names:
+        raise InvalidInput("initial_arrays must hold arrays of floating-point numbers, got none")
+    fixed = {name: array for name, array in arrays.items() if name not in layout.names}
+    dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
+    return ArrayForm(layout, dtypes, fixed)
+
+
+def make_float_form(layout: Layout) -> ArrayForm:
+    """Return the form of a model whose arrays are all trained 32-bit floats."""
+    return ArrayForm(layout, dict.fromkeys(layout.names, np.dtype(np.float32)), {})
+
+
+def is_finite(values: npt.NDArray[Any]) -> bool:
+    """Return whether all values are finite, usually in one pass and without a mask.
+
+    A finite sum has finite terms.  A sum that is not finite may have overflowed; NaN and infinity
+    then show in the extremes.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return True
+    return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
+
+
+def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return the values of a client's array, read only after its size has been checked."""
+    if array.dtype != str(dtype):
+        raise RefusedReply("wrong dtype")
+    size = math.prod(shape) * dtype.itemsize
+    if tuple(array.shape) != shape or not size <= len(array.data) <= size + HEADER_LIMIT:
+        raise RefusedReply("wrong shape")
+    start, is_fortran = _find_values(array.data, dtype, shape)
+    if len(array.data) - start != size:
+        raise RefusedReply("wrong shape")
+    values = np.frombuffer(array.data, dtype=dtype, offset=start)
+    values = values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
+    if not is_finite(values):
+        raise RefusedReply("not finite")
+    return values
+
+
+def _encode_as_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return a valid array in the form in which the server itself would encode it."""
+    if array.stype == NUMPY_STYPE and array.data.startswith(_encode_header(dtype, shape)):
+        return array
+    return Array(np.asarray(_decode(array, dtype, shape), dtype=dtype, order="C"))
+
+
+def _view(array: Array) -> npt.NDArray[Any]:
+    """Return the values of the server's own array, without a copy where possible."""
+    dtype, shape = np.dtype(array.dtype), tuple(array.shape)
+    usual = _encode_header(dtype, shape)
+    if not array.data.startswith(usual):
+        return array.numpy()
+    return np.frombuffer(array.data, dtype=dtype, offset=len(usual)).reshape(shape)
+
+
+def _find_values(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, bool]:
+    """Return where the values of an array begin, and whether they are in Fortran order."""
+    usual = _encode_header(dtype, shape)
+    if data.startswith(usual):  # numpy takes as long to read a header as to add a million numbers
+        return len(usual), False
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        readers = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        declared, is_fortran, kind = readers[version](stream)
+    except (ValueError, KeyError) as error:
+        raise RefusedReply("wrong type") from error
+    if kind != dtype:
+        raise RefusedReply("wrong dtype")
+    if declared != shape:
+        raise RefusedReply("wrong shape")
+    return stream.tell(), is_fortran
+
+
+@lru_cache(maxsize=4096)
+def _encode_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header that numpy writes for an array in C order."""
+    stream = io.BytesIO()
+    described = np.lib.format.dtype_to_descr(dtype)
+    content = {"descr": described, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, content)
+    return stream.getvalue()

@@ -1,0 +1,72 @@
+"""Checks of a run before it is deployed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import parse_toml
+from covertfl.runs.clients import count_sizes
+from covertfl.runs.participation import accepts_data, count_batches, count_examples
+from covertfl.runs.run_file import build_run, format_run
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
+
+MOST_NODES = 100
+NOT_DEPLOYED = ("own", "function")  # tasks that nodes cannot make
+
+
+def as_deployed(settings: RunSettings) -> RunSettings:
+    """Return the same run with a deployment as its engine, checked again."""
+    engine = settings.sections.engine.model_copy(update={"kind": "flower", "mode": "deployment"})
+    sections = settings.sections.model_copy(update={"engine": engine})
+    text = format_run(replace(settings, sections=sections), {})
+    return build_run(parse_toml(text, settings.name), settings.name, folder=Path())
+
+
+def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool) -> None:
+    """Raise InvalidInput if a run cannot be deployed on so many nodes.
+
+    Parameters
+    ----------
+    has_own_app : whether a user's project is deployed, whose server app may bring a task of its own
+    """
+    clients = settings.sections.federation.clients
+    if not 1 <= num_nodes <= min(clients, MOST_NODES):
+        raise InvalidInput(
+            f"{settings.name}: nodes must be 1..{min(clients, MOST_NODES)} with [federation] "
+            f"clients = {clients}, got {num_nodes}"
+        )
+    task = settings.sections.task
+    if task in NOT_DEPLOYED and not (task == "own" and has_own_app):
+        raise InvalidInput(
+            f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
+        )
+
+
+def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | None:
+    """Return why no round can ever be accepted, however much each node trains; None if one can.
+
+    Node k is client k of the task and trains on whole batches.  The nodes of a user's own app hold
+    data of their own and are not checked.
+
+    Parameters
+    ----------
+    num_nodes : None for as many as the run has clients
+    """
+    section = settings.sections.federation
+    if section.acceptance != "data" or settings.sections.task in NOT_DEPLOYED:
+        return None
+    num_nodes = section.clients if num_nodes is None else num_nodes
+    sizes = count_sizes(find_training_task(settings))
+    batches, total = count_batches(sizes, section.batch_size), int(sizes.sum())
+    most = int(count_examples(batches, sizes, section.batch_size)[:num_nodes].sum())
+    if accepts_data(most, total, section.min_share):
+        return None
+    return (
+        f"{settings.name}: no round can be accepted: {num_nodes} nodes train on at most "
+        f"{most / total:.3f} of the examples of [federation] clients = {section.clients}, "
+        f"min_share = {section.min_share}; set clients = {num_nodes} with participation up to it, "
+        "or use more nodes"
+    )

@@ -1,0 +1,33 @@
+"""The front for Flower users: make a Flower server app covert, and audit what its nodes receive.
+
+    from covertfl.engines.flower.strategy import CovertStrategy
+
+    strategy = CovertStrategy(lambda: FedAvg(...), run="run.toml", out="runs/first")
+    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=45)
+
+Importing this module raises `Missing` if Flower is not installed.
+"""
+
+from __future__ import annotations
+
+from covertfl.engines.flower.client_app import make_client_app
+from covertfl.engines.flower.deployment.server_settings import read_server_settings
+from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.server_app import make_server_app
+from covertfl.engines.flower.strategy import CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
+from covertfl.kernels.job import Examples
+from covertfl.tasks.task import make_server_task
+
+__all__ = [
+    "CovertStrategy",
+    "Examples",
+    "InProcessGrid",
+    "RoundSettings",
+    "make_client_app",
+    "make_eavesdropper_app",
+    "make_server_app",
+    "make_server_task",
+    "read_server_settings",
+]

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "decision": "files",
     "evaluation": "decision",
     "solvers": "decision evaluation",
-    "fitting": "intervals files decision evaluation solvers",
+    "fitting": "intervals decision evaluation solvers",
     "planning": "decision evaluation solvers fitting",
     "kernels": "",
     "tasks": "files kernels",
@@ -39,8 +39,9 @@ MAY_IMPORT = {
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
     "display": "files decision solvers fitting planning runs auditing",
-    "api": "decision solvers fitting planning runs training auditing display",
     "report": "files runs",
+    "api": "files decision solvers fitting planning tasks runs training eavesdroppers auditing "
+    "display report",
     "demo": "files decision evaluation runs training auditing",
     "experiments": "files seeding intervals decision evaluation solvers planning kernels tasks "
     "decoys runs engines",

@@ -69,17 +69,8 @@ def fit(
             fitted.save_problem(output, rounds=rounds, updates=updates)
     found = None
     if policy is not None:
-        from covertfl.decision.policy_file import write_policy
-
-        with show_progress("searching") as on_progress:
-            found = fitted.search_policy(
-                seed=seed,
-                iterations=iterations,
-                rounds=rounds,
-                updates=updates,
-                on_progress=on_progress,
-            )
-        write_policy(policy, found.policy)
+        numbers = {"seed": seed, "iterations": iterations, "rounds": rounds, "updates": updates}
+        found = _search_policy(fitted, policy, numbers)
     if as_json:
         searched = {} if found is None else {"policy": found.describe()}
         print_json({**fitted.to_dict(), **searched})
@@ -92,6 +83,15 @@ def _parse_cuts(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise InvalidInput(f"--cuts must be numbers separated by commas, got {text!r}") from error
+
+
+def _search_policy(fitted: Fit, path: Path, numbers: dict[str, int]) -> LogPolicy:
+    from covertfl.decision.policy_file import write_policy
+
+    with show_progress("searching") as on_progress:
+        found = fitted.search_policy(**numbers, on_progress=on_progress)
+    write_policy(path, found.policy)
+    return found
 
 
 def _print(fitted: Fit, output: Path | None, found: LogPolicy | None, policy: Path | None) -> None:

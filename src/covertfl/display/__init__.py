@@ -7,6 +7,7 @@
 - `audit_tables`: audits
 - `plots`: `new_figure` and `save_figure`; policies of queues and horizons
 - `plan_plots`: the curves of a plan
+- `curves`: trained runs and their audit by round and by eavesdropper
 - `spga_plots`: the progress of a policy search
 - `as_json`: solutions, plans and fits as dictionaries, as `--json` prints them
 - `names`: names of oracle states, shared by tables and pictures

@@ -13,7 +13,6 @@ from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
-from covertfl.runs.responder import Responder
 from covertfl.runs.settings import RunSections, RunSettings
 from covertfl.runs.task import find_task, make_decoys, naming_run_file
 from covertfl.runs.world import World
@@ -62,7 +61,7 @@ def build_federation(
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
     task, recorded = find_task(settings), read_recorded(settings)
-    responder: Responder
+    responder: FunctionResponder | ClientResponder
     measured: FloatArray | None
     if isinstance(task, FunctionTask):
         _check_function(settings, task)

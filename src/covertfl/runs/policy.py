@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle
 from covertfl.decision.policy import (
     GreedyPolicy,
     HorizonTable,
@@ -65,7 +64,7 @@ class RunPolicy:
 
 def with_success(problem: Problem, success: FloatArray) -> Problem:
     """Return the problem with other success probabilities."""
-    return replace(problem, oracle=Oracle(problem.oracle.transition, success))
+    return replace(problem, oracle=replace(problem.oracle, success=success))
 
 
 def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:

@@ -138,7 +138,7 @@ def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: 
     for name in BARE:
         assert found.findings[name].belief == pytest.approx(audited.findings[name].belief)
         assert found.findings[name].named is None and found.findings[name].accuracy is None
-    assert found.federation is None and found.outcome is None and found.misplaced is None
+    assert found.federation is None and found.summary is None and found.misplaced is None
     # The same where the public folder still is in its place, but nothing else.
     shutil.copytree(finished / "public", tmp_path / "shared" / "public")
     for _ in range(5):
@@ -218,7 +218,7 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
         run_small(tmp_path / "run", on_round=stop)
     found = audit_run(tmp_path / "run", KernelCache())
     rounds = len(read_rounds(tmp_path / "run"))
-    assert found.outcome is None and 1 <= rounds <= 7
+    assert found.summary is None and 1 <= rounds <= 7
     assert found.num_queries == len(found.private) == len(found.learner) == rounds
     assert all(len(finding.accuracy or ()) == rounds for finding in found.findings.values())
 

@@ -25,7 +25,7 @@ from covertfl.intervals import t_interval
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation
 from covertfl.training import train
-from tests.support.audits import OUTCOME, find_threat, make_audit
+from tests.support.audits import SUMMARY, find_threat, make_audit
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run, read_rounds, run_small
 
 NUM_SEEDS = 3
@@ -100,7 +100,7 @@ def test_what_cannot_be_known_is_said(federation: Federation) -> None:
         "Only public records were there: who is right, and how good weights are, is not known."
     )
     # The settings are enough to score weights.
-    settled = make_audit(None, misplaced=None, federation=federation, outcome=OUTCOME)
+    settled = make_audit(None, misplaced=None, federation=federation, summary=SUMMARY)
     (warning,) = summarise_audits([settled]).notes
     assert warning == "Only public records were there: who is right is not known."
     warnings = summarise_audits([make_audit(), public]).notes
@@ -113,8 +113,8 @@ def test_another_oracle_is_warned_of(federation: Federation) -> None:
         {"oracle_state": 2 * (number % 2), "accepted": True, "action": "learn"}
         for number in range(3)
     )
-    run = make_audit(federation=federation, private=records, outcome=OUTCOME)
-    report = summarise_audits([dataclasses.replace(run, outcome=None)])
+    run = make_audit(federation=federation, private=records, summary=SUMMARY)
+    report = summarise_audits([dataclasses.replace(run, summary=None)])
     assert report.mismatch is not None and report.mismatch.p_value == 0.0
     first, second = report.notes
     assert first.startswith("The rounds do not look like the oracle that the policy was solved for")

@@ -17,7 +17,7 @@ from covertfl.auditing.summary import AuditReport
 from covertfl.auditing.threats import Threat
 from covertfl.kernels.weights import name_content
 
-OUTCOME = LearnerOutcome(learner_accuracy=0.9, exposure=0.5, completed=True, updates_done=3)
+SUMMARY = LearnerOutcome(learner_accuracy=0.9, exposure=0.5, completed=True, updates_done=3)
 
 
 def write_public(

@@ -60,7 +60,7 @@ class RunAudit:
     num_queries, num_trajectories : as overheard
     misplaced : queries that separation put on the wrong trajectory, None if unknown
     findings : by eavesdropper
-    outcome : of the learner, None for an unfinished run and for a public folder
+    summary : of the run, None for an unfinished run and for a public folder
     federation : that was run, None for a public folder
     private : records of the rounds, empty if there are none
     learner : (N,) accuracy of the true weights after each round, empty if unknown
@@ -71,7 +71,7 @@ class RunAudit:
     num_trajectories: int
     misplaced: int | None
     findings: Mapping[str, Finding]
-    outcome: LearnerOutcome | None
+    summary: LearnerOutcome | None
     federation: Federation | None
     private: tuple[Mapping[str, Any], ...]
     learner: tuple[float, ...]
@@ -164,7 +164,7 @@ def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> R
         num_trajectories=overheard.num_trajectories,
         misplaced=misplaced,
         findings=findings,
-        outcome=_read_outcome(run.path),
+        summary=_read_summary(run.path),
         federation=run.federation,
         private=private,
         learner=_read_learner_curve(run),
@@ -186,7 +186,7 @@ def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
     return tuple(line["learner_score"] for line in metrics)[: len(run.private)]
 
 
-def _read_outcome(path: Path) -> LearnerOutcome | None:
+def _read_summary(path: Path) -> LearnerOutcome | None:
     if not ((path / SETTINGS).exists() and (path / SUMMARY).exists()):
         return None
     summary = read_summary(path)

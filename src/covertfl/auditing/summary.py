@@ -140,15 +140,15 @@ def summarise_audits(
 
 
 def _summarise_learner(runs: Sequence[RunAudit]) -> LearnerFigures:
-    known = [run.outcome for run in runs if run.outcome is not None]
+    known = [run.summary for run in runs if run.summary is not None]
     accuracies = [
-        outcome.learner_accuracy for outcome in known if outcome.learner_accuracy is not None
+        summary.learner_accuracy for summary in known if summary.learner_accuracy is not None
     ]
     return LearnerFigures(
         accuracy=float(np.mean(accuracies)) if accuracies else None,
         interval=t_interval(accuracies)[1:] if len(accuracies) > 1 else None,
-        completion=float(np.mean([outcome.completed for outcome in known])) if known else None,
-        exposure=float(np.mean([outcome.exposure for outcome in known])) if known else None,
+        completion=float(np.mean([summary.completed for summary in known])) if known else None,
+        exposure=float(np.mean([summary.exposure for summary in known])) if known else None,
         exposure_by_round=average_curves([_list_exposures(run) for run in runs]),
         accuracy_by_round=average_curves([run.learner for run in runs]),
     )
@@ -247,6 +247,6 @@ def _list_notes(
             f"{mismatch.statistic:.1f} with {mismatch.degrees} degrees of freedom, "
             f"p = {mismatch.p_value:.2g})."
         )
-    if any(run.outcome is None and run.federation is not None for run in runs):
+    if any(run.summary is None and run.federation is not None for run in runs):
         notes.append("Some runs have not ended; the audit covers the rounds so far.")
     return notes

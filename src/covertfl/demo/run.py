@@ -82,7 +82,7 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
     Completion over a few runs is partly luck, so the exact probability is given beside it.
     """
     federation = runs[0].federation
-    outcomes = [run.outcome for run in runs if run.outcome is not None]
+    summaries = [run.summary for run in runs if run.summary is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
     expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
     paper = (
@@ -92,16 +92,16 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
         "scenario": condition.scenario,
         "policy": condition.policy,
         "decoy": condition.decoy,
-        "learner_accuracy": _mean(outcome.learner_accuracy for outcome in outcomes),
+        "learner_accuracy": _mean(summary.learner_accuracy for summary in summaries),
         "eavesdropper_accuracy": _mean(_find_curve(run)[-1] for run in runs),
         "eavesdropper_worst": max(_find_curve(run)[-1] for run in runs),
         "held_true": sum(run.findings[LISTENER].named or 0.0 for run in runs),
         "runs": len(runs),
-        "exposure": _mean(outcome.exposure for outcome in outcomes),
-        "completion": _mean(outcome.completed for outcome in outcomes),
+        "exposure": _mean(summary.exposure for summary in summaries),
+        "completion": _mean(summary.completed for summary in summaries),
         "expected_exposure": expected.exposure,
         "expected_completion": expected.finish_prob,
-        "updates_done": _mean(outcome.updates_done for outcome in outcomes),
+        "updates_done": _mean(summary.updates_done for summary in summaries),
         "paper": None
         if paper is None
         else {"eavesdropper_accuracy": paper[0], "learner_accuracy": paper[1]},

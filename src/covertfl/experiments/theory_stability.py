@@ -157,4 +157,5 @@ class _LeastLearning:
         self._idle = idle
 
     def learn_prob(self, observation: Observation) -> FloatArray:
+        """Return the probability of learning in the oracle state."""
         return np.asarray(1.0 - self._idle[observation.oracle_state])

@@ -38,13 +38,13 @@ MAY_IMPORT = {
     "models": "files kernels runs",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
-    "display": "files decision solvers fitting planning runs auditing",
+    "display": "files solvers fitting planning runs auditing",
     "report": "files runs",
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers auditing "
     "display report",
     "demo": "files decision evaluation runs training auditing",
-    "experiments": "files seeding intervals decision evaluation solvers planning kernels tasks "
-    "decoys runs engines",
+    "experiments": "files intervals decision evaluation solvers planning kernels tasks "
+    "decoys runs",
     "reproduction": "files kernels runs display experiments",
     "cli": "files decision solvers fitting planning tasks runs training models engines auditing "
     "display api report demo experiments reproduction",

@@ -97,7 +97,7 @@ def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (change_weights, "does not hold what its name says"),
+        (change_weights, "its content does not match its name"),
         (remove_weights, r"\.safetensors cannot be read: No such file"),
         (add_line("{"), r"rounds\.jsonl line 13 is not JSON"),
         (add_line("[]"), "line 13 must be an object"),

@@ -19,12 +19,12 @@ ALLOWED = {
     "errors",
     "files",
     "files.atomic",
+    "files.format",
     "files.toml",
-    "kernels",
-    "kernels.weights",
     "runs",
+    "runs.lines",
     "runs.locate",
-    "runs.transcript",
+    "runs.summary",
 }
 
 

@@ -12,12 +12,29 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from covertfl.auditing.findings import Finding
-from covertfl.auditing.run import LearnerOutcome, RunAudit
+from covertfl.auditing.run import RunAudit
 from covertfl.auditing.summary import AuditReport
 from covertfl.auditing.threats import Threat
 from covertfl.kernels.weights import name_content
+from covertfl.runs.summary import RunSummary
 
-SUMMARY = LearnerOutcome(learner_accuracy=0.9, exposure=0.5, completed=True, updates_done=3)
+SUMMARY = RunSummary(
+    learner_accuracy=0.9,
+    updates_done=3,
+    rounds=6,
+    learning_queries=3,
+    exposure=0.5,
+    completed=True,
+    updates_missing=0,
+    rejected_replies=0,
+    rejected_by_reason={},
+    average_privacy_cost=0.0,
+    mean_wait=None,
+    little_wait=None,
+    success_measured=None,
+    success_printed=(0.5,),
+    seconds=1.0,
+)
 
 
 def write_public(

@@ -14,8 +14,7 @@ from covertfl.auditing.summary import AuditReport, summarise_audits
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
-from covertfl.runs.folder import SETTINGS
-from covertfl.runs.locate import find_runs, is_public
+from covertfl.runs.locate import SETTINGS, find_runs, is_public
 from covertfl.runs.run_file import find_change, format_run, read_run
 
 AUDIT = "audit.json"

@@ -23,31 +23,13 @@ from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
-from covertfl.runs.folder import SETTINGS
 from covertfl.runs.lines import read_lines
+from covertfl.runs.locate import SETTINGS
 from covertfl.runs.run_file import read_run
-from covertfl.runs.summary import SUMMARY, read_summary
+from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
 # The client that those eavesdroppers are which take part in the training.
 SPY = 0
-
-
-@dataclass(frozen=True)
-class LearnerOutcome:
-    """What the learner of a finished run achieved, from the run's summary.
-
-    Parameters
-    ----------
-    learner_accuracy : of the true weights, None for a function
-    exposure : share of learning queries
-    completed : whether all updates were made
-    updates_done : number of updates made
-    """
-
-    learner_accuracy: float | None
-    exposure: float
-    completed: bool
-    updates_done: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +53,7 @@ class RunAudit:
     num_trajectories: int
     misplaced: int | None
     findings: Mapping[str, Finding]
-    summary: LearnerOutcome | None
+    summary: RunSummary | None
     federation: Federation | None
     private: tuple[Mapping[str, Any], ...]
     learner: tuple[float, ...]
@@ -186,16 +168,9 @@ def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
     return tuple(line["learner_score"] for line in metrics)[: len(run.private)]
 
 
-def _read_summary(path: Path) -> LearnerOutcome | None:
-    if not ((path / SETTINGS).exists() and (path / SUMMARY).exists()):
-        return None
-    summary = read_summary(path)
-    return LearnerOutcome(
-        learner_accuracy=summary.learner_accuracy,
-        exposure=summary.exposure,
-        completed=summary.completed,
-        updates_done=summary.updates_done,
-    )
+def _read_summary(path: Path) -> RunSummary | None:
+    is_finished = (path / SETTINGS).exists() and (path / SUMMARY).exists()
+    return read_summary(path) if is_finished else None
 
 
 def find_means(federation: Federation) -> Means:

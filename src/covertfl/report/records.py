@@ -16,8 +16,8 @@ from covertfl.errors import InvalidInput
 from covertfl.files.format import require_format
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.report.checks import METRICS, PUBLIC, ROUNDS, UPDATES, Checks, find_wrong
-from covertfl.runs.folder import SETTINGS
 from covertfl.runs.lines import read_lines
+from covertfl.runs.locate import SETTINGS
 from covertfl.runs.summary import SUMMARY
 
 

@@ -6,6 +6,7 @@
 `lines`: `read_lines` for files with one JSON object on each line.
 `public`: `PublicTranscript`, what an eavesdropper may read of a run.
 `checkpoint`: `Checkpoint` and `read_checkpoint`.
+`locate`: `find_runs` and the names of files in a run's folder.
 `folder`: `RunFolder`, the folder that a run is recorded in.
 `participation`: who takes part in a round, when it is accepted, and measured success probabilities.
 `arrivals`: `read_arrivals` for files of arriving updates.
@@ -15,7 +16,13 @@
 `task`: `find_training_task`, the task of a run.
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.
 `state`: `RunState`, the state between two rounds, and its form in a checkpoint.
-`federation`: `Federation` and `run_rounds`, the rounds of a run.
+`federation`: `Federation`, the parts of a run that do not change, and `start_run`.
+`responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
+`actions`: `decide`, which trajectory is queried in a round.
+`update`: `update_trajectories`, which trajectory moves and how (equation (1) of the paper).
+`records`: `record_round` and `summarise`, what is written about a run.
+`rounds`: `run_rounds`, the rounds of a run as a generator of work.
+`driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
 `function`: `FunctionResponder`, a noisy function that answers queries.
 `build`: `build_federation` and `KernelCache`, from settings to a federation.

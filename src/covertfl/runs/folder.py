@@ -35,6 +35,7 @@ from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.lines import read_lines
+from covertfl.runs.locate import SETTINGS
 from covertfl.runs.summary import SUMMARY, RunSummary
 
 LINE_FILES = (
@@ -46,7 +47,6 @@ LINE_FILES = (
 LOCK = "lock"
 WEIGHTS = "public/weights"
 SPARE = ".spare"
-SETTINGS = "run.toml"
 
 
 class RunFolder:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from covertfl.errors import InvalidInput
 
+SETTINGS = "run.toml"
+
 
 def find_runs(folder: Path) -> list[Path]:
     """Return the runs in a folder: itself, or its sub-folders in the order of their numbers.

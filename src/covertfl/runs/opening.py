@@ -9,8 +9,9 @@ from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation, start_run
-from covertfl.runs.folder import SETTINGS, RunFolder
+from covertfl.runs.folder import RunFolder
 from covertfl.runs.lines import read_lines
+from covertfl.runs.locate import SETTINGS
 from covertfl.runs.run_file import find_change, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.state import RunState, unpack_state

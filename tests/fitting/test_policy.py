@@ -62,9 +62,9 @@ def test_fitted_log_is_replayed_as_recorded() -> None:
 
 
 def test_arrivals_give_a_queue_policy() -> None:
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     fitted = fit(recorded(3_000, 3), with_arrivals=True)
-    found = search(fitted, on_progress=lambda detail, share: told.append((detail, share)))
+    found = search(fitted, on_progress=lambda detail, share: reported.append((detail, share)))
     assert isinstance(found.problem, QueueProblem)
     assert isinstance(found.policy, QueueTable)
     assert found.policy.table.shape[:2] == (3, 2)
@@ -81,8 +81,8 @@ def test_arrivals_give_a_queue_policy() -> None:
     }
     assert f"{found.gap:.2%} more than the optimum at the same learning cost" in found.sentence
     assert f"learning cost is {averages.learning_cost:.4g} (limit " in found.sentence
-    assert told[-1][1] == 1.0 and told[-1][0].startswith("privacy ")
-    assert told[-1][0].endswith(f"(limit {found.problem.limit:g})")
+    assert reported[-1][1] == 1.0 and reported[-1][0].startswith("privacy ")
+    assert reported[-1][0].endswith(f"(limit {found.problem.limit:g})")
 
 
 def test_no_arrivals_give_a_horizon_policy() -> None:
@@ -104,7 +104,7 @@ def test_arrivals_that_cannot_be_served_play_no_part_in_a_horizon() -> None:
     assert with_column.gap == without.gap
 
 
-def test_fitted_chances_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fitted_probabilities_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is handed costs and the recorded rounds, in their order."""
     rounds = recorded(2_000, 3)
     handed: dict[str, Any] = {}

@@ -74,6 +74,7 @@ class _Table:
     rows: list[list[str]]
 
     def cells(self, name: str) -> list[str]:
+        """Return the cells of a column, without surrounding blanks."""
         position = self.header.index(name)
         return [row[position].strip() for row in self.rows]
 

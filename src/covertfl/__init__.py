@@ -69,7 +69,9 @@ _HOMES = {
         "CovertflError Infeasible InvalidInput Missing NoSolution SolverFailed SplitChain Unstable"
     ),
     "evaluation.horizon": "evaluate_horizon_policy simulate_horizon_policy",
-    "decision.oracle": "Oracle compute_stationary_law find_dominance_violation sample_path",
+    "decision.oracle": (
+        "Oracle compute_stationary_distribution find_dominance_violation sample_path"
+    ),
     "fitting.oracle": "fit_oracle",
     "fitting.log": "read_log",
     "planning.planner": "find_limit_for_exposure find_scale_for_exposure plan_horizon plan_queue",

@@ -43,10 +43,9 @@ MAY_IMPORT = {
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers auditing "
     "display report",
     "demo": "files decision evaluation runs training auditing",
-    "experiments": "files intervals decision evaluation solvers planning kernels tasks "
-    "decoys runs",
+    "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
-    "cli": "files decision solvers fitting planning tasks runs training models engines auditing "
+    "cli": "decision fitting tasks runs training models engines auditing "
     "display api report demo experiments reproduction",
 }
 

@@ -100,7 +100,7 @@ def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
         (change_weights, "its content does not match its name"),
         (remove_weights, r"\.safetensors cannot be read: No such file"),
         (add_line("{"), r"rounds\.jsonl line 13 is not JSON"),
-        (add_line("[]"), "line 13 must be an object"),
+        (add_line("[]"), "line 13 must be a JSON object"),
         (add_line('{"round": 1}'), "line 13 must have the keys round, client and weights"),
         (add_line('{"round": 1, "client": null, "weights": "../x"}'), "line 13 must have whole"),
         (empty, "holds no query"),

@@ -1,4 +1,4 @@
-"""The oracle: what it accepts, its stationary law, dominance (M1) and sampling."""
+"""The oracle: what it accepts, its stationary distribution, dominance (M1) and sampling."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_bad_numbers_are_named(transition: Any, success: Any, sentence: str) -> 
         Oracle(transition, success)
 
 
-# --- stationary law -----------------------------------------------------------------------------
+# --- stationary distribution --------------------------------------------------------------------
 
 
 def test_stationary_law_of_the_text() -> None:

@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     ),
     # ranges
     "success above 1": (changed("0.95", "1.2"), "[oracle] success[2] must lie in [0, 1], got 1.2"),
-    "negative chance": (
+    "negative probability": (
         changed("[0.8, 0.2, 0.0]", "[1.3, -0.3, 0.0]"),
         "[oracle] transition row 0 must hold probabilities in [0, 1], got 1.3 in column 0",
     ),

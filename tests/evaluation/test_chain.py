@@ -31,7 +31,7 @@ from tests.support.strategies import queue_problems, random_queue_problem
 
 
 def draw_policy(problem: QueueProblem, seed: int) -> FloatArray:
-    """A policy with chances 0, 1 and in between, mixed."""
+    """A policy with probabilities 0, 1 and in between, mixed."""
     generator = np.random.default_rng(seed)
     kind = generator.integers(0, 3, size=problem.table_shape)
     learn = np.where(kind == 2, generator.random(problem.table_shape), kind.astype(np.float64))
@@ -42,7 +42,7 @@ def draw_policy(problem: QueueProblem, seed: int) -> FloatArray:
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-# --- stationary law -----------------------------------------------------------------------------
+# --- stationary distribution --------------------------------------------------------------------
 
 
 def test_masses_of_a_single_server_in_closed_form() -> None:
@@ -94,7 +94,7 @@ def test_masses_in_exact_fractions() -> None:
 def solve_in_fractions(
     problem: QueueProblem, learn: FloatArray
 ) -> dict[tuple[int, int, int], Fraction]:
-    """Stationary law of the full chain by Gaussian elimination without rounding."""
+    """Stationary distribution of the full chain by Gaussian elimination without rounding."""
     states = list_states(problem)
     place = {state: number for number, state in enumerate(states)}
     size = len(states)
@@ -237,7 +237,7 @@ def test_a_policy_that_gives_up_when_full_has_two_classes() -> None:
     assert levels == [[2], [5]]
 
 
-def test_classes_of_a_queue_with_chance() -> None:
+def test_classes_of_a_queue_with_probability() -> None:
     # Certain success and single arrivals in half of the rounds: learning never lets the backlog
     # grow, so "learn while short, give up when long" splits the queue between 3 and 4.
     oracle = Oracle(np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([1.0, 1.0]))

@@ -81,7 +81,7 @@ def cases(draw: st.DrawFn) -> tuple[FiniteHorizon, FullTable, FloatArray]:
 def enumerate_paths(
     problem: FiniteHorizon, policy: Policy, first: FloatArray
 ) -> Iterator[tuple[float, float, int, int]]:
-    """Chance, privacy cost, backlog left and learning queries of every path there is."""
+    """Probability, privacy cost, backlog left and learning queries of every path there is."""
     oracle, rounds = problem.oracle, problem.rounds
     for states in itertools.product(range(oracle.num_states), repeat=rounds):
         for actions in itertools.product((0, 1), repeat=rounds):

@@ -134,7 +134,7 @@ def test_several_closed_classes_are_refused() -> None:
 
 
 def test_averages_that_take_for_ever_to_show_are_refused() -> None:
-    # The same queue, with a chance of one in a million million to leave either class.
+    # The same queue, which leaves either class with probability 1e-12.
     problem, policy = make_split_queue()
     nearly = np.array(policy.table)
     nearly[:, :, 4:] = 1e-13

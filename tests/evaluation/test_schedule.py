@@ -43,7 +43,7 @@ def make_problem(rounds: int, updates: int, oracle: Oracle = TEXT_ORACLE) -> Fin
 
 @dataclass(frozen=True)
 class Coin:
-    """Learn with one chance, whatever happens."""
+    """Learn with the same probability in every state."""
 
     prob: float
 
@@ -75,7 +75,7 @@ def random_case(seed: int, rounds: int) -> tuple[FiniteHorizon, FullTable, Float
     return make_problem(rounds, 2, oracle), FullTable(table), generator.dirichlet(np.ones(2))
 
 
-def literal_chance(
+def literal_prob(
     problem: FiniteHorizon, policy: Policy, actions: IntArray, first: FloatArray
 ) -> float:
     """Sum over every hidden path of oracle states and successes."""
@@ -101,7 +101,7 @@ def literal_chance(
 def test_likelihoods_and_bound_against_every_hidden_path(seed: int, rounds: int) -> None:
     problem, policy, first = random_case(seed, rounds)
     sequences = np.array(list(itertools.product((0, 1), repeat=rounds)))
-    literal = np.array([literal_chance(problem, policy, row, first) for row in sequences])
+    literal = np.array([literal_prob(problem, policy, row, first) for row in sequences])
     logs = action_log_likelihood(problem, policy, sequences, first=first)
     assert np.exp(logs) == pytest.approx(literal, abs=1e-12)
     best_guess = 0.5 * np.maximum(literal, literal[::-1]).sum()  # (1 + TV)/2, by its meaning

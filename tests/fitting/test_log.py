@@ -143,17 +143,17 @@ def test_a_wrong_log_gets_one_sentence(
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"none\.csv does not exist"):
+    with pytest.raises(InvalidInput, match=r"none\.csv: no such file, a participation"):
         read_log(tmp_path / "none.csv")
 
 
 def test_a_directory_is_not_a_log(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=f"{tmp_path.name} is a directory"):
+    with pytest.raises(InvalidInput, match=f"{tmp_path.name}: cannot be read: Is a directory"):
         read_log(tmp_path)
 
 
 def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"inner\.csv cannot be read"):
+    with pytest.raises(InvalidInput, match=r"inner\.csv: cannot be read"):
         read_log(write(tmp_path, PLAIN) / "inner.csv")
 
 

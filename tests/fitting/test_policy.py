@@ -9,10 +9,9 @@ import pytest
 
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
-from covertfl.fitting import policy as log_policy
 from covertfl.fitting.log import ParticipationLog
 from covertfl.fitting.oracle import FittedOracle, fit_oracle
-from covertfl.fitting.policy import LogPolicy, replay_log, search_on_log
+from covertfl.fitting.policy import LogPolicy, extract_experience, search_on_log
 from covertfl.solvers.spga import score as spga_score
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.result import SpgaRun
@@ -47,24 +46,24 @@ def search(fitted: FittedOracle, **changes: Any) -> LogPolicy:
     return search_on_log(fitted, **options | changes)
 
 
-def test_fitted_log_is_replayed_as_recorded() -> None:
+def test_experience_is_the_log_as_recorded() -> None:
     columns = {
         "clients": np.array([1.0, 9.0, 5.0, 9.0, 1.0, 5.0]),
         "success": np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]),
         "arrival": np.array([0.0, 4.0, 0.0, 0.0, 2.0, 0.0]),
     }
     fitted = fit_oracle(ParticipationLog("log", np.arange(6), columns), cuts=[4.0, 8.0])
-    rounds = replay_log(fitted).next_rounds(7)
-    assert rounds.oracle_state.tolist() == [0, 2, 1, 2, 0, 1, 0]
-    assert rounds.arrival.tolist() == [0, 4, 0, 0, 2, 0, 0]
-    assert rounds.success.tolist() == [False, True, True, True, False, False, False]
-    assert not replay_log(fitted, with_arrivals=False).next_rounds(7).arrival.any()
+    rounds = extract_experience(fitted)
+    assert rounds.oracle_state.tolist() == [0, 2, 1, 2, 0, 1]
+    assert rounds.arrival.tolist() == [0, 4, 0, 0, 2, 0]
+    assert rounds.success.tolist() == [False, True, True, True, False, False]
+    assert not extract_experience(fitted, with_arrivals=False).arrival.any()
 
 
 def test_arrivals_give_a_queue_policy() -> None:
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     fitted = fit(recorded(3_000, 3), with_arrivals=True)
-    found = search(fitted, on_progress=lambda detail, share: told.append((detail, share)))
+    found = search(fitted, on_progress=lambda detail, share: reported.append((detail, share)))
     assert isinstance(found.problem, QueueProblem)
     assert isinstance(found.policy, QueueTable)
     assert found.policy.table.shape[:2] == (3, 2)
@@ -81,8 +80,8 @@ def test_arrivals_give_a_queue_policy() -> None:
     }
     assert f"{found.gap:.2%} more than the optimum at the same learning cost" in found.sentence
     assert f"learning cost is {averages.learning_cost:.4g} (limit " in found.sentence
-    assert told[-1][1] == 1.0 and told[-1][0].startswith("privacy ")
-    assert told[-1][0].endswith(f"(limit {found.problem.limit:g})")
+    assert reported[-1][1] == 1.0 and reported[-1][0].startswith("privacy ")
+    assert reported[-1][0].endswith(f"(limit {found.problem.limit:g})")
 
 
 def test_no_arrivals_give_a_horizon_policy() -> None:
@@ -104,7 +103,7 @@ def test_arrivals_that_cannot_be_served_play_no_part_in_a_horizon() -> None:
     assert with_column.gap == without.gap
 
 
-def test_fitted_chances_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fitted_probabilities_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is handed costs and the recorded rounds, in their order."""
     rounds = recorded(2_000, 3)
     handed: dict[str, Any] = {}
@@ -113,7 +112,7 @@ def test_fitted_chances_are_not_searched_with(monkeypatch: pytest.MonkeyPatch) -
         handed.update(rules=rules, rounds=source.next_rounds(2_000))
         return search_policy(rules, source, *rest, **options)
 
-    monkeypatch.setattr(log_policy, "search_policy", note)
+    monkeypatch.setattr("covertfl.solvers.spga.search.search_policy", note)
     search(fit(rounds, with_arrivals=True), iterations=5)
     assert all(np.shape(part) != (3, 3) for part in handed["rules"])
     for name in ("oracle_state", "arrival", "success"):

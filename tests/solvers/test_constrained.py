@@ -191,12 +191,12 @@ def test_tracking_queues(arrival_prob: float, arrival_size: int, optimum: float)
 
 
 def test_sound_queue_grows_its_capacity_until_it_does_not_matter() -> None:
-    told: list[str] = []
-    solution = solve_queue(sound_queue(limit=25.0), on_progress=told.append)
+    reported: list[str] = []
+    solution = solve_queue(sound_queue(limit=25.0), on_progress=reported.append)
     assert solution.problem.capacity is not None
     assert solution.evaluation.full_prob < 1e-9
     assert solution.evaluation.learning_cost == pytest.approx(25.0, abs=1e-8)
-    assert told and told[-1] == f"capacity {solution.problem.capacity}"
+    assert reported and reported[-1] == f"capacity {solution.problem.capacity}"
     # Little's law: the limit is a promise about the mean backlog.
     assert solution.evaluation.mean_backlog == pytest.approx(25.0 / 0.6, rel=1e-8)
     larger = sound_queue(limit=25.0).with_capacity(2 * solution.problem.capacity)

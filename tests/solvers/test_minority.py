@@ -61,7 +61,7 @@ def search_histories(
     done: int = 0,
     t: int = 1,
 ) -> float:
-    """Best chance from round t on, by trying both actions after every single history."""
+    """Best probability from round t on, by trying both actions after every single history."""
     if t > rounds:
         return float(done >= updates)
     options = []
@@ -122,7 +122,7 @@ def test_one_update_against_every_deterministic_policy() -> None:
     assert first @ completion_probs(oracle, 1, 4) == pytest.approx(best, abs=1e-12)
 
 
-def test_printed_chances() -> None:
+def test_printed_probabilities() -> None:
     assert completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx([0.409, 0.479, 0.640], abs=5e-4)
     assert prefix_completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx(
         [0.317, 0.340, 0.374], abs=5e-4

@@ -47,7 +47,7 @@ def held_cost(problem: QueueProblem, y: int) -> float:
 def follow_round(
     problem: QueueProblem, state: State, action: int
 ) -> tuple[dict[State, float], float, float, float]:
-    """Chances of the next states, and expected privacy cost, learning cost and updates lost."""
+    """Return the distribution of the next state, and expected costs and updates lost."""
     o, e, y = state
     capacity, overflow_cost = problem.capacity, problem.overflow_cost
     assert capacity is not None and overflow_cost is not None
@@ -78,7 +78,7 @@ def follow_round(
 class LiteralQueue:
     """Every transition and cost of a queue problem as dense arrays, n = number of states.
 
-    moves : (2, n, n) transition chances by action; privacy, learning, lost : (2, n)
+    moves : (2, n, n) transition probabilities by action; privacy, learning, lost : (2, n)
     """
 
     problem: QueueProblem
@@ -109,7 +109,7 @@ class LiteralQueue:
         return np.array([values[state] for state in self.states])
 
     def mix(self, learn: FloatArray, by_action: FloatArray) -> FloatArray:
-        """Weigh what belongs to each action with the chance of the action."""
+        """Weigh what belongs to each action with the probability of the action."""
         weight = learn.reshape(-1, *(1,) * (by_action.ndim - 2))
         return np.asarray((1.0 - weight) * by_action[OBFUSCATE] + weight * by_action[LEARN])
 
@@ -213,7 +213,7 @@ def count_closed_classes(chain: FloatArray) -> int:
 
 
 def _leave_rates(chain: FloatArray) -> npt.NDArray[np.longdouble]:
-    """I - P with the diagonal taken from the chances of leaving, which are accurate."""
+    """I - P with the diagonal taken from the probabilities of leaving, which are accurate."""
     rates = -chain.astype(np.longdouble)
     np.fill_diagonal(rates, 0.0)
     np.fill_diagonal(rates, -rates.sum(axis=1))
@@ -232,7 +232,7 @@ def _solve_refined(
 
 
 def solve_stationary_law(chain: FloatArray) -> FloatArray:
-    """The law pi with pi P = pi and sum 1: one balance is replaced by the sum."""
+    """The distribution pi with pi P = pi and sum 1: one balance is replaced by the sum."""
     system = _leave_rates(chain).T.copy()
     system[-1] = 1.0
     right = np.zeros(len(chain), dtype=np.longdouble)

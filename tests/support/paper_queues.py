@@ -76,7 +76,7 @@ def sound_queue(*, arrival_prob: float = 0.1, limit: float = 25.0) -> QueueProbl
 
 
 def unlike_queue() -> QueueProblem:
-    """The reference queue with every chance changed."""
+    """The reference queue with every probability changed."""
     oracle = Oracle(np.full((3, 3), 1.0 / 3.0), np.array([0.5, 0.6, 0.7]))
     return replace(reference_queue(), oracle=oracle, arrival_prob=0.25)
 

@@ -25,13 +25,13 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
+from covertfl.files.toml import read_text
 
 LARGEST_WHOLE = 2.0**53  # beyond it floats do not represent every whole number
 LONGEST_QUOTE = 40  # characters of a cell that a message quotes
@@ -74,6 +74,7 @@ class _Table:
     rows: list[list[str]]
 
     def cells(self, name: str) -> list[str]:
+        """Return the cells of a column, without surrounding blanks."""
         position = self.header.index(name)
         return [row[position].strip() for row in self.rows]
 
@@ -89,7 +90,7 @@ def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
     InvalidInput
         if the log is wrong, naming the file and, if there is one, the line, the column and the cell
     """
-    table = _split_rows(_read_text(os.fspath(path)), os.fspath(path))
+    table = _split_rows(read_text(path, "a participation log"), os.fspath(path))
     columns: dict[str, FloatArray] = {}
     text_columns: dict[str, str] = {}
     for name in table.header:
@@ -105,27 +106,6 @@ def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
     return ParticipationLog(
         table.path, rounds, MappingProxyType(columns), MappingProxyType(text_columns)
     )
-
-
-def _read_text(path: str) -> str:
-    try:
-        content = Path(path).read_bytes()
-    except IsADirectoryError as error:
-        raise InvalidInput(
-            f"{path} is a directory, a participation log must be a CSV file"
-        ) from error
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist, a participation log is needed") from error
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidInput(
-            f"{path} line {line}: a participation log must be UTF-8 text, "
-            f"got the byte 0x{content[error.start]:02x}"
-        ) from error
 
 
 def _split_rows(text: str, path: str) -> _Table:

@@ -20,12 +20,15 @@ from covertfl.errors import NoSolution
 from covertfl.evaluation.queue import QueueEvaluation
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.fitting.problem import format_problem
-from covertfl.solvers.spga.experience import Experience, ReplayedLog
+from covertfl.solvers.spga.experience import Experience
 from covertfl.solvers.spga.result import SpgaRun
-from covertfl.solvers.spga.rules import extract_rules
-from covertfl.solvers.spga.score import describe_costs, score_horizon_runs, score_queue_runs
-from covertfl.solvers.spga.search import search_policy
-from covertfl.solvers.spga.settings import settings_for_log
+from covertfl.solvers.spga.score import (
+    describe_costs,
+    score_horizon_runs,
+    score_queue_runs,
+    tabulate_run,
+)
+from covertfl.solvers.spga.search import search_recorded
 
 Progress = Callable[[str, float], None]
 
@@ -77,7 +80,7 @@ class LogPolicy:
         )
 
 
-def replay_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedLog:
+def extract_experience(fitted: FittedOracle, *, with_arrivals: bool = True) -> Experience:
     """Return the rounds that an oracle was fitted to as experience, without its estimates.
 
     Parameters
@@ -85,7 +88,7 @@ def replay_log(fitted: FittedOracle, *, with_arrivals: bool = True) -> ReplayedL
     with_arrivals : False for a finite horizon, where all updates are owed from the start
     """
     arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
-    return ReplayedLog(Experience(fitted.states, arrivals, fitted.succeeded))
+    return Experience(fitted.states, arrivals, fitted.succeeded)
 
 
 def search_on_log(
@@ -110,11 +113,10 @@ def search_on_log(
     def report(done: int, privacy: float, learning: float) -> None:
         on_progress(describe_costs(problem, privacy, learning), done / iterations)
 
-    source = replay_log(fitted, with_arrivals=isinstance(problem, QueueProblem))
-    run = search_policy(
-        extract_rules(problem),
-        source,
-        settings_for_log(problem, source.recorded, iterations=iterations),
+    run = search_recorded(
+        problem,
+        extract_experience(fitted, with_arrivals=isinstance(problem, QueueProblem)),
+        iterations=iterations,
         generator=np.random.default_rng(seed),
         on_progress=report,
     )
@@ -128,15 +130,9 @@ def _score(problem: Problem, run: SpgaRun) -> LogPolicy:
     try:
         score = score_queue_runs(problem, [run])
     except NoSolution:
-        return LogPolicy(problem, run.policy(_bounded(problem)), None)
+        return LogPolicy(problem, tabulate_run(problem, run), None)
     return LogPolicy(problem, score.solution.policy, _known(score.gaps[0]), score.evaluations[0])
 
 
 def _known(gap: float) -> float | None:
     return None if np.isnan(gap) else float(gap)
-
-
-def _bounded(problem: QueueProblem) -> QueueProblem:
-    if problem.capacity is not None:
-        return problem
-    return problem.with_capacity(extract_rules(problem).capacity)

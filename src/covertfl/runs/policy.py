@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.runs.settings import PolicySection
 from covertfl.seeding import Stream, draw_seed, make_generator
-from covertfl.solvers.spga.experience import Experience, ReplayedLog
+from covertfl.solvers.spga.experience import Experience
 
 # Iterations of a search that is repeated during training: it runs between two rounds.
 LIVE_ITERATIONS = 200
@@ -123,6 +122,7 @@ def _solve(problem: Problem) -> Policy:
 
 def _search(problem: Problem, seed: int) -> Policy:
     """Search with the structured policy gradient (Algorithm 1 of the paper) on a simulator."""
+    from covertfl.solvers.spga.score import tabulate_run
     from covertfl.solvers.spga.search import solve_spga
     from covertfl.solvers.spga.settings import default_settings, horizon_settings
 
@@ -134,20 +134,6 @@ def _search(problem: Problem, seed: int) -> Policy:
     return tabulate_run(problem, run)
 
 
-def tabulate_run(problem: Problem, run: Any) -> Policy:
-    """Return the policy that the structured policy gradient found as a table."""
-    from covertfl.solvers.spga.rules import extract_rules
-    from covertfl.solvers.spga.score import score_horizon_runs
-
-    if isinstance(problem, FiniteHorizon):
-        return score_horizon_runs(problem, [run]).policy
-    bounded = problem
-    if problem.capacity is None:
-        bounded = problem.with_capacity(extract_rules(problem).capacity)
-    table: QueueTable = run.policy(bounded)
-    return table
-
-
 def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, seed: int) -> Policy:
     """Search with the structured policy gradient on the rounds seen so far, and nothing else.
 
@@ -157,16 +143,13 @@ def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, s
     ----------
     seen : oracle state, arriving updates and acceptance of each round, as in `RunState`
     """
-    from covertfl.solvers.spga.rules import extract_rules
-    from covertfl.solvers.spga.search import search_policy
-    from covertfl.solvers.spga.settings import settings_for_log
+    from covertfl.solvers.spga.score import tabulate_run
+    from covertfl.solvers.spga.search import search_recorded
 
     states, arrivals, successes = zip(*seen, strict=True)
     recorded = Experience(np.array(states), np.array(arrivals), np.array(successes, dtype=bool))
     generator = make_generator(seed, Stream.POLICY, len(seen))
-    settings = settings_for_log(problem, recorded, iterations=LIVE_ITERATIONS)
-    source = ReplayedLog(recorded)
-    run = search_policy(extract_rules(problem), source, settings, generator=generator)
+    run = search_recorded(problem, recorded, iterations=LIVE_ITERATIONS, generator=generator)
     return tabulate_run(problem, run)
 
 

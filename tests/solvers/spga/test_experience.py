@@ -20,14 +20,14 @@ def numbered(count: int) -> Experience:
 
 
 def within(share: float, prob: float, count: int) -> bool:
-    """Whether an observed share lies within five standard errors of its chance."""
+    """Whether an observed share lies within five standard errors of its probability."""
     return abs(share - prob) <= 5.0 * math.sqrt(prob * (1.0 - prob) / count)
 
 
 # --- simulator --------------------------------------------------------------------------------
 
 
-def test_simulated_rounds_have_the_chances_of_the_oracle() -> None:
+def test_simulated_rounds_have_the_probabilities_of_the_oracle() -> None:
     source = SimulatedSource(TEXT_ORACLE, 0.1, 4, generator=np.random.default_rng(1))
     rounds = source.next_rounds(200_000)
     before, after = rounds.oracle_state[:-1], rounds.oracle_state[1:]

@@ -28,7 +28,7 @@ def test_horizon_of_rules_and_unlimited_queue() -> None:
     assert rules.end_cost == pytest.approx(0.6 * np.arange(6) ** 2)
 
 
-def test_rules_and_settings_are_blind_to_the_chances() -> None:
+def test_rules_and_settings_are_blind_to_the_probabilities() -> None:
     known, unlike = (extract_rules(p) for p in (reference_queue(), unlike_queue()))
     for name in Rules._fields:
         ours = getattr(known, name)

@@ -128,15 +128,15 @@ def test_optimum_that_costs_nothing_has_no_gap() -> None:
 
 
 def test_infeasible_problem_is_refused_before_the_search() -> None:
-    told: list[float] = []
+    reported: list[float] = []
     with pytest.raises(Infeasible, match="cannot be met"):
         solve(
             queue_preset("sound/queue").with_limit(1.0),
             "spga",
             iterations=2,
-            on_progress=lambda _detail, share: told.append(share),
+            on_progress=lambda _detail, share: reported.append(share),
         )
-    assert not any(told)
+    assert not any(reported)
 
 
 def test_costs_are_told_beside_their_limit() -> None:

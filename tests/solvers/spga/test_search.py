@@ -82,12 +82,15 @@ def test_parameters_stay_in_their_box(variant: str) -> None:
 
 def test_history_has_a_row_for_each_iteration() -> None:
     problem = reference_queue()
-    told: list[int] = []
+    reported: list[int] = []
     settings = default_settings(problem, **SHORT)
     run = solve_spga(
-        problem, settings, seed=1, on_progress=lambda done, _privacy, _learning: told.append(done)
+        problem,
+        settings,
+        seed=1,
+        on_progress=lambda done, _privacy, _learning: reported.append(done),
     )[0]
-    assert told[-1] == 60
+    assert reported[-1] == 60
     assert run.history.parameters.shape == (60, 3, 3, 2)
     for costs in (run.history.privacy_cost, run.history.learning_cost, run.history.multiplier):
         assert costs.shape == (60,) and np.all(np.isfinite(costs))
@@ -101,17 +104,17 @@ def test_history_has_a_row_for_each_iteration() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_progress_is_of_all_runs_together(threads: int) -> None:
     problem = reference_queue()
-    told: list[int] = []
+    reported: list[int] = []
     solve_spga(
         problem,
         default_settings(problem, **SHORT),
         seed=1,
         runs=3,
         threads=threads,
-        on_progress=lambda done, _privacy, _learning: told.append(done),
+        on_progress=lambda done, _privacy, _learning: reported.append(done),
     )
-    assert told == sorted(told)
-    assert 0 < told[0] <= 60 and told[-1] == 180
+    assert reported == sorted(reported)
+    assert 0 < reported[0] <= 60 and reported[-1] == 180
 
 
 def test_interrupt_does_not_wait_for_other_runs() -> None:
@@ -242,13 +245,13 @@ def test_policy_is_found_from_an_opaque_source() -> None:
 
 
 def test_policy_is_found_beside_a_running_federation() -> None:
-    """An iteration after every fifty rounds, on the latest 2,000 that were told."""
+    """An iteration after every fifty rounds, on the latest 2,000 rounds."""
     problem = reference_queue()
     settings = default_settings(problem, iterations=800, rollout=2000, tracking=True)
     search = SpgaSearch(REFERENCE_RULES, settings, generator=np.random.default_rng(5))
     feed, rounds = LiveFeed(2000), simulated_rounds(40_000)
-    told = zip(rounds.oracle_state, rounds.arrival, rounds.success, strict=True)
-    for number, (state, arrival, success) in enumerate(told, start=1):
+    reported = zip(rounds.oracle_state, rounds.arrival, rounds.success, strict=True)
+    for number, (state, arrival, success) in enumerate(reported, start=1):
         feed.observe(int(state), int(arrival), bool(success))
         if number % 50 == 0:
             search.iterate(feed, 1)

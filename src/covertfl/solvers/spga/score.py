@@ -19,6 +19,7 @@ from covertfl.evaluation.queue import QueueEvaluation, evaluate_queue_policy, sp
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun, round_parameters
+from covertfl.solvers.spga.rules import extract_rules
 
 # A run meets its limit if it exceeds it by no more than this share.
 LIMIT_SLACK = 0.05
@@ -177,6 +178,15 @@ def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> li
         evaluate_horizon_policy(problem, policy, first=distribution).total_cost
         for distribution in distributions
     ]
+
+
+def tabulate_run(problem: Problem, run: SpgaRun) -> QueueTable | HorizonTable:
+    """Return the policy of a run as a table; an automatic capacity is that of the search."""
+    if isinstance(problem, FiniteHorizon):
+        return score_horizon_runs(problem, [run]).policy
+    if problem.capacity is None:
+        problem = problem.with_capacity(extract_rules(problem).capacity)
+    return run.policy(problem)
 
 
 def _dominant_thresholds(parameters: FloatArray, problem: FiniteHorizon) -> IntArray:

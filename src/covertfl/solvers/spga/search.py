@@ -19,10 +19,10 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
-from covertfl.solvers.spga.experience import Experience, SimulatedSource, Source
+from covertfl.solvers.spga.experience import Experience, ReplayedLog, SimulatedSource, Source
 from covertfl.solvers.spga.result import SpgaHistory, SpgaRun
 from covertfl.solvers.spga.rules import Rules, extract_rules
-from covertfl.solvers.spga.settings import Settings
+from covertfl.solvers.spga.settings import Settings, settings_for_log
 
 # Rounds of experience that are fetched at a time: few enough that their memory is reused, many
 # enough that the cost of the calls is negligible.
@@ -169,6 +169,27 @@ def search_policy(
             latest = search._history[search.iterations - 1]
             on_progress(search.iterations, float(latest[0]), float(latest[1]))
     return search.result()
+
+
+def search_recorded(
+    problem: Problem,
+    recorded: Experience,
+    *,
+    iterations: int,
+    generator: np.random.Generator,
+    on_progress: Progress | None = None,
+) -> SpgaRun:
+    """Search for a policy on recorded rounds, which are replayed (Algorithm 1).
+
+    Only the costs and the limit of the problem are used, none of its probabilities.
+    """
+    return search_policy(
+        extract_rules(problem),
+        ReplayedLog(recorded),
+        settings_for_log(problem, recorded, iterations=iterations),
+        generator=generator,
+        on_progress=on_progress,
+    )
 
 
 def simulate_source(

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "decision": "files",
     "evaluation": "decision",
     "solvers": "decision evaluation",
-    "fitting": "intervals decision evaluation solvers",
+    "fitting": "intervals files decision evaluation solvers",
     "planning": "decision evaluation solvers fitting",
     "kernels": "",
     "tasks": "files kernels",

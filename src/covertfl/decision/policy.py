@@ -200,10 +200,7 @@ def _broadcast(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Floa
 
 
 def build_mixture_table(
-    problem: QueueProblem,
-    first: npt.ArrayLike,
-    certain: npt.ArrayLike,
-    between: npt.ArrayLike,
+    problem: QueueProblem, first: npt.ArrayLike, certain: npt.ArrayLike, between: npt.ArrayLike
 ) -> QueueTable:
     """Build the two-threshold policy of equation (13).
 

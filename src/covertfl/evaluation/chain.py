@@ -185,11 +185,7 @@ def _censor(
 
 
 def solve_chain(
-    problem: QueueProblem,
-    learn: FloatArray,
-    *,
-    pivot: int = 0,
-    workspace: Workspace | None = None,
+    problem: QueueProblem, learn: FloatArray, *, pivot: int = 0, workspace: Workspace | None = None
 ) -> ChainSolution:
     """Compute averages, stationary distribution and relative values of a stationary policy.
 

@@ -129,11 +129,7 @@ def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> 
     InvalidInput
         if the policy does not cover the states of the problem
     """
-    shape = (
-        problem.oracle.num_states,
-        problem.updates + 1,
-        problem.rounds - rounds_left + 1,
-    )
+    shape = (problem.oracle.num_states, problem.updates + 1, problem.rounds - rounds_left + 1)
     oracle_state, backlog, learning_queries = np.indices(shape, sparse=True)
     observation = Observation(
         oracle_state, backlog, rounds_left=rounds_left, learning_queries=learning_queries

@@ -214,11 +214,7 @@ def _estimate_bound(terms: FloatArray) -> ScheduleBound:
     normal = NORMAL_QUANTILE * float(terms.std(ddof=1)) / math.sqrt(count)
     half_width = max(normal, 1.0 - TAIL_PROB ** (1.0 / count))
     return ScheduleBound(
-        _to_prob(mean),
-        _to_prob(mean - half_width),
-        _to_prob(mean + half_width),
-        count,
-        exact=False,
+        _to_prob(mean), _to_prob(mean - half_width), _to_prob(mean + half_width), count, exact=False
     )
 
 

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import read_numbers
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
@@ -111,7 +109,8 @@ def fit_oracle(
     states = np.searchsorted(chosen, values, side="right")
     visits = np.bincount(states, minlength=len(chosen) + 1)
     _require_visited(log, column, chosen, visits)
-    moves = _count_moves(states, len(visits))
+    moves = np.zeros((len(visits), len(visits)), dtype=np.int64)
+    np.add.at(moves, (states[:-1], states[1:]), 1)
     _require_followed(log, column, chosen, moves)
     succeeded = _read_success(log, min_examples)
     successes = np.bincount(states[succeeded], minlength=len(visits))
@@ -139,12 +138,6 @@ def _stack_interval(successes: IntArray, trials: IntArray) -> FloatArray:
     return np.stack(wilson_interval(successes, trials), axis=-1)
 
 
-def _count_moves(states: IntArray, num_states: int) -> IntArray:
-    moves = np.zeros((num_states, num_states), dtype=np.int64)
-    np.add.at(moves, (states[:-1], states[1:]), 1)
-    return moves
-
-
 def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArray:
     if min_examples is None:
         if "success" not in log.columns:
@@ -170,9 +163,6 @@ def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
         arrival_size=math.floor(float(happened.mean()) + 0.5),
         sizes_vary=bool(np.ptp(happened) > 0.0),
     )
-
-
-# --- states --------------------------------------------------------------------------------------
 
 
 def _find_cuts(
@@ -296,38 +286,9 @@ def _require_followed(
         )
 
 
-# --- uncertainty ---------------------------------------------------------------------------------
-
-
-def _as_counts(values: npt.ArrayLike, name: str) -> FloatArray:
-    counts = read_numbers(values, name)
-    if counts.ndim != 2:
-        raise InvalidInput(f"{name} must be rows of numbers")
-    for row, column in np.argwhere(~(np.isfinite(counts) & (counts >= 0.0))):
-        raise InvalidInput(
-            f"{name} row {row} must hold counts of at least 0, "
-            f"got {counts[row, column]:g} in column {column}"
-        )
-    return counts
-
-
-def _check_success_counts(counts: FloatArray, num_states: int) -> None:
-    if counts.shape != (num_states, 2):
-        raise InvalidInput(
-            f"success_counts must have successes and trials for each of the {num_states} oracle "
-            f"states, got {counts.shape[0]} x {counts.shape[1]}"
-        )
-    for state, (successes, trials) in enumerate(counts):
-        if successes > trials:
-            raise InvalidInput(
-                f"success_counts row {state} must not have more successes than trials, "
-                f"got {successes:g} of {trials:g}"
-            )
-
-
 def sample_oracles(
-    transition_counts: npt.ArrayLike,
-    success_counts: npt.ArrayLike,
+    transition_counts: IntArray,
+    success_counts: IntArray,
     num_samples: int,
     *,
     generator: np.random.Generator,
@@ -340,25 +301,15 @@ def sample_oracles(
 
     Parameters
     ----------
-    transition_counts : (W, W) moves from row to column, at least 0
+    transition_counts : (W, W) moves from row to column
     success_counts : (W, 2) successes and trials in each state
-    num_samples : number of oracles, at least 1
-    generator : source of all randomness
     """
-    moves = _as_counts(transition_counts, "transition_counts")
-    if moves.shape[0] != moves.shape[1] or not moves.size:
-        raise InvalidInput(
-            f"transition_counts must be square, got {moves.shape[0]} x {moves.shape[1]}"
-        )
-    outcomes = _as_counts(success_counts, "success_counts")
-    _check_success_counts(outcomes, len(moves))
-    if num_samples < 1:
-        raise InvalidInput(f"num_samples must be at least 1, got {num_samples}")
     # A Dirichlet sample is a row of gamma samples divided by its sum.
-    weights = generator.standard_gamma(moves + JEFFREYS, size=(num_samples, *moves.shape))
+    shape = (num_samples, *transition_counts.shape)
+    weights = generator.standard_gamma(transition_counts + JEFFREYS, size=shape)
     rows = weights / weights.sum(axis=2, keepdims=True)
-    successes, failures = outcomes[:, 0], outcomes[:, 1] - outcomes[:, 0]
+    successes, trials = success_counts.T
     success = generator.beta(
-        successes + JEFFREYS, failures + JEFFREYS, size=(num_samples, len(moves))
+        successes + JEFFREYS, trials - successes + JEFFREYS, size=(num_samples, len(successes))
     )
     return [Oracle(transition, g) for transition, g in zip(rows, success, strict=True)]

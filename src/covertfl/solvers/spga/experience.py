@@ -84,7 +84,7 @@ class SimulatedSource:
 
     def next_rounds(self, count: int) -> Experience:
         """Draw the next `count` rounds."""
-        from covertfl.decision.sampling import draw_rounds
+        from covertfl.solvers.spga.kernel import draw_rounds
 
         states = np.empty(count, dtype=np.int64)
         arrivals = np.empty(count, dtype=np.int64)

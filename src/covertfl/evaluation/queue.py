@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import require_type
+from covertfl.decision.arguments import describe_shape, require_type
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.decision.problem import Action, QueueProblem, expected_lost
@@ -60,16 +60,6 @@ def split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[flo
     return costs if problem.objective == "privacy" else (costs[1], costs[0])
 
 
-def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
-    """Raise `InvalidInput` unless the table has one entry for each state of the problem."""
-    if policy.table.shape != problem.table_shape:
-        raise InvalidInput(
-            f"learn_prob must be {' x '.join(map(str, problem.table_shape))} "
-            "(oracle x arrival x backlog) for this problem, "
-            f"got {' x '.join(map(str, policy.table.shape))}"
-        )
-
-
 def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluation:
     """Compute the long-run averages of a stationary policy exactly.
 
@@ -85,16 +75,19 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
     """
     require_type(problem, QueueProblem, "problem")
     table = policy if isinstance(policy, QueueTable) else tabulate_for_queue(policy, problem)
-    require_fitting(problem, table)
     learn = np.array(table.table)
+    if learn.shape != problem.table_shape:
+        raise InvalidInput(
+            f"learn_prob must be {' x '.join(map(str, problem.table_shape))} "
+            f"(oracle x arrival x backlog) for this problem, got {describe_shape(learn)}"
+        )
     chain = solve_chain(problem, learn)
     if len(chain.roots) > 1:
         raise SplitChain(_describe_split(problem, learn))
     arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     mass = np.einsum("yo,e->oey", chain.mass, arrival_distribution)
-    lost = learn * expected_lost(problem, Action.LEARN) + (1.0 - learn) * expected_lost(
-        problem, Action.OBFUSCATE
-    )
+    lost = learn * expected_lost(problem, Action.LEARN)
+    lost += (1.0 - learn) * expected_lost(problem, Action.OBFUSCATE)
     return QueueEvaluation(
         privacy_cost=float(chain.averages[0]),
         learning_cost=float(chain.averages[1]),

@@ -108,10 +108,9 @@ def fit_oracle(
     chosen = _find_cuts(log, column, num_states, cuts)
     states = np.searchsorted(chosen, values, side="right")
     visits = np.bincount(states, minlength=len(chosen) + 1)
-    _require_visited(log, column, chosen, visits)
     moves = np.zeros((len(visits), len(visits)), dtype=np.int64)
     np.add.at(moves, (states[:-1], states[1:]), 1)
-    _require_followed(log, column, chosen, moves)
+    _require_followed(log, column, chosen, visits, moves)
     succeeded = _read_success(log, min_examples)
     successes = np.bincount(states[succeeded], minlength=len(visits))
     oracle = Oracle(moves / moves.sum(axis=1, keepdims=True), successes / visits)
@@ -172,10 +171,6 @@ def _find_cuts(
         return _choose_cuts(log, column, DEFAULT_NUM_STATES if num_states is None else num_states)
     if num_states is not None:
         raise InvalidInput("states and cuts exclude each other: give one of the two")
-    return _check_cuts(cuts)
-
-
-def _check_cuts(cuts: Sequence[float]) -> tuple[float, ...]:
     chosen = tuple(float(cut) for cut in cuts)
     came = ", ".join(f"{cut:g}" for cut in chosen)
     if not chosen:
@@ -207,14 +202,8 @@ def _choose_cuts(log: ParticipationLog, column: str, num_states: int) -> tuple[f
 def _split_evenly(counts: IntArray, num_groups: int) -> list[int]:
     """Partition a sequence of counts into contiguous groups with the least sum of squared sizes.
 
-    Parameters
-    ----------
-    counts : (d,) rounds with each distinct value, at least 1; a value is not divided
-    num_groups : 2 .. d
-
-    Returns
-    -------
-    index of the first value of each group but the first
+    The counts are of the rounds with each distinct value, which is not divided.  Returns the index
+    of the first value of each group but the first.
     """
     ends = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
     best = ends**2
@@ -257,9 +246,14 @@ def _describe_state(column: str, cuts: tuple[float, ...], state: int) -> str:
     return f"state {state} ({low}{column}{high})"
 
 
-def _require_visited(
-    log: ParticipationLog, column: str, cuts: tuple[float, ...], visits: IntArray
+def _require_followed(
+    log: ParticipationLog,
+    column: str,
+    cuts: tuple[float, ...],
+    visits: IntArray,
+    moves: IntArray,
 ) -> None:
+    """Raise `InvalidInput` unless every state has a round, and a round after it."""
     came = ", ".join(f"{cut:g}" for cut in cuts)
     filled = np.flatnonzero(visits)
     if len(filled) == 1:
@@ -274,10 +268,6 @@ def _require_visited(
             f"a round, {column} runs from {values.min():g} to {values.max():g}"
         )
 
-
-def _require_followed(
-    log: ParticipationLog, column: str, cuts: tuple[float, ...], moves: IntArray
-) -> None:
     for state in np.flatnonzero(moves.sum(axis=1) == 0):
         raise InvalidInput(
             f"{log.path}: {_describe_state(column, cuts, int(state))} occurs in the last round "

@@ -272,13 +272,14 @@ def _estimate_slope(rules, schedule, memory, costs, omega):  # type: ignore[no-u
 
 
 @compiled
-def advance(generator, rules, schedule, memory, trial, experience, history):  # type: ignore[no-untyped-def]
+def advance(generator, rules, schedule, memory, experience, history):  # type: ignore[no-untyped-def]
     """Run as many iterations of Algorithm 1 as the experience lasts for.
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
     states, arrivals, successes = experience
     stride = schedule.rollout if schedule.common_numbers else TRIED * schedule.rollout
+    trial = make_trial(rules)
     size, costs = len(memory.parameters), trial[1]
     direction, policies = np.empty(size), np.empty((TRIED, size))
     draws = np.empty(len(states))

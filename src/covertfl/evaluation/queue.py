@@ -144,12 +144,7 @@ def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class QueueSample:
-    """Averages over simulated rounds, one entry for each run.
-
-    Parameters
-    ----------
-    privacy_cost, learning_cost, learn_fraction, full_prob, lost_per_round, mean_backlog : (runs,)
-    """
+    """Averages over simulated rounds, (runs,) each; `QueueEvaluation` describes them."""
 
     privacy_cost: FloatArray
     learning_cost: FloatArray
@@ -179,7 +174,13 @@ def simulate_queue_policy(
     burn_in : number of rounds dropped at the start
     backlog : first backlog; the first oracle state is stationary
     """
-    _check_simulation(problem, rounds, runs, burn_in, backlog)
+    require_type(problem, QueueProblem, "problem")
+    if rounds < 1 or runs < 1:
+        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
+    if burn_in < 0:
+        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
+    if not 0 <= backlog < problem.num_levels:
+        raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
     capacity = problem.num_levels - 1
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     o = generator.choice(
@@ -202,18 +203,6 @@ def simulate_queue_policy(
         draws = generator.random(runs)[:, None]
         o = np.minimum((cumulative[o] <= draws).sum(axis=1), problem.oracle.num_states - 1)
     return QueueSample(*(totals / rounds))
-
-
-def _check_simulation(
-    problem: QueueProblem, rounds: int, runs: int, burn_in: int, backlog: int
-) -> None:
-    require_type(problem, QueueProblem, "problem")
-    if rounds < 1 or runs < 1:
-        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
-    if burn_in < 0:
-        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
-    if not 0 <= backlog < problem.num_levels:
-        raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
 
 
 def _charge_learning(

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import require_type
@@ -62,26 +61,22 @@ class MinorityPolicy:
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return 0 or 1; always 0 once the budget is spent.
 
-        Raises
-        ------
-        InvalidInput
-            if rounds left or backlog exceed those of the policy's problem
+        Raises `InvalidInput` if rounds left or backlog exceed those of the policy's problem.
         """
         rounds, _, levels, _ = self.learn.shape
         rounds_left, backlog = np.asarray(observation.rounds_left), np.asarray(observation.backlog)
-        _require_within(rounds_left, "rounds_left", 1, rounds)
-        _require_within(backlog, "backlog", 0, levels - 1)
+        for values, name, low, high in (
+            (rounds_left, "rounds_left", 1, rounds),
+            (backlog, "backlog", 0, levels - 1),
+        ):
+            if np.any((values < low) | (values > high)):
+                raise InvalidInput(
+                    f"{name} must lie in {low}..{high} for this policy, "
+                    f"got {int(values.min())}..{int(values.max())}"
+                )
         left = np.maximum(self.budget - np.asarray(observation.learning_queries), 0)
         chosen = self.learn[rounds_left - 1, observation.oracle_state, backlog, left]
         return np.asarray(chosen, dtype=np.float64)
-
-
-def _require_within(values: npt.NDArray[np.int64], name: str, low: int, high: int) -> None:
-    if np.any((values < low) | (values > high)):
-        raise InvalidInput(
-            f"{name} must lie in {low}..{high} for this policy, "
-            f"got {int(values.min())}..{int(values.max())}"
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,19 +33,15 @@ MAX_RUNS = 10_000
 class Memory(NamedTuple):
     """State of a search between two stretches of experience; all arrays are written to.
 
-    Parameters
-    ----------
-    parameters, momentum, spread, average : (6 W,) flat, [theta_1, theta_2, h][oracle][arrival]
-    numbers : multiplier, smoothed constrained cost, number of iterates averaged
-    counters : iteration, backlog
+    The first four are flat, (6 W,) by [theta_1, theta_2, h][oracle][arrival].
     """
 
     parameters: FloatArray
     momentum: FloatArray
     spread: FloatArray
     average: FloatArray
-    numbers: FloatArray
-    counters: IntArray
+    numbers: FloatArray  # multiplier, smoothed constrained cost, number of iterates averaged
+    counters: IntArray  # iteration, backlog
 
 
 Progress = Callable[[int, float, float], None]

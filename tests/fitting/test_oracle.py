@@ -90,7 +90,7 @@ def test_arrivals_of_a_small_log(small_log: ParticipationLog) -> None:
     assert arrival is not None
     assert arrival.arrival_prob == 0.25
     np.testing.assert_allclose(arrival.interval, wilson_interval(2, 8))
-    assert (arrival.arrival_size, arrival.sizes_vary) == (4, False)
+    assert (arrival.arrival_size, arrival.sizes_vary, arrival.num_arrivals) == (4, False, 2)
 
 
 @pytest.mark.parametrize(

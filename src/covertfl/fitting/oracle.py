@@ -34,12 +34,14 @@ class ArrivalFit:
     interval : 95% Wilson interval of it
     arrival_size : mean size of an arrival, rounded to a whole number (M)
     sizes_vary : whether arrivals differ in size, so that one size is a simplification
+    num_arrivals : number of rounds with an arrival
     """
 
     arrival_prob: float
     interval: tuple[float, float]
     arrival_size: int
     sizes_vary: bool
+    num_arrivals: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,7 @@ def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
         interval=(float(low), float(high)),
         arrival_size=math.floor(float(happened.mean()) + 0.5),
         sizes_vary=bool(np.ptp(happened) > 0.0),
+        num_arrivals=len(happened),
     )
 
 

@@ -156,7 +156,7 @@ def _queue_notes(problem: QueueProblem) -> list[str]:
             "the learning cost is charged only when obfuscating; the theory charges always"
         )
     if problem.full_cost > 0.0:
-        notes.append("a full queue costs extra when obfuscating, which the theory does not cover")
+        notes.append("a full queue costs extra when obfuscating, which the theory does not know")
     return notes
 
 
@@ -191,7 +191,7 @@ def _describe_reversal(
         "next_learn_prob": float(table[there]),
     }
     text = (
-        "not increasing in the {direction}: with arrival {arrival} it learns with probability "
+        "not increasing in the {direction}: with arrival {arrival} it learns with chance "
         "{learn_prob:.4g} at oracle state {oracle}, backlog {backlog}, but {next_learn_prob:.4g} "
         "at oracle state {next_oracle}, backlog {next_backlog}"
     )

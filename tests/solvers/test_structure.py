@@ -193,7 +193,7 @@ def test_a_reversal_in_the_oracle_state_is_reported_and_keeps_the_thresholds() -
     assert report.monotone_in_backlog and not report.monotone_in_oracle
     assert report.counterexample is not None
     assert report.counterexample["text"] == (
-        "not increasing in the oracle state: with arrival 0 it learns with probability 1 at "
+        "not increasing in the oracle state: with arrival 0 it learns with chance 1 at "
         "oracle state 0, backlog 1, but 0 at oracle state 1, backlog 1"
     )
     assert find_queue_thresholds(solution) == [[[1, 1]] * 2, [[3, 3]] * 2, [[1, 1]] * 2]

@@ -195,7 +195,7 @@ def _queue_notes(problem: QueueProblem) -> list[str]:
             "the learning cost is charged only when obfuscating; the theory charges always"
         )
     if problem.full_cost > 0.0:
-        notes.append("a full queue costs extra when obfuscating, which the theory does not cover")
+        notes.append("a full queue costs extra when obfuscating, which the theory does not know")
     return notes
 
 

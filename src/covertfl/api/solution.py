@@ -157,7 +157,7 @@ class SearchedQueue(SolvedQueue):
 
     def plot(self) -> Figure:
         """Return a figure of thresholds and costs against iterations, with the exact ones."""
-        from covertfl.display.spga_plots import plot_convergence
+        from covertfl.display.curves import plot_convergence
 
         return plot_convergence(self.details.runs, [(0, self.details.optimum)])
 

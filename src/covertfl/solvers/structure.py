@@ -59,9 +59,9 @@ class Reversal:
     def __str__(self) -> str:
         return (
             f"not increasing in the {self.direction}: with arrival {self.arrival} it learns with "
-            f"probability {self.learn_prob:.4g} at oracle state {self.oracle}, "
-            f"backlog {self.backlog}, but {self.next_learn_prob:.4g} at oracle state "
-            f"{self.next_oracle}, backlog {self.next_backlog}"
+            f"chance {self.learn_prob:.4g} at oracle state {self.oracle}, backlog {self.backlog}, "
+            f"but {self.next_learn_prob:.4g} at oracle state {self.next_oracle}, "
+            f"backlog {self.next_backlog}"
         )
 
 

@@ -30,14 +30,10 @@ from measurement import measure_peak_memory
 from covertfl.engines.flower import responder
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
-from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder
-from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.kernels.job import Examples
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
 from covertfl.runs.folder import RunFolder
-from covertfl.tasks.task import make_server_task
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"

@@ -26,13 +26,15 @@ from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.folders import audit_folders
 from covertfl.engines.flower.array_form import make_float_form
-from covertfl.engines.flower.client_app import make_client_app
-from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
-from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
-from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.files.atomic import write_atomically
+from covertfl.flower import (
+    CovertStrategy,
+    InProcessGrid,
+    RoundSettings,
+    make_client_app,
+    make_eavesdropper_app,
+)
 from covertfl.runs.build import KernelCache, build_federation, make_world
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.lines import read_lines

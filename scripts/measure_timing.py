@@ -36,12 +36,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
-from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
-from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.files.atomic import write_atomically
+from covertfl.flower import CovertStrategy, InProcessGrid, make_client_app, make_eavesdropper_app
 from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings

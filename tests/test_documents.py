@@ -102,7 +102,7 @@ def test_the_example_with_your_own_model_runs_as_written(
     pytest.importorskip("torch")
     from flwr.serverapp.strategy import FedAvg
 
-    from covertfl.engines.flower.grid import InProcessGrid
+    from covertfl.flower import InProcessGrid
     from tests.support.flower_runs import make_app, make_model
 
     (tmp_path / "run.toml").write_text(find_block("toml", '"own"', FLOWER))

@@ -1,6 +1,6 @@
 """The front for Flower users: make a Flower server app covert, and audit what its nodes receive.
 
-    from covertfl.engines.flower.strategy import CovertStrategy
+    from covertfl.flower import CovertStrategy
 
     strategy = CovertStrategy(lambda: FedAvg(...), run="run.toml", out="runs/first")
     strategy.start(grid=grid, initial_arrays=arrays, num_rounds=45)

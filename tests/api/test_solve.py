@@ -64,11 +64,11 @@ def test_a_horizon_search_has_a_policy_and_no_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "options"), [("sound/queue", {}), (HORIZON, {}), ("sound/queue", {"method": "lp"})]
+    ("problem", "options"), [(reference_queue(), {"method": "lp"}), (HORIZON, {})]
 )
-def test_results_show_themselves(problem: str, options: dict[str, Any]) -> None:
+def test_results_show_themselves(problem: Any, options: dict[str, Any]) -> None:
     solution = cf.solve(problem, **options)
-    assert repr(solution).startswith("<Solved") and "cost" in repr(solution)
+    assert repr(solution).startswith("<Solution: method") and "cost" in repr(solution)
     assert "<table>" in solution._repr_html_()
     assert json.loads(json.dumps(solution.to_dict(), allow_nan=False))["method"] == solution.method
     assert solution.structure.theory_applies in (True, False)
@@ -78,6 +78,17 @@ def test_results_show_themselves(problem: str, options: dict[str, Any]) -> None:
 def test_a_plot_is_a_figure(problem: str) -> None:
     figure = pytest.importorskip("matplotlib.figure")
     assert isinstance(cf.solve(problem).plot(), figure.Figure)
+
+
+def test_a_queue_has_averages_and_a_horizon_expected_costs() -> None:
+    queue, horizon = cf.solve(reference_queue()), cf.solve(HORIZON)
+    assert queue.evaluation.privacy_cost == queue.cost and queue.gap is None
+    assert queue.evaluation.learning_cost == pytest.approx(1.0, abs=1e-9)
+    assert len(horizon.expected_cost) == 3
+    with pytest.raises(cf.InvalidInput, match="a horizon has expected_cost"):
+        horizon.evaluation  # noqa: B018
+    with pytest.raises(cf.InvalidInput, match="a queue has average costs"):
+        queue.expected_cost  # noqa: B018
 
 
 def test_a_solution_cannot_be_changed() -> None:

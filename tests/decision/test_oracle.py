@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from covertfl.decision.oracle import (
     Oracle,
@@ -15,7 +14,6 @@ from covertfl.decision.oracle import (
     find_dominance_violation,
     find_reachable,
     require_irreducible,
-    sample_path,
 )
 from covertfl.errors import InvalidInput
 from tests.support.paper_queues import SEVEN_STATES, TEXT_ORACLE
@@ -146,77 +144,3 @@ def test_the_first_violated_pair_of_the_seven_states_is_named() -> None:
         "rows 2 and 3: the probability of state 6 or better is 0.03 after state 2 "
         "but only 0.025 after state 3"
     )
-
-
-# --- sampling -----------------------------------------------------------------------------------
-
-
-def test_frequencies_of_a_long_path() -> None:
-    rounds = 40_000
-    states, successes = sample_path(TEXT_ORACLE, rounds, generator=np.random.default_rng(5))
-    for state in range(3):
-        here = states[:-1] == state
-        visits = int(here.sum())
-        shares = np.bincount(states[1:][here], minlength=3) / visits
-        row = TEXT_ORACLE.transition[state]
-        assert np.all(np.abs(shares - row) <= 4.5 * np.sqrt(row * (1.0 - row) / visits))
-        prob = TEXT_ORACLE.success[state]
-        spread = np.sqrt(prob * (1.0 - prob) / (states == state).sum())
-        assert abs(successes[states == state].mean() - prob) <= 4.5 * spread
-    # The autocorrelation of a state's indicator is below 0.9 to the lag, hence the factor.
-    distribution = compute_stationary_distribution(TEXT_ORACLE)
-    shares = np.bincount(states, minlength=3) / rounds
-    assert np.all(
-        np.abs(shares - distribution)
-        <= 4.5 * np.sqrt(19.0 * distribution * (1.0 - distribution) / rounds)
-    )
-
-
-def test_the_first_state_is_stationary_unless_given() -> None:
-    generator = np.random.default_rng(1)
-    firsts = [int(sample_path(TEXT_ORACLE, 1, generator=generator)[0][0]) for _ in range(2000)]
-    distribution = compute_stationary_distribution(TEXT_ORACLE)
-    shares = np.bincount(firsts, minlength=3) / len(firsts)
-    assert np.all(
-        np.abs(shares - distribution)
-        <= 4.5 * np.sqrt(distribution * (1.0 - distribution) / len(firsts))
-    )
-    for first in range(3):
-        assert sample_path(TEXT_ORACLE, 3, generator=generator, first=first)[0][0] == first
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_the_same_seed_gives_the_same_path(seed: int) -> None:
-    once, again = (
-        sample_path(TEXT_ORACLE, 50, generator=np.random.default_rng(seed)) for _ in range(2)
-    )
-    np.testing.assert_array_equal(once[0], again[0])
-    np.testing.assert_array_equal(once[1], again[1])
-
-
-def test_other_seeds_give_other_paths() -> None:
-    paths = {
-        tuple(sample_path(TEXT_ORACLE, 50, generator=np.random.default_rng(seed))[0])
-        for seed in range(20)
-    }
-    assert len(paths) == 20
-
-
-def test_impossible_moves_and_successes_never_happen() -> None:
-    circle = Oracle(np.roll(np.eye(4), 1, axis=1), np.array([0.0, 1.0, 0.0, 1.0]))
-    states, successes = sample_path(circle, 100, generator=np.random.default_rng(0), first=2)
-    np.testing.assert_array_equal(states, (np.arange(100) + 2) % 4)
-    np.testing.assert_array_equal(successes, states % 2 == 1)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "first", "sentence"),
-    [
-        (0, None, "rounds must be at least 1, got 0"),
-        (5, 3, r"first must be a state 0\.\.2, got 3"),
-        (5, -1, r"first must be a state 0\.\.2, got -1"),
-    ],
-)
-def test_bad_paths_are_refused(rounds: int, first: int | None, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        sample_path(TEXT_ORACLE, rounds, generator=np.random.default_rng(0), first=first)

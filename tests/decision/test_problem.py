@@ -193,8 +193,8 @@ def test_bad_queues_are_refused(changes: dict[str, Any], sentence: str) -> None:
         ({"scale": "0.6"}, "learning.scale must be a finite number .* got '0.6'"),
         ({"shape": "table", "values": 3.0}, "learning.values must be one row of numbers"),
         ({"shape": "table", "values": "ab"}, "learning.values must be numbers"),
-        ({"shape": "table"}, "learning.values goes with shape table"),
-        ({"values": (1.0, 2.0)}, "learning.values goes with shape table"),
+        ({"shape": "table"}, "learning.values is required with shape = table"),
+        ({"values": (1.0, 2.0)}, "learning.values goes with shape = table only"),
         ({"shape": "table", "values": (0.0, -1.0)}, r"learning.values\[1\] must be .* got -1"),
     ],
 )

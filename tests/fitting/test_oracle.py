@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covertfl.decision.oracle import Oracle, find_dominance_violation, sample_path
+from covertfl.decision.oracle import Oracle, find_dominance_violation
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog, read_log
 from covertfl.fitting.oracle import FittedOracle, fit_oracle, sample_oracles
 from covertfl.intervals import wilson_interval
+from covertfl.solvers.spga.experience import SimulatedSource
 from tests import ROOT
 from tests.support.example_log import EXAMPLE_LOG
 
@@ -89,7 +90,7 @@ def test_arrivals_of_a_small_log(small_log: ParticipationLog) -> None:
     assert arrival is not None
     assert arrival.arrival_prob == 0.25
     np.testing.assert_allclose(arrival.interval, wilson_interval(2, 8))
-    assert (arrival.arrival_size, arrival.sizes_vary) == (4, False)
+    assert (arrival.arrival_size, arrival.sizes_vary, arrival.num_arrivals) == (4, False, 2)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +255,9 @@ def test_counting_agrees_with_a_literal_loop(
 
 def fit_simulated(rounds: int, seed: int) -> FittedOracle:
     generator = np.random.default_rng(seed)
-    states, success = sample_path(PAPER, rounds, generator=generator)
-    clients = np.array([3, 8, 15])[states] + generator.integers(0, 5, rounds)
-    log = make_log(clients=clients.tolist(), success=success.astype(float).tolist())
+    sampled = SimulatedSource(PAPER, generator=generator).next_rounds(rounds)
+    clients = np.array([3, 8, 15])[sampled.oracle_state] + generator.integers(0, 5, rounds)
+    log = make_log(clients=clients.tolist(), success=sampled.success.astype(float).tolist())
     return fit_oracle(log, cuts=(8, 15))
 
 
@@ -313,9 +314,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
 def test_draws_repeat_with_the_seed_and_leave_the_counts_alone() -> None:
     before = MOVES.copy()
     first = sample_oracles(MOVES, OUTCOMES, 3, generator=np.random.default_rng(9))
-    second = sample_oracles(
-        MOVES.tolist(), OUTCOMES.tolist(), 3, generator=np.random.default_rng(9)
-    )
+    second = sample_oracles(MOVES, OUTCOMES, 3, generator=np.random.default_rng(9))
     for one, other in zip(first, second, strict=True):
         assert np.array_equal(one.transition, other.transition)
         assert np.array_equal(one.success, other.success)
@@ -329,26 +328,6 @@ def test_draws_close_in_on_the_estimate_as_counts_grow() -> None:
     )
     np.testing.assert_allclose(drawn.transition, MOVES / MOVES.sum(axis=1)[:, None], atol=1e-4)
     np.testing.assert_allclose(drawn.success, OUTCOMES[:, 0] / OUTCOMES[:, 1], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("moves", "outcomes", "num_samples", "said"),
-    [
-        ([[1, 2]], OUTCOMES, 1, "transition_counts must be square, got 1 x 2"),
-        ([[1, 2], [3]], OUTCOMES, 1, "transition_counts"),
-        ([1, 2], OUTCOMES, 1, "transition_counts"),
-        ([[1, 2], [-3, 4]], OUTCOMES, 1, "transition_counts row 1 .* got -3 in column 0"),
-        ([[1, 2], [np.nan, 4]], OUTCOMES, 1, "transition_counts row 1 .* got nan in column 0"),
-        (MOVES, OUTCOMES[:2], 1, "success_counts .* 3 oracle states, got 2 x 2"),
-        (MOVES, [[5, 50], [21, 20], [1, 1]], 1, "success_counts row 1 .* got 21 of 20"),
-        (MOVES, OUTCOMES, 0, "num_samples must be at least 1, got 0"),
-    ],
-)
-def test_draws_refuse_what_are_no_counts(
-    moves: object, outcomes: object, num_samples: int, said: str
-) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        sample_oracles(moves, outcomes, num_samples, generator=np.random.default_rng(0))  # type: ignore[arg-type]
 
 
 # --- the example log -----------------------------------------------------------------------------

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.solvers.backward_induction import (
-    BacklogReversal,
-    OracleReversal,
-    RoundsReversal,
     compute_thresholds,
     find_backlog_reversal,
     find_oracle_reversal,
@@ -259,7 +256,9 @@ def test_a_middling_state_that_is_about_to_improve_waits() -> None:
     solution = solve_horizon(problem)
     assert solution.thresholds is not None
     assert solution.thresholds[1].tolist() == [1, 2, 1]
-    assert find_oracle_reversal(solution.thresholds) == OracleReversal(2, 0, 1, 2)
+    reversal = find_oracle_reversal(solution.thresholds)
+    assert reversal is not None
+    assert list(reversal.values())[1:] == [2, 0, 1, 2]
     assert find_rounds_reversal(solution.thresholds) is None
 
 
@@ -268,24 +267,36 @@ def test_a_step_cost_gives_no_threshold_policy() -> None:
     solution = solve_horizon(problem)
     assert not has_convex_terminal_cost(problem)
     assert solution.thresholds is None
-    assert find_backlog_reversal(solution.learn) == BacklogReversal(1, 1, 1)
+    reversal = find_backlog_reversal(solution.learn)
+    assert reversal is not None
+    assert list(reversal.values())[1:] == [1, 1, 1]
 
 
 def test_reversals_are_found_first_by_rounds_left() -> None:
     learn = np.zeros((3, 2, 4), dtype=bool)
     learn[1, 1] = [False, True, False, True]
     learn[2, 0] = [False, True, False, False]
-    reversal = find_backlog_reversal(learn)
-    assert reversal == BacklogReversal(rounds_left=2, oracle_state=1, backlog=1)
-    assert str(reversal) == (
-        "with 2 rounds left in oracle state 1 the policy learns at backlog 1 but not at 2"
-    )
+    assert find_backlog_reversal(learn) == {
+        "text": "with 2 rounds left in oracle state 1 the policy learns at backlog 1 but not at 2",
+        "rounds_left": 2,
+        "oracle_state": 1,
+        "backlog": 1,
+    }
     assert compute_thresholds(learn) is None
     thresholds = np.array([[2, 1], [2, 2], [3, 1]])
-    assert find_rounds_reversal(thresholds) == RoundsReversal(2, 1, 2, 1)
-    assert "threshold is 2 with 2 rounds left and 1 with one more" in str(
-        find_rounds_reversal(thresholds)
-    )
+    assert find_rounds_reversal(thresholds) == {
+        "text": "in oracle state 1 the threshold is 2 with 2 rounds left and 1 with one more",
+        "rounds_left": 2,
+        "oracle_state": 1,
+        "threshold": 2,
+        "threshold_with_one_more": 1,
+    }
     assert find_oracle_reversal(thresholds) is None
-    assert find_oracle_reversal(np.array([[2, 1], [1, 2]])) == OracleReversal(2, 0, 1, 2)
-    assert "in the better state 1" in str(find_oracle_reversal(np.array([[1, 2]])))
+    assert find_oracle_reversal(np.array([[2, 1], [1, 2]])) == {
+        "text": "with 2 rounds left the threshold is 1 in oracle state 0 and 2 in the better "
+        "state 1",
+        "rounds_left": 2,
+        "oracle_state": 0,
+        "threshold": 1,
+        "threshold_of_better": 2,
+    }

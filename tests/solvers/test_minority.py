@@ -20,7 +20,6 @@ from covertfl.solvers.minority import (
     completion_by_rounds,
     completion_probs,
     minority_budget,
-    prefix_completion_probs,
     rounds_needed,
     solve_minority,
 )
@@ -124,7 +123,7 @@ def test_one_update_against_every_deterministic_policy() -> None:
 
 def test_printed_probabilities() -> None:
     assert completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx([0.409, 0.479, 0.640], abs=5e-4)
-    assert prefix_completion_probs(TEXT_ORACLE, 16, 45) == pytest.approx(
+    assert completion_probs(TEXT_ORACLE, 16, 45, every_prefix=True) == pytest.approx(
         [0.317, 0.340, 0.374], abs=5e-4
     )
     code = completion_probs(CODE_ORACLE, 16, 45)
@@ -190,7 +189,7 @@ def test_one_pass_serves_every_number_of_rounds(oracle: Oracle, updates: int) ->
 
 def test_prefix_minority_is_the_harder_demand() -> None:
     ending = completion_probs(TEXT_ORACLE, 5, 20)
-    assert np.all(prefix_completion_probs(TEXT_ORACLE, 5, 20) < ending)
+    assert np.all(completion_probs(TEXT_ORACLE, 5, 20, every_prefix=True) < ending)
 
 
 def test_sure_success_by_hand() -> None:
@@ -198,7 +197,7 @@ def test_sure_success_by_hand() -> None:
     sure = make_oracle([[1.0]], [1.0])
     assert [minority_budget(rounds) for rounds in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
     assert completion_by_rounds(sure, 2, 7).tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert prefix_completion_probs(sure, 2, 5).tolist() == [1.0]
+    assert completion_probs(sure, 2, 5, every_prefix=True).tolist() == [1.0]
     assert rounds_needed(sure, 3, (1.0, 0.5), max_rounds=100) == {1.0: 7, 0.5: 7}
 
 

@@ -16,10 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.engines.flower.eavesdropper_app import describe_message
-from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.kernels.job import Examples
-from covertfl.tasks.task import make_server_task
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from tests.support.small_runs import ORACLE
 
 NODES, ROUNDS = 4, 8

@@ -10,6 +10,6 @@ from pathlib import Path
 
 from toxicity.client_app import app as ordinary
 
-from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
+from covertfl.flower import make_eavesdropper_app
 
 app = make_eavesdropper_app(ordinary, Path(os.environ["COVERTFL_RECORDS"]))

@@ -2,7 +2,7 @@
 
 - `problem`: `load_problem`, and every form in which functions take a problem
 - `solve`: `solve`
-- `solution`: `Solution`, one class for each kind of problem and method
+- `solution`: `Solution`
 - `plan`: `plan` and `Plan`
 - `fit`: `fit` and `Fit`
 - `run`: `Run` and `TrainingResult`

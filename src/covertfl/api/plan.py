@@ -50,7 +50,8 @@ class Plan(Result):
 
     Parameters
     ----------
-    details : every figure of the plan
+    details : every figure: completion, rounds needed and the best eavesdropper of a horizon;
+        stability, least exposure and frontier of a queue
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
     """
@@ -113,64 +114,21 @@ class Plan(Result):
             )
         return Group(*parts)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PlannedHorizon(Plan):
-    """What a finite horizon allows; `details` has every figure of it."""
-
-    details: HorizonPlan
-
-    @property
-    def completion(self) -> list[float]:
-        """Return the largest probability of a covert finish by first oracle state (F5).
-
-        All updates are done and learning queries stay a strict minority.
-        """
-        return [float(prob) for prob in self.details.minority]
-
-    @property
-    def rounds_needed(self) -> dict[float, int | None]:
-        """Return the rounds that a covert finish with probability .9, .95, .99 takes (F5)."""
-        return dict(self.details.rounds_needed)
-
-    @property
-    def best_eavesdropper(self) -> float:
-        """Return the success probability of the best eavesdropper that knows the policy (F4)."""
-        return self.details.best_eavesdropper.value
-
     def _facts(self) -> Mapping[str, str]:
-        needed, problem = self.rounds_needed[0.95], self.details.problem
+        found = self.details
+        if isinstance(found, QueuePlan):
+            least = found.least_exposure
+            return {
+                "stable": "yes" if found.stable else "no",
+                "load": f"{found.load:g} of {found.service_capacity:.4g} updates a round",
+                "least exposure": "none" if least is None else f"{least:.1%}",
+            }
+        needed = found.rounds_needed[0.95]
         return {
-            "problem": f"{problem.updates} updates in {problem.rounds} rounds",
-            "covert completion": " ".join(f"{prob:.0%}" for prob in self.completion),
+            "horizon": f"{found.problem.updates} updates in {found.problem.rounds} rounds",
+            "covert completion": " ".join(f"{prob:.0%}" for prob in found.minority),
             "rounds for 95%": "out of reach" if needed is None else str(needed),
-            "best eavesdropper": f"{self.best_eavesdropper:.0%}",
-        }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PlannedQueue(Plan):
-    """What a queue allows; `details` has every figure of it."""
-
-    details: QueuePlan
-
-    @property
-    def is_stable(self) -> bool:
-        """Return whether some policy keeps the backlog bounded (formula F6)."""
-        return self.details.stable
-
-    @property
-    def least_exposure(self) -> float | None:
-        """Return the smallest share of learning queries that keeps the queue stable (F6)."""
-        return self.details.least_exposure
-
-    def _facts(self) -> Mapping[str, str]:
-        least = self.least_exposure
-        return {
-            "problem": "queue",
-            "stable": "yes" if self.is_stable else "no",
-            "load": f"{self.details.load:g} of {self.details.service_capacity:.4g} updates a round",
-            "least exposure": "none" if least is None else f"{least:.1%}",
+            "best eavesdropper": f"{found.best_eavesdropper.value:.0%}",
         }
 
 
@@ -204,17 +162,16 @@ def plan(
     loaded = resolve_problem(problem)
     seed = read_count(seed, "seed", least=0)
     needed = None if epsilon is None else _count_updates(gap, noise, epsilon)
-    if isinstance(loaded.problem, FiniteHorizon):
-        details = _plan_horizon(loaded.problem, loaded, seed)
-        return PlannedHorizon(details, _find_setting(loaded.problem, exposure), needed)
-    queue = plan_queue(loaded.problem)
-    return PlannedQueue(queue, _find_setting(loaded.problem, exposure), needed)
+    details = _plan(loaded, seed)
+    return Plan(details, _find_setting(loaded.problem, exposure), needed)
 
 
-def _plan_horizon(problem: FiniteHorizon, loaded: LoadedProblem, seed: int) -> HorizonPlan:
+def _plan(loaded: LoadedProblem, seed: int) -> HorizonPlan | QueuePlan:
+    if not isinstance(loaded.problem, FiniteHorizon):
+        return plan_queue(loaded.problem)
     generator = np.random.default_rng(seed)
     try:
-        return plan_horizon(problem, generator=generator, evidence=loaded.evidence)
+        return plan_horizon(loaded.problem, generator=generator, evidence=loaded.evidence)
     except InvalidInput as error:
         raise InvalidInput(f"{loaded.name}: [oracle] {error}") from error
 

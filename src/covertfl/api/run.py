@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,58 +200,33 @@ class TrainingResult(Result):
     Parameters
     ----------
     folder : of the run, or of its seeds
-    runs : the summary of each
-
-    Figures of several runs are means over them.
+    runs : the summary of each; what follows are means over them
+    learner_accuracy : of the true model on the validation set, None for a function
+    exposure : learning queries over all rounds
+    completed : share of runs that owe no update at the end
+    updates_done, updates_missing : updates of the true model, and updates still owed
+    rounds, learning_queries : rounds of a run, and those that sent the true weights
+    rejected_replies : replies that were not valid
     """
 
     folder: Path
     runs: tuple[RunSummary, ...]
 
-    @property
-    def learner_accuracy(self) -> float | None:
-        """Return the accuracy of the true model on the validation set; None without one."""
-        values = [run.learner_accuracy for run in self.runs]
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else None
+    learner_accuracy: float | None = field(init=False)
+    exposure: float = field(init=False)
+    completed: float = field(init=False)
+    updates_done: float = field(init=False)
+    updates_missing: float = field(init=False)
+    rounds: float = field(init=False)
+    learning_queries: float = field(init=False)
+    rejected_replies: float = field(init=False)
 
-    @property
-    def exposure(self) -> float:
-        """Return learning queries over all rounds."""
-        return self._mean("exposure")
-
-    @property
-    def completed(self) -> float:
-        """Return the share of runs that owe no update at the end."""
-        return self._mean("completed")
-
-    @property
-    def updates_done(self) -> float:
-        """Return the updates of the true model."""
-        return self._mean("updates_done")
-
-    @property
-    def updates_missing(self) -> float:
-        """Return the updates still owed at the end."""
-        return self._mean("updates_missing")
-
-    @property
-    def rounds(self) -> float:
-        """Return the rounds of a run."""
-        return self._mean("rounds")
-
-    @property
-    def learning_queries(self) -> float:
-        """Return the rounds that sent the true weights."""
-        return self._mean("learning_queries")
-
-    @property
-    def rejected_replies(self) -> float:
-        """Return the replies that were not valid."""
-        return self._mean("rejected_replies")
-
-    def _mean(self, name: str) -> float:
-        return float(np.mean([float(getattr(run, name)) for run in self.runs]))
+    def __post_init__(self) -> None:
+        for mean in fields(self):
+            if not mean.init:
+                values = [getattr(run, mean.name) for run in self.runs]
+                known = [float(value) for value in values if value is not None]
+                object.__setattr__(self, mean.name, float(np.mean(known)) if known else None)
 
     def plot(self) -> Figure:
         """Return a figure of the true model's score and the exposure by round."""

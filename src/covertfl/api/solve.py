@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from covertfl.api.arguments import read_choice, read_count
 from covertfl.api.problem import ProblemSource, resolve_problem
-from covertfl.api.solution import (
-    SearchedHorizon,
-    SearchedQueue,
-    Solution,
-    SolvedHorizon,
-    SolvedQueue,
-)
+from covertfl.api.solution import Solution
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import solve_horizon
@@ -43,7 +37,7 @@ def solve(
     Parameters
     ----------
     problem : a problem, the name of a preset or the path of a problem file
-    method : "exact"; "lp", a linear programme, for queues only; or "spga", the structured policy
+    method : "exact"; "lp", a linear program, for queues only; or "spga", the structured policy
         gradient (Algorithm 1), which needs no transition probabilities
     seed, iterations, runs : of the policy gradient; the best of its runs is kept
     on_progress : called with a detail and the share done, 0 where that is not known
@@ -61,7 +55,7 @@ def solve(
     if method == "exact":
         return _solve_exactly(loaded.problem, report)
     if method == "lp":
-        return _solve_by_programme(loaded.problem, loaded.name, report)
+        return _solve_by_program(loaded.problem, loaded.name, report)
     return _solve_by_search(
         loaded.problem,
         seed=read_count(seed, "seed", least=0),
@@ -80,21 +74,20 @@ def _solve_exactly(problem: Problem, on_progress: OnProgress) -> Solution:
     start = time.perf_counter()
     if isinstance(problem, FiniteHorizon):
         found = solve_horizon(problem)
-        seconds = time.perf_counter() - start
-        return SolvedHorizon(problem, "exact", found.policy, seconds, found)
+        return Solution(problem, "exact", found.policy, found, time.perf_counter() - start)
     return _wrap_queue(_solve_queue(problem, on_progress), start)
 
 
-def _wrap_queue(found: QueueSolution, start: float) -> SolvedQueue:
+def _wrap_queue(found: QueueSolution, start: float) -> Solution:
     seconds = time.perf_counter() - start
-    return SolvedQueue(found.problem, found.method, found.policy, seconds, found)
+    return Solution(found.problem, found.method, found.policy, found, seconds)
 
 
 def _solve_queue(problem: QueueProblem, on_progress: OnProgress) -> QueueSolution:
     return solve_queue(problem, on_progress=lambda detail: on_progress(detail, 0.0))
 
 
-def _solve_by_programme(problem: Problem, name: str, on_progress: OnProgress) -> Solution:
+def _solve_by_program(problem: Problem, name: str, on_progress: OnProgress) -> Solution:
     """Solve a queue by the linear program, at the capacity that the exact solver finds."""
     from covertfl.solvers.occupation_lp import solve_occupation_lp
 
@@ -114,17 +107,15 @@ def _solve_by_search(
     A queue is solved exactly first, so that a limit which cannot be met is refused at once; the
     search uses nothing of it.
     """
-    optimum = None
-    if isinstance(problem, QueueProblem):
-        optimum = _solve_queue(problem, on_progress)
-    found, seconds = _search(problem, seed, iterations, runs, on_progress)
     if isinstance(problem, FiniteHorizon):
+        found, seconds = _search(problem, seed, iterations, runs, on_progress)
         horizon = score_horizon_runs(problem, found)
-        return SearchedHorizon(problem, "spga", horizon.policy, seconds, horizon, seed)
+        return Solution(problem, "spga", horizon.policy, horizon, seconds, seed)
+    optimum = _solve_queue(problem, on_progress)
+    found, seconds = _search(problem, seed, iterations, runs, on_progress)
     score = score_queue_runs(problem, found, optimum=optimum)
-    return SearchedQueue(
-        score.solution.problem, "spga", score.solution.policy, seconds, score, seed
-    )
+    chosen = score.solution
+    return Solution(chosen.problem, "spga", chosen.policy, score, seconds, seed)
 
 
 def _search(

@@ -2,7 +2,6 @@
 
 - `arguments`: checks of arguments that raise `InvalidInput`.
 - `oracle`: `Oracle`, its stationary distribution, and its order by dominance.
-- `sampling`: compiled sampling of oracle paths.
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
 - `problem_file`: problem files in TOML, and presets.

@@ -36,13 +36,7 @@ def require_count(value: object, name: str) -> None:
 
 
 def read_numbers(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Return a copy of `values` as an array of floats.
-
-    Raises
-    ------
-    InvalidInput
-        if they are not numbers, or rows differ in length
-    """
+    """Return a copy of `values` as an array of floats; raise `InvalidInput` if it is not one."""
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import describe_shape, read_numbers
 from covertfl.errors import InvalidInput
 
@@ -86,17 +86,7 @@ def _check_transition(transition: FloatArray) -> None:
 
 
 def find_reachable(transition: FloatArray, start: int) -> BoolArray:
-    """Find the states that can be reached from `start` in any number of steps, itself included.
-
-    Parameters
-    ----------
-    transition : (W, W) transition probabilities
-    start : a state
-
-    Returns
-    -------
-    (W,) booleans
-    """
+    """Find the states, (W,), that can be reached from `start` in zero or more steps."""
     reached = np.zeros(len(transition), dtype=np.bool_)
     reached[start] = True
     frontier = [start]
@@ -124,16 +114,8 @@ def require_irreducible(oracle: Oracle) -> None:
 def compute_stationary_distribution(oracle: Oracle) -> FloatArray:
     """Compute the stationary distribution by Grassmann-Taksar-Heyman elimination.
 
-    The elimination has no subtraction, so each probability is accurate in all its digits.
-
-    Returns
-    -------
-    (W,) probabilities pi with pi P^O = pi, summing to 1: the long-run share of rounds in each state
-
-    Raises
-    ------
-    InvalidInput
-        if the oracle is not irreducible
+    The elimination has no subtraction, so each probability is accurate in all its digits.  Returns
+    (W,) probabilities pi with pi P^O = pi; raises `InvalidInput` if the oracle is reducible.
     """
     require_irreducible(oracle)
     matrix = np.array(oracle.transition)
@@ -172,10 +154,6 @@ def find_dominance_violation(
 
     For i > j every tail sum of row i must be at least that of row j; checking neighbours is
     enough because the order is transitive.
-
-    Returns
-    -------
-    the first violated pair of rows, or None if (M1) holds
     """
     tails = np.cumsum(oracle.transition[:, ::-1], axis=1)[:, ::-1]
     for worse in range(oracle.num_states - 1):
@@ -186,34 +164,3 @@ def find_dominance_violation(
                 worse, worse + 1, tail, float(tails[worse, tail]), float(tails[worse + 1, tail])
             )
     return None
-
-
-def sample_path(
-    oracle: Oracle, rounds: int, *, generator: np.random.Generator, first: int | None = None
-) -> tuple[IntArray, BoolArray]:
-    """Sample a path of the oracle, and whether a learning query would succeed in each round.
-
-    Parameters
-    ----------
-    rounds : length of the path, at least 1
-    generator : source of all randomness
-    first : first state; sampled from the stationary distribution if None
-
-    Returns
-    -------
-    (rounds,) states and (rounds,) would-be successes; neither depends on any action
-    """
-    if rounds < 1:
-        raise InvalidInput(f"rounds must be at least 1, got {rounds}")
-    if first is not None and not 0 <= first < oracle.num_states:
-        raise InvalidInput(f"first must be a state 0..{oracle.num_states - 1}, got {first}")
-    cumulative = np.cumsum(oracle.transition, axis=1)
-    cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
-    if first is None:
-        first = int(generator.choice(oracle.num_states, p=compute_stationary_distribution(oracle)))
-    uniforms = generator.random(rounds - 1)
-    states = np.empty(rounds, dtype=np.int64)
-    states[0] = first
-    for step, uniform in enumerate(uniforms, start=1):
-        states[step] = np.searchsorted(cumulative[states[step - 1]], uniform, side="right")
-    return states, generator.random(rounds) < oracle.success[states]

@@ -89,24 +89,32 @@ class RandomPlacement:
         return np.broadcast_to(learn_prob, shape).astype(np.float64)
 
 
-def _as_probabilities(values: npt.ArrayLike, name: str, dimensions: int) -> FloatArray:
-    table = read_numbers(values, name)
-    if table.ndim != dimensions or not table.size:
-        raise InvalidInput(f"{name} must have {dimensions} levels of lists, got {table.ndim}")
-    outside = np.argwhere(~((table >= 0.0) & (table <= 1.0)))
-    if len(outside):
-        place = "".join(f"[{index}]" for index in outside[0])
-        raise InvalidInput(f"{name}{place} must lie in [0, 1], got {table[tuple(outside[0])]:g}")
-    return table
-
-
-def _require_idle_when_empty(at_zero: FloatArray, name: str) -> None:
-    if np.any(at_zero > 0.0):
-        raise InvalidInput(f"{name} must be 0 at backlog 0, where no update is owed")
-
-
 @dataclass(frozen=True, eq=False)
-class QueueTable:
+class _LearnTable:
+    """A policy as a table of probabilities of learning, 0 at backlog 0."""
+
+    table: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, table: npt.ArrayLike) -> None: ...
+
+    def __post_init__(self) -> None:
+        table = read_numbers(self.table, "learn_prob")
+        if table.ndim != 3 or not table.size:
+            raise InvalidInput(f"learn_prob must have 3 levels of lists, got {table.ndim}")
+        outside = np.argwhere(~((table >= 0.0) & (table <= 1.0)))
+        if len(outside):
+            place = "".join(f"[{index}]" for index in outside[0])
+            came = f"{table[tuple(outside[0])]:g}"
+            raise InvalidInput(f"learn_prob{place} must lie in [0, 1], got {came}")
+        if np.any(table[:, :, 0] > 0.0):
+            raise InvalidInput("learn_prob must be 0 at backlog 0, where no update is owed")
+        table.setflags(write=False)
+        object.__setattr__(self, "table", table)
+
+
+class QueueTable(_LearnTable):
     """A stationary policy of a queue problem, as a table.
 
     Parameters
@@ -114,19 +122,10 @@ class QueueTable:
     table : [oracle][arrival][backlog] probabilities of learning, 0 at backlog 0
     """
 
-    table: FloatArray
-
-    if TYPE_CHECKING:
-
-        def __init__(self, table: npt.ArrayLike) -> None: ...
-
     def __post_init__(self) -> None:
-        table = _as_probabilities(self.table, "learn_prob", 3)
-        if table.shape[1] != 2:
-            raise InvalidInput(f"learn_prob must have 2 arrival states, got {table.shape[1]}")
-        _require_idle_when_empty(table[:, :, 0], "learn_prob")
-        table.setflags(write=False)
-        object.__setattr__(self, "table", table)
+        super().__post_init__()
+        if self.table.shape[1] != 2:
+            raise InvalidInput(f"learn_prob must have 2 arrival states, got {self.table.shape[1]}")
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the table's entry; a backlog beyond the table takes its last one."""
@@ -134,26 +133,13 @@ class QueueTable:
         return np.asarray(self.table[observation.oracle_state, observation.arrival, backlog])
 
 
-@dataclass(frozen=True, eq=False)
-class HorizonTable:
+class HorizonTable(_LearnTable):
     """A policy of a finite horizon, as a table.
 
     Parameters
     ----------
     table : [rounds_left - 1][oracle][backlog] probabilities of learning, 0 at backlog 0
     """
-
-    table: FloatArray
-
-    if TYPE_CHECKING:
-
-        def __init__(self, table: npt.ArrayLike) -> None: ...
-
-    def __post_init__(self) -> None:
-        table = _as_probabilities(self.table, "learn_prob", 3)
-        _require_idle_when_empty(table[:, :, 0], "learn_prob")
-        table.setflags(write=False)
-        object.__setattr__(self, "table", table)
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the table's entry; more rounds left than the table has take its last ones."""
@@ -178,15 +164,12 @@ def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
 def build_threshold_table(problem: QueueProblem, thresholds: npt.ArrayLike) -> QueueTable:
     """Build the stationary policy that learns from a threshold on, the form of Theorem 2.
 
-    Parameters
-    ----------
-    thresholds : (W, 2) by oracle state and arrival; capacity + 1 to never learn
+    The thresholds are (W, 2) by oracle state and arrival; capacity + 1 is to never learn.
     """
     return build_mixture_table(problem, thresholds, thresholds, 1.0)
 
 
 def _broadcast(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
-    """Return numbers broadcast to a shape."""
     numbers = read_numbers(values, name)
     try:
         array = np.broadcast_to(numbers, shape)
@@ -200,10 +183,7 @@ def _broadcast(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Floa
 
 
 def build_mixture_table(
-    problem: QueueProblem,
-    first: npt.ArrayLike,
-    certain: npt.ArrayLike,
-    between: npt.ArrayLike,
+    problem: QueueProblem, first: npt.ArrayLike, certain: npt.ArrayLike, between: npt.ArrayLike
 ) -> QueueTable:
     """Build the two-threshold policy of equation (13).
 
@@ -240,16 +220,13 @@ def build_sigmoid_table(
     shape = (3, *problem.table_shape[:2])
     theta1, theta2, h = _broadcast(parameters, shape, "parameters")[..., None]
     backlog = np.arange(problem.num_levels)
-    table = h * _sigmoid((backlog - theta1) / temperature) + (1.0 - h) * _sigmoid(
-        (backlog - theta2) / temperature
+    # tanh does not overflow where exp would.
+    near, far = (
+        0.5 * (1.0 + np.tanh(0.5 * ((backlog - theta) / temperature))) for theta in (theta1, theta2)
     )
+    table = h * near + (1.0 - h) * far
     table[:, :, 0] = 0.0
     return QueueTable(table)
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    # tanh does not overflow where exp would.
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
 
 
 def build_horizon_threshold_table(
@@ -257,9 +234,7 @@ def build_horizon_threshold_table(
 ) -> HorizonTable:
     """Build the finite-horizon policy that learns from the threshold chi_n(o) on (Theorem 2).
 
-    Parameters
-    ----------
-    thresholds : (N, W) by rounds left - 1 and oracle state, or (W,) for a stationary policy
+    The thresholds are (N, W) by rounds left - 1 and oracle state, or (W,) if stationary.
     """
     shape = (problem.rounds, problem.oracle.num_states)
     chi = _broadcast(thresholds, shape, "thresholds")[:, :, None]

@@ -15,10 +15,8 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
 
-KINDS: dict[str, type[QueueTable] | type[HorizonTable]] = {
-    "queue": QueueTable,
-    "horizon": HorizonTable,
-}
+KINDS: dict[object, type[QueueTable] | type[HorizonTable]]
+KINDS = {"queue": QueueTable, "horizon": HorizonTable}
 
 
 def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable) -> None:
@@ -29,13 +27,7 @@ def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable
 
 
 def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
-    """Read a policy file.
-
-    Raises
-    ------
-    InvalidInput
-        in one sentence that names file, key and value
-    """
+    """Read a policy file; raise `InvalidInput`, naming file, key and value, if it is wrong."""
     name = os.fspath(path)
     try:
         content = json.loads(Path(path).read_bytes())

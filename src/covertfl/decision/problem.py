@@ -97,11 +97,15 @@ class LearningCost:
             raise InvalidInput(
                 f"learning.values must be one row of numbers, got {describe_shape(values)}"
             )
+        if self.shape == "table" and not values.size:
+            raise InvalidInput("learning.values is required with shape = table, got none")
+        if self.shape != "table" and values.size:
+            raise InvalidInput(
+                f"learning.values goes with shape = table only, got shape = {self.shape}"
+            )
         object.__setattr__(self, "values", tuple(values.tolist()))
         for backlog, value in enumerate(self.values):
             require_number(value, f"learning.values[{backlog}]")
-        if (self.shape == "table") != bool(self.values):
-            raise InvalidInput("learning.values goes with shape table, and only with it")
 
     def at(self, backlog: IntArray) -> FloatArray:
         """Return the cost l(y) of each backlog; a table must cover the largest."""
@@ -311,35 +315,22 @@ class QueueProblem:
 
 
 def next_backlog(problem: QueueProblem, *, served: bool) -> IntArray:
-    """Return the backlog after a round: equation (8), clipped to 0 .. capacity.
+    """Return the backlog after a round, (2, capacity + 1) by arrival and backlog: equation (8).
 
-    Parameters
-    ----------
-    served : whether an update is done in the round; at backlog 0 it cannot be, and 0 stays 0
-
-    Returns
-    -------
-    (2, capacity + 1) by arrival and backlog
+    It is clipped to 0 .. capacity.  At backlog 0 no update can be done, and 0 stays 0.
     """
+    return np.clip(_unclipped_backlog(problem, served), 0, problem.num_levels - 1)
+
+
+def _unclipped_backlog(problem: QueueProblem, served: bool) -> IntArray:
     arrived = np.arange(2)[:, None] * problem.arrival_size
-    backlog = arrived + np.arange(problem.num_levels) - int(served)
-    return np.asarray(np.clip(backlog, 0, problem.num_levels - 1), dtype=np.int64)
+    return np.asarray(arrived + np.arange(problem.num_levels) - int(served), dtype=np.int64)
 
 
 def lost_updates(problem: QueueProblem, *, served: bool) -> FloatArray:
-    """Return the updates lost to a full queue in a round.
-
-    Parameters
-    ----------
-    served : whether an update is done in the round
-
-    Returns
-    -------
-    (2, capacity + 1) by arrival and backlog
-    """
-    arrived = np.arange(2)[:, None] * problem.arrival_size
-    over = arrived + np.arange(problem.num_levels) - int(served) - (problem.num_levels - 1)
-    return np.asarray(np.maximum(over, 0), dtype=np.float64)
+    """Return the updates lost to a full queue, (2, capacity + 1) by arrival and backlog."""
+    over = _unclipped_backlog(problem, served) - (problem.num_levels - 1)
+    return np.maximum(over, 0).astype(np.float64)
 
 
 def expected_lost(problem: QueueProblem, action: Action) -> FloatArray:

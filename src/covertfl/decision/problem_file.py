@@ -120,8 +120,7 @@ def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
     InvalidInput
         if the file cannot be read or a key is wrong, naming file, key, what is allowed, what came
     """
-    name = os.fspath(path)
-    return parse_problem(read_text(path, "a problem file"), name)
+    return parse_problem(read_text(path, "a problem file"), os.fspath(path))
 
 
 def parse_problem(text: str, name: str) -> LoadedProblem:
@@ -164,7 +163,6 @@ def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
 
 def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
     learning = sections.cost.learning
-    _check_values(learning)
     cost = LearningCost(
         learning.shape, learning.scale, learning.charged or "always", tuple(learning.values)
     )
@@ -193,15 +191,6 @@ def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
         overflow_cost=queue.overflow_cost,
         full_cost=queue.full_cost,
     )
-
-
-def _check_values(learning: _LearningSection) -> None:
-    if learning.shape == "table" and not learning.values:
-        raise InvalidInput("learning.values is required with shape = table, got none")
-    if learning.shape != "table" and learning.values:
-        raise InvalidInput(
-            f"learning.values goes with shape = table only, got shape = {learning.shape}"
-        )
 
 
 def _check_size(horizon: _HorizonSection, num_oracle: int) -> None:
@@ -258,8 +247,6 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
 
 
-# --- messages ---------------------------------------------------------------------------------
-
 _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): _ProblemFile,
     ("oracle",): _OracleSection,
@@ -313,22 +300,13 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
     return kinds.get(mistake["type"], str(mistake["msg"]))
 
 
-# --- presets ----------------------------------------------------------------------------------
-
-
 def list_presets() -> list[str]:
     """Return the names READING/NAME of the problems that ship with covertfl."""
     return [f"{reading}/{name}" for reading in READINGS for name in PRESET_NAMES]
 
 
 def read_preset_text(name: str) -> str:
-    """Return the text of the file of a preset.
-
-    Raises
-    ------
-    InvalidInput
-        if there is no such preset
-    """
+    """Return the text of the file of a preset; raise `InvalidInput` if there is none."""
     if name not in list_presets():
         raise InvalidInput(
             f"preset must be READING/NAME with READING one of {', '.join(READINGS)} and NAME one "

@@ -50,25 +50,13 @@ class ChainSolution:
 
 
 def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
-    """Return the expected privacy and learning cost of a round by backlog and oracle state.
-
-    Parameters
-    ----------
-    learn : (W, 2, capacity + 1) probability of learning
-
-    Returns
-    -------
-    (capacity + 1, W, 2)
-    """
+    """Return the expected privacy and learning cost of a round, (capacity + 1, W, 2)."""
     arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
-    learning = learn * round_learning_cost(problem, Action.LEARN) + (
-        1.0 - learn
-    ) * round_learning_cost(problem, Action.OBFUSCATE)
+    learning = learn * round_learning_cost(problem, Action.LEARN)
+    learning += (1.0 - learn) * round_learning_cost(problem, Action.OBFUSCATE)
     privacy = learn * problem.privacy_cost[:, None, None]
-    return np.stack(
-        [np.einsum("e,oey->yo", arrival_distribution, cost) for cost in (privacy, learning)],
-        axis=-1,
-    )
+    costs = [np.einsum("e,oey->yo", arrival_distribution, cost) for cost in (privacy, learning)]
+    return np.stack(costs, axis=-1)
 
 
 class Workspace:
@@ -87,29 +75,6 @@ class Workspace:
         return self._band
 
 
-def _make_band(
-    problem: QueueProblem, learn: FloatArray, keep: float, workspace: Workspace
-) -> tuple[FloatArray, int]:
-    num_oracle, _, num_levels = problem.table_shape
-    below = 2 * num_oracle - 1
-    above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
-    band = workspace.band(num_levels * num_oracle, below + above + 1)
-    _chain.fill(
-        problem.oracle.transition,
-        problem.oracle.success,
-        np.ascontiguousarray(learn, dtype=np.float64),
-        band,
-        num_oracle,
-        num_levels,
-        min(problem.arrival_size, num_levels),  # larger arrivals fill the queue, and may overflow
-        below,
-        band.shape[1],
-        problem.arrival_prob,
-        keep,
-    )
-    return band, below
-
-
 @dataclass(frozen=True, eq=False)
 class _CensoredChain:
     """A chain after elimination, with all that the substitutions need."""
@@ -124,30 +89,25 @@ class _CensoredChain:
 
     def mass(self, root: int) -> FloatArray:
         """Return the stationary distribution of the closed class of a root."""
-        distribution = np.empty(len(self.band))
+        num, width = self.band.shape
+        distribution = np.empty(num)
         _chain.find_mass(
-            self.band,
-            self.leaving,
-            distribution,
-            len(self.band),
-            self.band.shape[1],
-            self.below,
-            root,
-            self.pivot,
+            self.band, self.leaving, distribution, num, width, self.below, root, self.pivot
         )
         return distribution
 
     def values(self, averages: FloatArray) -> FloatArray:
         """Return the relative values of both costs, (2, number of states)."""
-        values = np.empty((2, len(self.band)))
+        num, width = self.band.shape
+        values = np.empty((2, num))
         _chain.find_values(
             self.band,
             self.totals,
             self.leaving,
             np.ascontiguousarray(averages),
             values,
-            len(self.band),
-            self.band.shape[1],
+            num,
+            width,
             self.below,
             len(values),
             self.pivot,
@@ -163,33 +123,36 @@ def _censor(
     discount: float = 1.0,
     pivot: int = 0,
 ) -> _CensoredChain:
-    band, below = _make_band(problem, learn, discount, workspace)
-    num = len(band)
+    num_oracle, _, num_levels = problem.table_shape
+    num, below = num_oracle * num_levels, 2 * num_oracle - 1
+    above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
+    width = below + above + 1
+    band = workspace.band(num, width)
+    _chain.fill(
+        problem.oracle.transition,
+        problem.oracle.success,
+        np.ascontiguousarray(learn, dtype=np.float64),
+        band,
+        num_oracle,
+        num_levels,
+        min(problem.arrival_size, num_levels),  # larger arrivals fill the queue, and may overflow
+        below,
+        width,
+        problem.arrival_prob,
+        discount,
+    )
     costs = mean_costs(problem, learn).reshape(num, 2)
     totals = np.column_stack([np.ones(num), costs])
     leaving, roots = np.empty(num), np.empty(num, dtype=np.int64)
     stopping = np.full(num, 1.0 - discount)
     num_roots = _chain.censor(
-        band,
-        stopping,
-        totals,
-        leaving,
-        roots,
-        len(band),
-        band.shape[1],
-        below,
-        totals.shape[1],
-        pivot,
+        band, stopping, totals, leaving, roots, num, width, below, totals.shape[1], pivot
     )
     return _CensoredChain(band, below, costs, totals, leaving, roots[:num_roots], pivot)
 
 
 def solve_chain(
-    problem: QueueProblem,
-    learn: FloatArray,
-    *,
-    pivot: int = 0,
-    workspace: Workspace | None = None,
+    problem: QueueProblem, learn: FloatArray, *, pivot: int = 0, workspace: Workspace | None = None
 ) -> ChainSolution:
     """Compute averages, stationary distribution and relative values of a stationary policy.
 
@@ -252,14 +215,10 @@ def find_class_distributions(problem: QueueProblem, learn: FloatArray) -> list[F
 
 
 def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolArray]:
-    """Find the closed classes of a policy, sets of states that the chain never leaves.
+    """Find the closed classes of a policy, (capacity + 1, W) booleans for each.
 
     States with less than `NEGLIGIBLE` of their class's mass are left out: a chain that is only
     numerically split visits every state at some rate.
-
-    Returns
-    -------
-    (capacity + 1, W) booleans for each class
     """
     return [distribution > NEGLIGIBLE for distribution in find_class_distributions(problem, learn)]
 
@@ -267,19 +226,9 @@ def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolAr
 def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:
     """Compute the discounted cost of a stationary policy from every state, equation (11).
 
-    Costs of the first round are not discounted.
-
-    Parameters
-    ----------
-    problem : with a numeric capacity
-    learn : (W, 2, capacity + 1) probability of learning, 0 at backlog 0
-    discount : beta in (0, 1)
-
-    Returns
-    -------
-    (2, capacity + 1, W) privacy and learning cost, before the arrival is known
+    Returns (2, capacity + 1, W) privacy and learning costs before the arrival is known.  Costs of
+    the first round are not discounted; later ones are, by the discount beta in (0, 1).
     """
     num_oracle, _, num_levels = problem.table_shape
     censored = _censor(problem, learn, workspace=Workspace(), discount=discount)
-    values = censored.values(np.zeros(2))
-    return values.reshape(2, num_levels, num_oracle)
+    return censored.values(np.zeros(2)).reshape(2, num_levels, num_oracle)

@@ -81,14 +81,8 @@ class HorizonSample:
 def resolve_first_distribution(oracle: Oracle, first: npt.ArrayLike | None) -> FloatArray:
     """Return the distribution of the first oracle state: the given one, or the stationary one.
 
-    Parameters
-    ----------
-    first : (W,) probabilities that sum to 1, or None for the stationary distribution
-
-    Raises
-    ------
-    InvalidInput
-        if these are not probabilities, or there is no unique stationary distribution
+    Raises `InvalidInput` if `first` does not hold W probabilities that sum to 1, or is None and
+    the oracle has no unique stationary distribution.
     """
     if first is None:
         try:
@@ -116,24 +110,10 @@ def resolve_first_distribution(oracle: Oracle, first: npt.ArrayLike | None) -> F
 def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> FloatArray:
     """Tabulate the probability of learning in one round, in every state that can occur there.
 
-    Parameters
-    ----------
-    rounds_left : n in 1 .. N, including this round
-
-    Returns
-    -------
-    (W, M + 1, N - n + 1) by oracle state, backlog and learning queries so far, 0 .. N - n
-
-    Raises
-    ------
-    InvalidInput
-        if the policy does not cover the states of the problem
+    With n rounds left, this one included, the table is (W, M + 1, N - n + 1) by oracle state,
+    backlog and learning queries so far.  Raises `InvalidInput` if the policy does not cover it.
     """
-    shape = (
-        problem.oracle.num_states,
-        problem.updates + 1,
-        problem.rounds - rounds_left + 1,
-    )
+    shape = (problem.oracle.num_states, problem.updates + 1, problem.rounds - rounds_left + 1)
     oracle_state, backlog, learning_queries = np.indices(shape, sparse=True)
     observation = Observation(
         oracle_state, backlog, rounds_left=rounds_left, learning_queries=learning_queries
@@ -175,13 +155,8 @@ def evaluate_horizon_policy(
 def _advance(oracle: Oracle, obfuscating: FloatArray, learning: FloatArray) -> FloatArray:
     """Return the distribution after a round from the masses that obfuscated and learned in it.
 
-    Parameters
-    ----------
-    obfuscating, learning : (W, M + 1, K) by oracle state, backlog and learning queries so far
-
-    Returns
-    -------
-    (W, M + 1, K + 1)
+    Those are (W, M + 1, K) by oracle state, backlog and learning queries so far, and the result
+    is (W, M + 1, K + 1).
     """
     updated = oracle.success[:, None, None] * learning
     updated[:, 0] = 0.0
@@ -236,7 +211,8 @@ def simulate_horizon_policy(
     if num_runs < 1:
         raise InvalidInput(f"num_runs must be at least 1, got {num_runs}")
     oracle, rounds = problem.oracle, problem.rounds
-    states = _sample_oracle_paths(oracle, rounds, num_runs, generator=generator, first=first)
+    uniforms = generator.random((num_runs, rounds))
+    states = _walk(oracle, resolve_first_distribution(oracle, first), uniforms)
     would_succeed = generator.random(states.shape) < oracle.success[states]
     draws = generator.random(states.shape)
     actions = np.zeros((num_runs, rounds), dtype=np.bool_)
@@ -254,22 +230,14 @@ def simulate_horizon_policy(
     return HorizonSample(actions, states, successes, backlog)
 
 
-def _sample_oracle_paths(
-    oracle: Oracle,
-    rounds: int,
-    num_runs: int,
-    *,
-    generator: np.random.Generator,
-    first: npt.ArrayLike | None,
-) -> IntArray:
-    """Sample independent paths of the oracle, (num_runs, rounds)."""
+def _walk(oracle: Oracle, first: FloatArray, uniforms: FloatArray) -> IntArray:
+    """Return the paths of the oracle that uniform draws, (num_runs, rounds), select."""
     cumulative = np.cumsum(oracle.transition, axis=1)
     cumulative /= cumulative[:, -1:]  # exactly 1 at the end, so that no draw falls beyond it
-    distribution = np.cumsum(resolve_first_distribution(oracle, first))
-    uniforms = generator.random((num_runs, rounds))
-    states = np.empty((num_runs, rounds), dtype=np.int64)
+    distribution = np.cumsum(first)
+    states = np.empty(uniforms.shape, dtype=np.int64)
     states[:, 0] = np.searchsorted(distribution / distribution[-1], uniforms[:, 0], side="right")
-    for t in range(1, rounds):
+    for t in range(1, uniforms.shape[1]):
         states[:, t] = (cumulative[states[:, t - 1]] <= uniforms[:, t, None]).sum(axis=1)
     return states
 
@@ -282,22 +250,17 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
 
         h_m = 1 + G P h_{m-1} + (I - G) P h_m,   G = diag(g).
 
-    Parameters
-    ----------
-    updates : M, at least 1
-
-    Returns
-    -------
-    (W,) by first oracle state
-
-    Raises
-    ------
-    NoSolution
-        if from some state no query can ever succeed, so that the expectation is infinite
+    Returns (W,) by first oracle state; raises `NoSolution` if from some state no query can ever
+    succeed, so that the expectation is infinite.
     """
     if updates < 1:
         raise InvalidInput(f"updates must be at least 1, got {updates}")
-    _require_progress(oracle)
+    for start in range(oracle.num_states):
+        if not np.any(oracle.success[find_reachable(oracle.transition, start)] > 0.0):
+            raise NoSolution(
+                "the greedy policy never finishes: no oracle state that can be reached from state "
+                f"{start} has a positive probability of success"
+            )
     g = oracle.success[:, None]
     waiting = np.eye(oracle.num_states) - (1.0 - g) * oracle.transition
     for_one = np.linalg.solve(waiting, np.ones(oracle.num_states))
@@ -311,23 +274,9 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
 def mean_greedy_queries(
     oracle: Oracle, updates: int, *, first: npt.ArrayLike | None = None
 ) -> float:
-    """Return the greedy policy's expected learning queries, averaged over the first oracle state.
+    """Return the queries of formula F10 averaged over the first oracle state.
 
-    This is formula F10 of docs/paper_map.md.
-
-    Parameters
-    ----------
-    updates : M, at least 1
-    first : (W,) distribution of the first oracle state; stationary if None
+    Its distribution `first` is (W,), and the stationary one if None.
     """
     distribution = resolve_first_distribution(oracle, first)
     return float(distribution @ expected_greedy_queries(oracle, updates))
-
-
-def _require_progress(oracle: Oracle) -> None:
-    for start in range(oracle.num_states):
-        if not np.any(oracle.success[find_reachable(oracle.transition, start)] > 0.0):
-            raise NoSolution(
-                "the greedy policy never finishes: no oracle state that can be reached from state "
-                f"{start} has a positive probability of success"
-            )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import require_type
+from covertfl.decision.arguments import describe_shape, require_type
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
 from covertfl.decision.problem import Action, QueueProblem, expected_lost
@@ -60,16 +60,6 @@ def split_costs(problem: QueueProblem, evaluation: QueueEvaluation) -> tuple[flo
     return costs if problem.objective == "privacy" else (costs[1], costs[0])
 
 
-def require_fitting(problem: QueueProblem, policy: QueueTable) -> None:
-    """Raise `InvalidInput` unless the table has one entry for each state of the problem."""
-    if policy.table.shape != problem.table_shape:
-        raise InvalidInput(
-            f"learn_prob must be {' x '.join(map(str, problem.table_shape))} "
-            "(oracle x arrival x backlog) for this problem, "
-            f"got {' x '.join(map(str, policy.table.shape))}"
-        )
-
-
 def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluation:
     """Compute the long-run averages of a stationary policy exactly.
 
@@ -85,16 +75,19 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
     """
     require_type(problem, QueueProblem, "problem")
     table = policy if isinstance(policy, QueueTable) else tabulate_for_queue(policy, problem)
-    require_fitting(problem, table)
     learn = np.array(table.table)
+    if learn.shape != problem.table_shape:
+        raise InvalidInput(
+            f"learn_prob must be {' x '.join(map(str, problem.table_shape))} "
+            f"(oracle x arrival x backlog) for this problem, got {describe_shape(learn)}"
+        )
     chain = solve_chain(problem, learn)
     if len(chain.roots) > 1:
         raise SplitChain(_describe_split(problem, learn))
     arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     mass = np.einsum("yo,e->oey", chain.mass, arrival_distribution)
-    lost = learn * expected_lost(problem, Action.LEARN) + (1.0 - learn) * expected_lost(
-        problem, Action.OBFUSCATE
-    )
+    lost = learn * expected_lost(problem, Action.LEARN)
+    lost += (1.0 - learn) * expected_lost(problem, Action.OBFUSCATE)
     return QueueEvaluation(
         privacy_cost=float(chain.averages[0]),
         learning_cost=float(chain.averages[1]),
@@ -151,12 +144,7 @@ def _describe_split(problem: QueueProblem, learn: FloatArray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class QueueSample:
-    """Averages over simulated rounds, one entry for each run.
-
-    Parameters
-    ----------
-    privacy_cost, learning_cost, learn_fraction, full_prob, lost_per_round, mean_backlog : (runs,)
-    """
+    """Averages over simulated rounds, (runs,) each; `QueueEvaluation` describes them."""
 
     privacy_cost: FloatArray
     learning_cost: FloatArray
@@ -186,7 +174,13 @@ def simulate_queue_policy(
     burn_in : number of rounds dropped at the start
     backlog : first backlog; the first oracle state is stationary
     """
-    _check_simulation(problem, rounds, runs, burn_in, backlog)
+    require_type(problem, QueueProblem, "problem")
+    if rounds < 1 or runs < 1:
+        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
+    if burn_in < 0:
+        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
+    if not 0 <= backlog < problem.num_levels:
+        raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
     capacity = problem.num_levels - 1
     cumulative = np.cumsum(problem.oracle.transition, axis=1)
     o = generator.choice(
@@ -209,18 +203,6 @@ def simulate_queue_policy(
         draws = generator.random(runs)[:, None]
         o = np.minimum((cumulative[o] <= draws).sum(axis=1), problem.oracle.num_states - 1)
     return QueueSample(*(totals / rounds))
-
-
-def _check_simulation(
-    problem: QueueProblem, rounds: int, runs: int, burn_in: int, backlog: int
-) -> None:
-    require_type(problem, QueueProblem, "problem")
-    if rounds < 1 or runs < 1:
-        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
-    if burn_in < 0:
-        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
-    if not 0 <= backlog < problem.num_levels:
-        raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
 
 
 def _charge_learning(

@@ -92,8 +92,7 @@ def bound_best_eavesdropper(
 def exchangeable_bound(num_trajectories: int) -> float:
     """Return the best eavesdropper's success against K exchangeable trajectories, 1/K (formula F4).
 
-    If the schedule has the same distribution whichever trajectory is the true one, no rule is
-    better than a guess.
+    If the schedule's distribution is the same whichever is the true one, no rule beats a guess.
     """
     if num_trajectories < 1:
         raise InvalidInput(f"num_trajectories must be at least 1, got {num_trajectories}")
@@ -109,14 +108,9 @@ def compute_log_ratio(
 ) -> FloatArray:
     """Compute the log-likelihood ratio of action sequences against their complements.
 
-    Parameters
-    ----------
-    actions : (S, N) booleans, True where a query belongs to the trajectory assumed to be true
-    first : (W,) distribution of the first oracle state; stationary if None
-
-    Returns
-    -------
-    (S,) positive where the assumption is the likelier one, 0 where both are impossible
+    Parameters are those of `action_log_likelihood`; True in `actions` is a query of the trajectory
+    that is assumed to be true.  Returns (S,) numbers, positive where the assumption is the likelier
+    one, and 0 where both are impossible.
     """
     sequences = _read_actions(actions, problem.rounds)
     straight = action_log_likelihood(problem, policy, sequences, first=first)
@@ -133,17 +127,14 @@ def action_log_likelihood(
     *,
     first: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Compute the exact log-probability of action sequences under a policy.
+    """Compute the exact log-probability, (S,), of action sequences under a policy.
+
+    It is -inf for a sequence that cannot happen.
 
     Parameters
     ----------
-    policy : any policy of a finite horizon
     actions : (S, N) booleans, True for learning
     first : (W,) distribution of the first oracle state; stationary if None
-
-    Returns
-    -------
-    (S,) logarithms, -inf for a sequence that cannot happen
     """
     sequences = _read_actions(actions, problem.rounds)
     distribution = resolve_first_distribution(problem.oracle, first)
@@ -214,11 +205,7 @@ def _estimate_bound(terms: FloatArray) -> ScheduleBound:
     normal = NORMAL_QUANTILE * float(terms.std(ddof=1)) / math.sqrt(count)
     half_width = max(normal, 1.0 - TAIL_PROB ** (1.0 / count))
     return ScheduleBound(
-        _to_prob(mean),
-        _to_prob(mean - half_width),
-        _to_prob(mean + half_width),
-        count,
-        exact=False,
+        _to_prob(mean), _to_prob(mean - half_width), _to_prob(mean + half_width), count, exact=False
     )
 
 

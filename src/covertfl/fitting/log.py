@@ -148,7 +148,7 @@ def _check_header(header: list[str], path: str) -> None:
             )
     if "round" not in header:
         raise InvalidInput(
-            f"{path} line 1: a column named round is needed, got {_quote(', '.join(header))}"
+            f"{path} line 1: a column named round is needed, got {_shorten(', '.join(header))!r}"
         )
 
 
@@ -169,40 +169,36 @@ def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
-def _quote(text: str) -> str:
-    return repr(_shorten(text))
-
-
 def _parse_number(text: str) -> float:
     if not text:
         raise ValueError("must be a number, got a blank cell")
     try:
         value = float(text.replace("_", "?"))  # Python would read 1_000 as a number
     except ValueError:
-        raise ValueError(f"must be a number, got {_quote(text)}") from None
+        raise ValueError(f"must be a number, got {_shorten(text)!r}") from None
     if not math.isfinite(value):
-        raise ValueError(f"must be a finite number, got {_quote(text)}")
+        raise ValueError(f"must be a finite number, got {_shorten(text)!r}")
     return value
 
 
 def _parse_count(text: str) -> float:
     value = _parse_number(text)
     if value < 0.0:
-        raise ValueError(f"must not be negative, got {_quote(text)}")
+        raise ValueError(f"must not be negative, got {_shorten(text)!r}")
     return value
 
 
 def _parse_whole(text: str) -> float:
     value = _parse_count(text)
     if not value.is_integer() or value > LARGEST_WHOLE:
-        raise ValueError(f"must be a whole number, got {_quote(text)}")
+        raise ValueError(f"must be a whole number, got {_shorten(text)!r}")
     return value
 
 
 def _parse_flag(text: str) -> float:
     flag = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}.get(text.lower())
     if flag is None:
-        came = _quote(text) if text else "a blank cell"
+        came = repr(_shorten(text)) if text else "a blank cell"
         raise ValueError(f"must be 0, 1, true or false, got {came}")
     return flag
 

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import read_numbers
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
@@ -36,12 +34,14 @@ class ArrivalFit:
     interval : 95% Wilson interval of it
     arrival_size : mean size of an arrival, rounded to a whole number (M)
     sizes_vary : whether arrivals differ in size, so that one size is a simplification
+    num_arrivals : number of rounds with an arrival
     """
 
     arrival_prob: float
     interval: tuple[float, float]
     arrival_size: int
     sizes_vary: bool
+    num_arrivals: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +110,9 @@ def fit_oracle(
     chosen = _find_cuts(log, column, num_states, cuts)
     states = np.searchsorted(chosen, values, side="right")
     visits = np.bincount(states, minlength=len(chosen) + 1)
-    _require_visited(log, column, chosen, visits)
-    moves = _count_moves(states, len(visits))
-    _require_followed(log, column, chosen, moves)
+    moves = np.zeros((len(visits), len(visits)), dtype=np.int64)
+    np.add.at(moves, (states[:-1], states[1:]), 1)
+    _require_followed(log, column, chosen, visits, moves)
     succeeded = _read_success(log, min_examples)
     successes = np.bincount(states[succeeded], minlength=len(visits))
     oracle = Oracle(moves / moves.sum(axis=1, keepdims=True), successes / visits)
@@ -139,12 +139,6 @@ def _stack_interval(successes: IntArray, trials: IntArray) -> FloatArray:
     return np.stack(wilson_interval(successes, trials), axis=-1)
 
 
-def _count_moves(states: IntArray, num_states: int) -> IntArray:
-    moves = np.zeros((num_states, num_states), dtype=np.int64)
-    np.add.at(moves, (states[:-1], states[1:]), 1)
-    return moves
-
-
 def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArray:
     if min_examples is None:
         if "success" not in log.columns:
@@ -169,10 +163,8 @@ def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
         interval=(float(low), float(high)),
         arrival_size=math.floor(float(happened.mean()) + 0.5),
         sizes_vary=bool(np.ptp(happened) > 0.0),
+        num_arrivals=len(happened),
     )
-
-
-# --- states --------------------------------------------------------------------------------------
 
 
 def _find_cuts(
@@ -182,10 +174,6 @@ def _find_cuts(
         return _choose_cuts(log, column, DEFAULT_NUM_STATES if num_states is None else num_states)
     if num_states is not None:
         raise InvalidInput("states and cuts exclude each other: give one of the two")
-    return _check_cuts(cuts)
-
-
-def _check_cuts(cuts: Sequence[float]) -> tuple[float, ...]:
     chosen = tuple(float(cut) for cut in cuts)
     came = ", ".join(f"{cut:g}" for cut in chosen)
     if not chosen:
@@ -217,14 +205,8 @@ def _choose_cuts(log: ParticipationLog, column: str, num_states: int) -> tuple[f
 def _split_evenly(counts: IntArray, num_groups: int) -> list[int]:
     """Partition a sequence of counts into contiguous groups with the least sum of squared sizes.
 
-    Parameters
-    ----------
-    counts : (d,) rounds with each distinct value, at least 1; a value is not divided
-    num_groups : 2 .. d
-
-    Returns
-    -------
-    index of the first value of each group but the first
+    The counts are of the rounds with each distinct value, which is not divided.  Returns the index
+    of the first value of each group but the first.
     """
     ends = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
     best = ends**2
@@ -267,9 +249,14 @@ def _describe_state(column: str, cuts: tuple[float, ...], state: int) -> str:
     return f"state {state} ({low}{column}{high})"
 
 
-def _require_visited(
-    log: ParticipationLog, column: str, cuts: tuple[float, ...], visits: IntArray
+def _require_followed(
+    log: ParticipationLog,
+    column: str,
+    cuts: tuple[float, ...],
+    visits: IntArray,
+    moves: IntArray,
 ) -> None:
+    """Raise `InvalidInput` unless every state has a round, and a round after it."""
     came = ", ".join(f"{cut:g}" for cut in cuts)
     filled = np.flatnonzero(visits)
     if len(filled) == 1:
@@ -284,10 +271,6 @@ def _require_visited(
             f"a round, {column} runs from {values.min():g} to {values.max():g}"
         )
 
-
-def _require_followed(
-    log: ParticipationLog, column: str, cuts: tuple[float, ...], moves: IntArray
-) -> None:
     for state in np.flatnonzero(moves.sum(axis=1) == 0):
         raise InvalidInput(
             f"{log.path}: {_describe_state(column, cuts, int(state))} occurs in the last round "
@@ -296,38 +279,9 @@ def _require_followed(
         )
 
 
-# --- uncertainty ---------------------------------------------------------------------------------
-
-
-def _as_counts(values: npt.ArrayLike, name: str) -> FloatArray:
-    counts = read_numbers(values, name)
-    if counts.ndim != 2:
-        raise InvalidInput(f"{name} must be rows of numbers")
-    for row, column in np.argwhere(~(np.isfinite(counts) & (counts >= 0.0))):
-        raise InvalidInput(
-            f"{name} row {row} must hold counts of at least 0, "
-            f"got {counts[row, column]:g} in column {column}"
-        )
-    return counts
-
-
-def _check_success_counts(counts: FloatArray, num_states: int) -> None:
-    if counts.shape != (num_states, 2):
-        raise InvalidInput(
-            f"success_counts must have successes and trials for each of the {num_states} oracle "
-            f"states, got {counts.shape[0]} x {counts.shape[1]}"
-        )
-    for state, (successes, trials) in enumerate(counts):
-        if successes > trials:
-            raise InvalidInput(
-                f"success_counts row {state} must not have more successes than trials, "
-                f"got {successes:g} of {trials:g}"
-            )
-
-
 def sample_oracles(
-    transition_counts: npt.ArrayLike,
-    success_counts: npt.ArrayLike,
+    transition_counts: IntArray,
+    success_counts: IntArray,
     num_samples: int,
     *,
     generator: np.random.Generator,
@@ -340,25 +294,15 @@ def sample_oracles(
 
     Parameters
     ----------
-    transition_counts : (W, W) moves from row to column, at least 0
+    transition_counts : (W, W) moves from row to column
     success_counts : (W, 2) successes and trials in each state
-    num_samples : number of oracles, at least 1
-    generator : source of all randomness
     """
-    moves = _as_counts(transition_counts, "transition_counts")
-    if moves.shape[0] != moves.shape[1] or not moves.size:
-        raise InvalidInput(
-            f"transition_counts must be square, got {moves.shape[0]} x {moves.shape[1]}"
-        )
-    outcomes = _as_counts(success_counts, "success_counts")
-    _check_success_counts(outcomes, len(moves))
-    if num_samples < 1:
-        raise InvalidInput(f"num_samples must be at least 1, got {num_samples}")
     # A Dirichlet sample is a row of gamma samples divided by its sum.
-    weights = generator.standard_gamma(moves + JEFFREYS, size=(num_samples, *moves.shape))
+    shape = (num_samples, *transition_counts.shape)
+    weights = generator.standard_gamma(transition_counts + JEFFREYS, size=shape)
     rows = weights / weights.sum(axis=2, keepdims=True)
-    successes, failures = outcomes[:, 0], outcomes[:, 1] - outcomes[:, 0]
+    successes, trials = success_counts.T
     success = generator.beta(
-        successes + JEFFREYS, failures + JEFFREYS, size=(num_samples, len(moves))
+        successes + JEFFREYS, trials - successes + JEFFREYS, size=(num_samples, len(successes))
     )
     return [Oracle(transition, g) for transition, g in zip(rows, success, strict=True)]

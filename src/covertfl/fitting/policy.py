@@ -83,9 +83,7 @@ class LogPolicy:
 def extract_experience(fitted: FittedOracle, *, with_arrivals: bool = True) -> Experience:
     """Return the rounds that an oracle was fitted to as experience, without its estimates.
 
-    Parameters
-    ----------
-    with_arrivals : False for a finite horizon, where all updates are owed from the start
+    A finite horizon has no arrivals: all its updates are owed from the start.
     """
     arrivals = fitted.arrivals.astype(np.int64) * with_arrivals
     return Experience(fitted.states, arrivals, fitted.succeeded)

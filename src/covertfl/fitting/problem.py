@@ -53,9 +53,7 @@ def format_problem(
 ) -> str:
     """Return a problem file: a queue if the log has arrivals that can be served, else a horizon.
 
-    Parameters
-    ----------
-    rounds, updates : N and M of the horizon, at least 1
+    The horizon has N = `rounds` and M = `updates`, at least 1 each.
     """
     for name, number in (("rounds", rounds), ("updates", updates)):
         if number < 1:
@@ -96,17 +94,9 @@ def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> tuple[float | No
     """Return a learning limit that can be met, or None and, with arrivals, the reason."""
     if fitted.arrival is None:
         return None, ""
+    prob, size = fitted.arrival.arrival_prob, fitted.arrival.arrival_size
     try:
-        solve_queue(
-            QueueProblem(
-                fitted.oracle,
-                privacy,
-                QUEUE_COST,
-                fitted.arrival.arrival_prob,
-                fitted.arrival.arrival_size,
-                limit=0.0,
-            )
-        )
+        solve_queue(QueueProblem(fitted.oracle, privacy, QUEUE_COST, prob, size, limit=0.0))
     except Infeasible as refusal:
         return LIMIT_MARGIN * refusal.best, ""
     except (NoSolution, InvalidInput) as refusal:

@@ -28,7 +28,6 @@ from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.minority import (
     completion_by_rounds,
     completion_probs,
-    prefix_completion_probs,
     rounds_needed,
 )
 
@@ -112,7 +111,9 @@ def plan_horizon(
         solution=solution,
         evaluation=evaluate_horizon_policy(problem, policy),
         minority=completion_probs(problem.oracle, problem.updates, problem.rounds),
-        prefix_minority=prefix_completion_probs(problem.oracle, problem.updates, problem.rounds),
+        prefix_minority=completion_probs(
+            problem.oracle, problem.updates, problem.rounds, every_prefix=True
+        ),
         minority_interval=_compute_interval(problem, evidence, generator),
         rounds_needed=_find_rounds_needed(problem),
         greedy_learning_queries=_count_greedy_queries(problem),

@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from covertfl.arrays import BoolArray, FloatArray
+from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.arguments import require_type
-from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
+from covertfl.decision.problem import Action, QueueProblem, next_backlog, round_learning_cost
 from covertfl.errors import InvalidInput, SolverFailed, SplitChain
 from covertfl.evaluation.chain import (
     ChainSolution,
@@ -35,12 +35,9 @@ TIE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ActionGap:
-    """Cost of learning minus cost of obfuscating in every state, and its rounding error.
+    """Cost of learning minus cost of obfuscating in every state, (W, 2, capacity + 1).
 
-    Parameters
-    ----------
-    gap : (W, 2, capacity + 1); negative where learning is better
-    rounding : (W, 2, capacity + 1) size below which the sign is not significant
+    It is negative where learning is better; below `rounding` its sign is not significant.
     """
 
     gap: FloatArray
@@ -54,15 +51,9 @@ class ActionGap:
 
 @dataclass(frozen=True, eq=False)
 class AverageCostSolution:
-    """An optimal deterministic policy at one pair of weights.
+    """An optimal deterministic policy, (W, 2, capacity + 1), at one pair of weights w_p and w_l.
 
-    Parameters
-    ----------
-    weights : w_p, w_l
-    learn : (W, 2, capacity + 1) the policy
-    chain : its averages, stationary distribution and relative values
-    gap : learning against obfuscating under those values
-    iterations : number of policies evaluated
+    `chain` and `gap` belong to it; `iterations` counts the policies evaluated.
     """
 
     weights: tuple[float, float]
@@ -86,9 +77,14 @@ class QueueOperator:
 
     @cached_property
     def _learning_cost_of_learning(self) -> FloatArray:
-        return round_learning_cost(self.problem, Action.LEARN) - round_learning_cost(
-            self.problem, Action.OBFUSCATE
+        learning, obfuscating = (
+            round_learning_cost(self.problem, action) for action in (Action.LEARN, Action.OBFUSCATE)
         )
+        return learning - obfuscating
+
+    @cached_property
+    def _next_backlogs(self) -> list[IntArray]:
+        return [next_backlog(self.problem, served=served) for served in (True, False)]
 
     def compare_actions(
         self,
@@ -109,7 +105,7 @@ class QueueOperator:
         """
         problem = self.problem
         ahead = problem.oracle.transition @ np.tensordot(weights, values, axes=1).T
-        served, not_served = (self._after_round(ahead, served) for served in (True, False))
+        served, not_served = (ahead.take(backlog, axis=1) for backlog in self._next_backlogs)
         privacy = weights[0] * problem.privacy_cost[:, None, None]
         learning = weights[1] * self._learning_cost_of_learning
         g = discount * problem.oracle.success[:, None, None]
@@ -121,24 +117,6 @@ class QueueOperator:
         )
         gap[:, :, 0] = np.inf  # learning is not admissible with nothing owed
         return ActionGap(gap, rounding)
-
-    def _after_round(self, ahead: FloatArray, served: bool) -> FloatArray:
-        """Return the value ahead of each state after the backlog has moved, as in equation (8)."""
-        moved = np.empty(self.problem.table_shape)
-        for arrival in range(2):
-            shift = arrival * self.problem.arrival_size - int(served)
-            moved[:, arrival] = _shift(ahead, shift)
-        return moved
-
-
-def _shift(values: FloatArray, by: int) -> FloatArray:
-    """Return values at y + by in place of those at y, repeating the ends beyond the range."""
-    last = values.shape[1] - 1
-    if by <= 0:
-        return np.concatenate([values[:, :1]] * -by + [values[:, : last + 1 + by]], axis=1)
-    by = min(by, last)
-    ends = np.broadcast_to(values[:, -1:], (len(values), by))
-    return np.concatenate([values[:, by:], ends], axis=1)
 
 
 def always_learn(problem: QueueProblem) -> BoolArray:
@@ -158,16 +136,8 @@ def solve_average_cost(
 ) -> AverageCostSolution:
     """Minimise the average weighted cost by policy iteration, equation (10).
 
-    Parameters
-    ----------
-    operator : operator of a problem with a numeric capacity
-    weights : w_p, w_l, at least 0
-    start : (W, 2, capacity + 1) policy to start from
-
-    Raises
-    ------
-    SplitChain
-        if the optimal long-run average depends on the start, or nearly so
+    The weights w_p and w_l are at least 0, and `start` is the first policy.  Raises `SplitChain` if
+    the optimal long-run average depends on the first state, or nearly so.
     """
     learn, chain = _evaluate(operator, start, weights, pivot=0)
     seen = {_fingerprint(learn)}
@@ -229,13 +199,9 @@ def _evaluate(
     )
     if len(chain.roots) == 1:
         return learn, chain
-    joined = [
-        (policy, solve_chain(problem, policy.astype(np.float64)))
-        for policy in (
-            lead_into(problem, learn, members)
-            for members in find_closed_classes(problem, learn.astype(np.float64))
-        )
-    ]
+    classes = find_closed_classes(problem, learn.astype(np.float64))
+    led = [lead_into(problem, learn, members) for members in classes]
+    joined = [(policy, solve_chain(problem, policy.astype(np.float64))) for policy in led]
     whole = [(policy, chain) for policy, chain in joined if len(chain.roots) == 1]
     if not whole:
         raise SplitChain(
@@ -248,28 +214,20 @@ def _evaluate(
 def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> BoolArray:
     """Return the policy that keeps `learn` on a closed class and steers other states towards it.
 
-    Parameters
-    ----------
-    members : (capacity + 1, W) whether a state belongs to the class
+    The states of the class are given as `members`, (capacity + 1, W) booleans.
     """
-    levels = np.flatnonzero(members.any(axis=1))
-    above = np.arange(problem.num_levels) >= levels[0]
-    toward = np.broadcast_to(above, problem.table_shape)
-    inside = np.broadcast_to(members.T[:, None, :], problem.table_shape)
-    steered = np.where(inside, learn, toward)
+    above = np.arange(problem.num_levels) >= np.argmax(members.any(axis=1))
+    steered = np.where(members.T[:, None, :], learn, above)
     steered[:, :, 0] = False
     return np.asarray(steered, dtype=np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
 class DiscountedSolution:
-    """An optimal policy of the discounted problem, equation (11).
+    """An optimal policy, (W, 2, capacity + 1), of the discounted problem (11).
 
-    Parameters
-    ----------
-    learn : (W, 2, capacity + 1) the policy
-    values : (2, capacity + 1, W) discounted privacy and learning cost before the arrival is known
-    iterations : number of policies evaluated
+    `values` are its discounted privacy and learning costs before the arrival is known,
+    (2, capacity + 1, W); `iterations` counts the policies evaluated.
     """
 
     learn: BoolArray

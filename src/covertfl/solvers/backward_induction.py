@@ -19,6 +19,7 @@ cheaper there too, even if the larger value hides a small gain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from covertfl.decision.problem import Action, FiniteHorizon
 
 TIE_TOLERANCE = 1e-12
 ROUNDING_UNIT = float(np.finfo(np.float64).eps)
+
+Counterexample = dict[str, Any]  # a sentence under the key text, and its numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +68,8 @@ class HorizonSolution:
 def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
     """Return the cost Q(o, y, u) of each action given the cost to go, the operator of (7).
 
-    Parameters
-    ----------
-    value : (W, M + 1) cost to go V_{n-1} by oracle state and backlog after this round
-
-    Returns
-    -------
-    (2, W, M + 1) by action, oracle state and backlog; infinite for learning at backlog 0
+    From V_{n-1}, (W, M + 1) by oracle state and backlog, it makes (2, W, M + 1) costs by action,
+    oracle state and backlog; learning at backlog 0 costs infinity.
     """
     g = problem.oracle.success[:, None]
     costs = np.empty((len(Action), *value.shape))
@@ -100,17 +98,10 @@ def has_convex_terminal_cost(problem: FiniteHorizon) -> bool:
 
 
 def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> BoolArray:
-    """Return where learning is the cheaper action; ties go to obfuscating.
+    """Return where learning is the cheaper action, (W, M + 1); ties go to obfuscating.
 
-    Parameters
-    ----------
-    costs : (2, W, M + 1) by action, oracle state and backlog
-    tolerance : relative difference that counts as a tie
-    is_convex : whether the terminal cost is convex, so that Theorem 2 applies
-
-    Returns
-    -------
-    (W, M + 1) booleans
+    A relative difference up to `tolerance` is a tie.  If the terminal cost is convex, Theorem 2
+    applies.
     """
     learn = costs[Action.LEARN] < (1.0 - tolerance) * costs[Action.OBFUSCATE]
     return np.logical_or.accumulate(learn, axis=1) if is_convex else learn
@@ -119,11 +110,7 @@ def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> 
 def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> HorizonSolution:
     """Compute the optimal policy and cost of a finite horizon, equation (7) for n = 1 .. N.
 
-    Time and memory grow as N W M; without `keep_values` the memory is one byte for each state.
-
-    Parameters
-    ----------
-    keep_values : keep V_0 .. V_N, eight bytes for each state
+    Time and memory grow as N W M: one byte for each state, and eight more to keep V_0 .. V_N.
     """
     require_type(problem, FiniteHorizon, "problem")
     num_states, levels = problem.oracle.num_states, problem.updates + 1
@@ -143,111 +130,66 @@ def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> Horiz
 
 
 def compute_thresholds(learn: BoolArray) -> IntArray | None:
-    """Return the least backlog at which the policy learns, or None if it has no thresholds.
+    """Return the least backlog, (N, W), at which the policy learns; M + 1 where it never learns.
 
-    Parameters
-    ----------
-    learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog]
-
-    Returns
-    -------
-    (N, W) thresholds, M + 1 where it never learns
+    Returns None if the policy, [rounds_left - 1][oracle][backlog], has no thresholds.
     """
     if find_backlog_reversal(learn) is not None:
         return None
     return np.asarray((~learn).sum(axis=2), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class BacklogReversal:
-    """A state in which the policy learns, although it obfuscates with one update more."""
-
-    rounds_left: int
-    oracle_state: int
-    backlog: int
-
-    def __str__(self) -> str:
-        return (
-            f"with {self.rounds_left} rounds left in oracle state {self.oracle_state} the policy "
-            f"learns at backlog {self.backlog} but not at {self.backlog + 1}"
-        )
-
-
-@dataclass(frozen=True)
-class RoundsReversal:
-    """A threshold that is lower with one more round left."""
-
-    rounds_left: int
-    oracle_state: int
-    threshold: int
-    threshold_with_one_more: int
-
-    def __str__(self) -> str:
-        return (
-            f"in oracle state {self.oracle_state} the threshold is {self.threshold} with "
-            f"{self.rounds_left} rounds left and {self.threshold_with_one_more} with one more"
-        )
-
-
-@dataclass(frozen=True)
-class OracleReversal:
-    """A threshold that is higher in the next better oracle state."""
-
-    rounds_left: int
-    oracle_state: int
-    threshold: int
-    threshold_of_better: int
-
-    def __str__(self) -> str:
-        return (
-            f"with {self.rounds_left} rounds left the threshold is {self.threshold} in oracle "
-            f"state {self.oracle_state} and {self.threshold_of_better} in the better state "
-            f"{self.oracle_state + 1}"
-        )
-
-
-def find_backlog_reversal(learn: BoolArray) -> BacklogReversal | None:
+def find_backlog_reversal(learn: BoolArray) -> Counterexample | None:
     """Find the first state that contradicts Theorem 2, by rounds left, oracle state and backlog.
 
-    Parameters
-    ----------
-    learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog]
+    In it the policy learns, although it obfuscates with one update more.
     """
     place = _find_first(learn[:, :, :-1] & ~learn[:, :, 1:])
     if place is None:
         return None
-    return BacklogReversal(place[0] + 1, place[1], place[2])
+    n, o, y = place
+    text = (
+        f"with {n + 1} rounds left in oracle state {o} the policy "
+        f"learns at backlog {y} but not at {y + 1}"
+    )
+    return {"text": text, "rounds_left": n + 1, "oracle_state": o, "backlog": y}
 
 
-def find_rounds_reversal(thresholds: IntArray) -> RoundsReversal | None:
-    """Find the first threshold that decreases in the rounds left; none if l is convex (D5).
+def find_rounds_reversal(thresholds: IntArray) -> Counterexample | None:
+    """Find the first threshold chi_n(o) that is lower with a round more; none if l is convex (D5).
 
-    Parameters
-    ----------
-    thresholds : (N, W) chi_n(o)
+    The thresholds are (N, W) by rounds left - 1 and oracle state.
     """
     place = _find_first(thresholds[1:] < thresholds[:-1])
     if place is None:
         return None
     n, o = place
-    return RoundsReversal(n + 1, o, int(thresholds[n, o]), int(thresholds[n + 1, o]))
+    here, later = int(thresholds[n, o]), int(thresholds[n + 1, o])
+    text = (
+        f"in oracle state {o} the threshold is {here} with "
+        f"{n + 1} rounds left and {later} with one more"
+    )
+    where = {"rounds_left": n + 1, "oracle_state": o}
+    return {"text": text, **where, "threshold": here, "threshold_with_one_more": later}
 
 
-def find_oracle_reversal(thresholds: IntArray) -> OracleReversal | None:
-    """Find the first threshold that increases in the oracle state.
+def find_oracle_reversal(thresholds: IntArray) -> Counterexample | None:
+    """Find the first threshold chi_n(o) that is higher in the next better oracle state.
 
     Assumptions (M1), (M2) and (M5) do not exclude it: a middling state that is likely to be
     followed by a good one should wait (deviation D5).
-
-    Parameters
-    ----------
-    thresholds : (N, W) chi_n(o)
     """
     place = _find_first(thresholds[:, 1:] > thresholds[:, :-1])
     if place is None:
         return None
     n, o = place
-    return OracleReversal(n + 1, o, int(thresholds[n, o]), int(thresholds[n, o + 1]))
+    here, better = int(thresholds[n, o]), int(thresholds[n, o + 1])
+    text = (
+        f"with {n + 1} rounds left the threshold is {here} in oracle "
+        f"state {o} and {better} in the better state {o + 1}"
+    )
+    where = {"rounds_left": n + 1, "oracle_state": o}
+    return {"text": text, **where, "threshold": here, "threshold_of_better": better}
 
 
 def _find_first(broken: BoolArray) -> tuple[int, ...] | None:

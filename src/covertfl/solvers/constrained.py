@@ -87,11 +87,9 @@ class QueueSolution:
 Progress = Callable[[str], None]
 
 
-def _ignore(_: str) -> None:
-    pass
-
-
-def solve_queue(problem: QueueProblem, *, on_progress: Progress = _ignore) -> QueueSolution:
+def solve_queue(
+    problem: QueueProblem, *, on_progress: Progress = lambda words: None
+) -> QueueSolution:
     """Solve the constrained problem of equation (9) exactly (Theorem 3).
 
     Parameters
@@ -113,9 +111,6 @@ def solve_queue(problem: QueueProblem, *, on_progress: Progress = _ignore) -> Qu
     if problem.capacity is not None:
         return _solve_bounded(problem, None, 0.0)
     return _solve_growing(problem, on_progress)
-
-
-# --- capacity ---------------------------------------------------------------------------------
 
 
 def _solve_growing(problem: QueueProblem, on_progress: Progress) -> QueueSolution:
@@ -175,11 +170,12 @@ def _require_serviceable(problem: QueueProblem) -> None:
             f"{service:.6g} can be done even if every query learns, so the backlog grows by "
             f"{problem.load - service:.6g} a round or more"
         )
-    if problem.objective == "learning" and problem.limit <= privacy_cost_bound(problem):
+    least = privacy_cost_bound(problem)
+    if problem.objective == "learning" and problem.limit <= least:
         raise Infeasible(
             f"privacy_limit = {problem.limit:g} cannot be met by a stable queue: "
-            f"the best reachable value is above {privacy_cost_bound(problem):.6g}",
-            best=privacy_cost_bound(problem),
+            f"the best reachable value is above {least:.6g}",
+            best=least,
         )
 
 
@@ -195,18 +191,12 @@ def _describe_unstable(solution: QueueSolution) -> str:
     )
 
 
-# --- one capacity -------------------------------------------------------------------------------
-
-
 def _solve_bounded(
     problem: QueueProblem, smaller: QueueSolution | None, privacy_floor: float
 ) -> QueueSolution:
-    """Solve with a given capacity.
+    """Solve with a given capacity, starting from a solution with a smaller one if there is one.
 
-    Parameters
-    ----------
-    smaller : solution with a smaller capacity to start from, if there is one
-    privacy_floor : lower bound on the privacy cost of every admissible policy
+    `privacy_floor` is a lower bound on the privacy cost of every admissible policy.
     """
     lagrangian = Lagrangian(problem)
     tight = lagrangian.solve_for_constraint()
@@ -276,13 +266,7 @@ def _finish(
     solution = QueueSolution(
         problem, "exact", policy, evaluation, multiplier, mixing, bound, lagrangian.iterations
     )
-    _certify(solution)
-    return solution
-
-
-def _certify(solution: QueueSolution) -> None:
-    problem = solution.problem
-    require_settling(solution.evaluation)
+    require_settling(evaluation)
     if solution.constrained_cost > problem.limit * (1.0 + 1e-9) + 1e-15:
         raise SolverFailed(
             f"the policy found exceeds {problem.limit_name} = {problem.limit:g} "
@@ -294,3 +278,4 @@ def _certify(solution: QueueSolution) -> None:
             f"the policy found costs {solution.cost:.12g}, above the proven bound "
             f"{solution.lower_bound:.12g}, and is not returned"
         )
+    return solution

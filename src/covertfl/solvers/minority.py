@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import require_type
@@ -62,26 +61,22 @@ class MinorityPolicy:
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return 0 or 1; always 0 once the budget is spent.
 
-        Raises
-        ------
-        InvalidInput
-            if rounds left or backlog exceed those of the policy's problem
+        Raises `InvalidInput` if rounds left or backlog exceed those of the policy's problem.
         """
         rounds, _, levels, _ = self.learn.shape
         rounds_left, backlog = np.asarray(observation.rounds_left), np.asarray(observation.backlog)
-        _require_within(rounds_left, "rounds_left", 1, rounds)
-        _require_within(backlog, "backlog", 0, levels - 1)
+        for values, name, low, high in (
+            (rounds_left, "rounds_left", 1, rounds),
+            (backlog, "backlog", 0, levels - 1),
+        ):
+            if np.any((values < low) | (values > high)):
+                raise InvalidInput(
+                    f"{name} must lie in {low}..{high} for this policy, "
+                    f"got {int(values.min())}..{int(values.max())}"
+                )
         left = np.maximum(self.budget - np.asarray(observation.learning_queries), 0)
         chosen = self.learn[rounds_left - 1, observation.oracle_state, backlog, left]
         return np.asarray(chosen, dtype=np.float64)
-
-
-def _require_within(values: npt.NDArray[np.int64], name: str, low: int, high: int) -> None:
-    if np.any((values < low) | (values > high)):
-        raise InvalidInput(
-            f"{name} must lie in {low}..{high} for this policy, "
-            f"got {int(values.min())}..{int(values.max())}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,36 +95,6 @@ class MinoritySolution:
     every_prefix: bool
     finish_probs: FloatArray
     policy: MinorityPolicy
-
-
-def completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
-    """Return the largest probability to finish with 2 k < N at the end (formula F5).
-
-    Parameters
-    ----------
-    updates : M, at least 1
-    rounds : N, at least 1
-
-    Returns
-    -------
-    (W,) by first oracle state
-    """
-    return _finish(oracle, updates, rounds, every_prefix=False, learn=None)
-
-
-def prefix_completion_probs(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
-    """Return the largest probability to finish with 2 k < t after every round t (formula F5).
-
-    Parameters
-    ----------
-    updates : M, at least 1
-    rounds : N, at least 1
-
-    Returns
-    -------
-    (W,) by first oracle state
-    """
-    return _finish(oracle, updates, rounds, every_prefix=True, learn=None)
 
 
 def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> MinoritySolution:
@@ -155,23 +120,15 @@ def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> Min
             f"states, got {entries:,} with rounds = {rounds} and updates = {updates}"
         )
     learn = np.zeros(shape, dtype=np.bool_)
-    probs = _finish(oracle, updates, rounds, every_prefix=every_prefix, learn=learn)
+    probs = completion_probs(oracle, updates, rounds, every_prefix=every_prefix, learn=learn)
     learn.setflags(write=False)
     return MinoritySolution(problem, every_prefix, probs, MinorityPolicy(learn))
 
 
 def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> FloatArray:
-    """Return the largest probability to finish with 2 k < N, by number of rounds N (formula F5).
+    """Return the largest probability to finish with 2 k < N for N = 0 .. max_rounds (formula F5).
 
-    Parameters
-    ----------
-    oracle : irreducible; the first state has its stationary distribution
-    updates : M, at least 1
-    max_rounds : at least 1
-
-    Returns
-    -------
-    (max_rounds + 1,) probabilities for 0 .. max_rounds rounds, nondecreasing
+    The oracle must be irreducible; the first state has its stationary distribution.
     """
     if max_rounds < 1:
         raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
@@ -190,16 +147,8 @@ def rounds_needed(
 
     One pass over the number of rounds, which ends as soon as the largest probability is reached.
 
-    Parameters
-    ----------
-    oracle : irreducible; the first state has its stationary distribution
-    updates : M, at least 1
-    finish_probs : probabilities to reach, each in (0, 1]
-    max_rounds : largest number of rounds to consider, at least 1
-
-    Returns
-    -------
-    rounds by probability, None where `max_rounds` do not suffice
+    The oracle must be irreducible; the first state has its stationary distribution.  Returns the
+    rounds by probability, each in (0, 1], and None where `max_rounds` do not suffice.
     """
     for finish_prob in finish_probs:
         if not 0.0 < finish_prob <= 1.0:
@@ -218,10 +167,22 @@ def rounds_needed(
     return needed
 
 
-def _finish(
-    oracle: Oracle, updates: int, rounds: int, *, every_prefix: bool, learn: BoolArray | None
+def completion_probs(
+    oracle: Oracle,
+    updates: int,
+    rounds: int,
+    *,
+    every_prefix: bool = False,
+    learn: BoolArray | None = None,
 ) -> FloatArray:
-    """Run the recursion over all rounds, and write the policy to `learn` if it is given."""
+    """Return the largest probability, (W,) by first oracle state, to finish with 2 k < N (F5).
+
+    Parameters
+    ----------
+    updates, rounds : M and N, at least 1
+    every_prefix : require 2 k < t after every round t, not only at the end
+    learn : (N, W, M + 1, B + 1) array that the policy is written to, if given
+    """
     budget = minority_budget(rounds)
     probs = _final_probs(oracle, updates, budget)
     for n in range(1, rounds + 1):
@@ -264,14 +225,8 @@ def _finish_probs_by_action(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the probability of finishing after each action, the operator of formula F5.
 
-    Parameters
-    ----------
-    probs : (W, M + 1, B + 1) C_{n-1} by oracle state, updates needed and budget left
-    least_budget : least budget left, at least 1, with which a learning query is allowed
-
-    Returns
-    -------
-    obfuscating and learning, (W, M + 1, B + 1) each; learning is 0 where it is not allowed
+    From C_{n-1}, (W, M + 1, B + 1) by oracle state, updates needed and budget left, it makes those
+    of obfuscating and of learning; the latter is 0 with less than `least_budget` >= 1 left.
     """
     g = oracle.success[:, None, None]
     obfuscating = np.tensordot(oracle.transition, probs, axes=1)

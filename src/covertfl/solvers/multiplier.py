@@ -67,8 +67,7 @@ class Lagrangian:
     def solve(self, multiplier: float, start: BoolArray) -> AverageCostSolution:
         """Minimise (minimised cost) + multiplier * (constrained cost), equation (10).
 
-        A start that keeps the queue short is better: from one that gives up, each step of policy
-        iteration only drains a few backlogs more.
+        From a start that gives up, each step of policy iteration only drains a few backlogs more.
         """
         return self._solve((1.0, multiplier), start)
 
@@ -116,14 +115,9 @@ def bracket_limit(
     ----------
     free : the optimum without a limit, which exceeds it
     tight : the policy of the least constrained cost
-    multiplier : first multiplier, None if nothing is known
-    start : first policy
-    floor : lower bound on the cost of every admissible policy
-
-    Returns
-    -------
-    the policies over and within the limit; None for the first if the limit does not bind because
-    the second attains the floor
+    multiplier, start : the first multiplier, None if nothing is known, and the first policy
+    floor : lower bound on the cost of every admissible policy; if the policy within the limit
+        attains it, the limit does not bind, and None is returned for the one over it
     """
     limit = lagrangian.limit
     if multiplier is None:
@@ -147,9 +141,7 @@ def find_critical(
 ) -> tuple[float, Path]:
     """Find the critical multiplier of Theorem 3, and the policies that are optimal there.
 
-    Parameters
-    ----------
-    loose, tight : optima of (10) over the limit and within it
+    The search starts from optima of (10) over the limit and within it.
     """
     for _ in range(MAX_STEPS):
         loose_cost, loose_excess = lagrangian.costs(loose.chain)
@@ -234,9 +226,7 @@ def _is_tie(critical: AverageCostSolution, end: AverageCostSolution) -> BoolArra
 def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
     """Randomise in one state of the path so that the limit is met with equality (Theorem 3).
 
-    Returns
-    -------
-    (W, 2, capacity + 1) probability of learning, and the state in which it is neither 0 nor 1
+    Returns the (W, 2, capacity + 1) probability of learning and the state where it is not 0 or 1.
     """
     lagrangian, limit = path.lagrangian, path.lagrangian.limit
     low, high = 0, len(path.states)

@@ -58,9 +58,9 @@ def solve_occupation_lp(problem: QueueProblem) -> QueueSolution:
     require_type(problem, QueueProblem, "problem")
     failure: NoSolution | None = None
     answers: list[QueueSolution] = []
-    for scaled, presolve in FORMS:
+    for form in FORMS:
         try:
-            answers.append(_solve_form(problem, scaled=scaled, presolve=presolve))
+            answers.append(_solve_form(problem, form))
         except (SolverFailed, SplitChain) as error:
             failure = failure or error
             continue
@@ -84,15 +84,14 @@ def _measure_rounding(solution: QueueSolution) -> float:
     return (abs(solution.cost - solution.lower_bound) + unused) / scale
 
 
-def _solve_form(problem: QueueProblem, *, scaled: bool, presolve: bool) -> QueueSolution:
+def _solve_form(problem: QueueProblem, form: tuple[bool, bool]) -> QueueSolution:
     privacy, learning = _stack_costs(problem)
     objective, constrained = (
         (privacy, learning) if problem.objective == "privacy" else (learning, privacy)
     )
-    programme = _Programme(problem, scaled=scaled, presolve=presolve)
-    optimum = programme.minimise(objective, constrained, problem.limit)
+    optimum = _minimise(problem, objective, constrained, problem.limit, form)
     if optimum is None:
-        least = programme.minimise(constrained, constrained, float(constrained.max()))
+        least = _minimise(problem, constrained, constrained, float(constrained.max()), form)
         if least is None or least.value <= problem.limit:
             raise SolverFailed("HiGHS contradicts itself on whether the limit can be met")
         raise Infeasible(
@@ -127,32 +126,24 @@ def _stack_costs(problem: QueueProblem) -> tuple[FloatArray, FloatArray]:
 
 
 def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
-    """Build the transition matrix of equation (8) under one action.
+    """Build the sparse transition matrix of equation (8) under one action.
 
-    Returns
-    -------
-    sparse (states, states), states in the C order of [oracle][arrival][backlog]
+    States are in the C order of [oracle][arrival][backlog].
     """
     from scipy import sparse
 
     num_oracle, _, num_levels = problem.table_shape
     g = problem.oracle.success if action is Action.LEARN else np.zeros(num_oracle)
-    backlog = np.arange(num_levels)
-    moves = []
-    for e in range(2):
-        shifts = [
-            sparse.csr_array(
-                (np.ones(num_levels), (backlog, next_backlog(problem, served=served)[e])),
-                shape=(num_levels, num_levels),
-            )
-            for served in (False, True)
-        ]
-        moves.append(shifts)
+    ones, backlog = np.ones(num_levels), np.arange(num_levels)
+    unserved, served = (
+        [sparse.csr_array((ones, (backlog, later)), shape=2 * (num_levels,)) for later in after]
+        for after in (next_backlog(problem, served=False), next_backlog(problem, served=True))
+    )
     arrival_probs = (1.0 - problem.arrival_prob, problem.arrival_prob)
     rows = []
     for o in range(num_oracle):
         for e in range(2):
-            move = (1.0 - g[o]) * moves[e][0] + g[o] * moves[e][1]
+            move = (1.0 - g[o]) * unserved[e] + g[o] * served[e]
             rows.append(
                 [
                     problem.oracle.transition[o, following] * arrival_prob * move
@@ -172,53 +163,52 @@ class _Optimum:
     multiplier: float
 
 
-@dataclass(frozen=True)
-class _Programme:
-    """One form of the linear programme; all forms have the same optimum."""
+def _minimise(
+    problem: QueueProblem,
+    objective: FloatArray,
+    constrained: FloatArray,
+    limit: float,
+    form: tuple[bool, bool],
+) -> _Optimum | None:
+    """Return the optimum, or None if HiGHS has proven that the limit cannot be met.
 
-    problem: QueueProblem
-    scaled: bool
-    presolve: bool
+    All forms of the programme have the same optimum; a form is an entry of `FORMS`.
+    """
+    from scipy import optimize, sparse
 
-    def minimise(
-        self, objective: FloatArray, constrained: FloatArray, limit: float
-    ) -> _Optimum | None:
-        """Return the optimum, or None if HiGHS has proven that the limit cannot be met."""
-        from scipy import optimize, sparse
-
-        problem = self.problem
-        unit = np.ones(2 * problem.num_states)
-        if self.scaled:
-            unit /= 1.0 + np.maximum(objective, constrained)
-        identity = sparse.eye_array(problem.num_states)
-        balance = sparse.hstack(
-            [identity - build_transition_matrix(problem, action).T for action in Action]
-        ) @ sparse.diags_array(unit)
-        upper = np.full((2, *problem.table_shape), np.inf)
-        upper[Action.LEARN, :, :, 0] = 0.0
-        outcome = optimize.linprog(
-            objective * unit,
-            A_ub=(constrained * unit)[None, :],
-            b_ub=[limit],
-            A_eq=sparse.vstack([balance, unit[None, :]], format="csr"),
-            b_eq=np.append(np.zeros(problem.num_states), 1.0),
-            bounds=np.column_stack([np.zeros(2 * problem.num_states), upper.ravel()]),
-            method="highs-ds",
-            options={
-                "presolve": self.presolve,
-                "time_limit": TIME_LIMIT,
-                "primal_feasibility_tolerance": 1e-10,
-                "dual_feasibility_tolerance": 1e-10,
-            },
-        )
-        if outcome.status == 1:
-            raise SolverFailed(f"HiGHS found no solution in {TIME_LIMIT:.0f} s")
-        if outcome.status == 2:
-            return None
-        if outcome.status != 0:
-            raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
-        shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
-        return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
+    scaled, presolve = form
+    unit = np.ones(2 * problem.num_states)
+    if scaled:
+        unit /= 1.0 + np.maximum(objective, constrained)
+    identity = sparse.eye_array(problem.num_states)
+    balance = sparse.hstack(
+        [identity - build_transition_matrix(problem, action).T for action in Action]
+    ) @ sparse.diags_array(unit)
+    upper = np.full((2, *problem.table_shape), np.inf)
+    upper[Action.LEARN, :, :, 0] = 0.0
+    outcome = optimize.linprog(
+        objective * unit,
+        A_ub=(constrained * unit)[None, :],
+        b_ub=[limit],
+        A_eq=sparse.vstack([balance, unit[None, :]], format="csr"),
+        b_eq=np.append(np.zeros(problem.num_states), 1.0),
+        bounds=np.column_stack([np.zeros(2 * problem.num_states), upper.ravel()]),
+        method="highs-ds",
+        options={
+            "presolve": presolve,
+            "time_limit": TIME_LIMIT,
+            "primal_feasibility_tolerance": 1e-10,
+            "dual_feasibility_tolerance": 1e-10,
+        },
+    )
+    if outcome.status == 1:
+        raise SolverFailed(f"HiGHS found no solution in {TIME_LIMIT:.0f} s")
+    if outcome.status == 2:
+        return None
+    if outcome.status != 0:
+        raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
+    shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
+    return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
 
 
 def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:

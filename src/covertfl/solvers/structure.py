@@ -14,15 +14,15 @@ capacity of a truncated queue it is distorted, and states without mass do not ma
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.oracle import find_dominance_violation
-from covertfl.decision.problem import FiniteHorizon, LearningCost, Problem, QueueProblem
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.solvers.backward_induction import (
+    Counterexample,
     HorizonSolution,
     find_backlog_reversal,
     find_oracle_reversal,
@@ -44,28 +44,6 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Reversal:
-    """The first pair of visited states in which the policy of a queue is not monotone."""
-
-    direction: str
-    oracle: int
-    arrival: int
-    backlog: int
-    learn_prob: float
-    next_oracle: int
-    next_backlog: int
-    next_learn_prob: float
-
-    def __str__(self) -> str:
-        return (
-            f"not increasing in the {self.direction}: with arrival {self.arrival} it learns with "
-            f"chance {self.learn_prob:.4g} at oracle state {self.oracle}, backlog {self.backlog}, "
-            f"but {self.next_learn_prob:.4g} at oracle state {self.next_oracle}, "
-            f"backlog {self.next_backlog}"
-        )
-
-
-@dataclass(frozen=True)
 class StructureReport:
     """Assumptions, monotonicity and the first counterexample.
 
@@ -83,7 +61,7 @@ class StructureReport:
     monotone_in_backlog: bool
     monotone_in_oracle: bool
     monotone_in_rounds: bool | None
-    counterexample: dict[str, Any] | None
+    counterexample: Counterexample | None
     notes: tuple[str, ...]
 
     @property
@@ -92,84 +70,68 @@ class StructureReport:
         return not self.notes and all(item.holds is not False for item in self.assumptions)
 
 
-# --- assumptions ------------------------------------------------------------------------------
-
-
 def check_assumptions(problem: Problem) -> tuple[Assumption, ...]:
     """Check assumptions (M1) to (M5) on the numbers of a problem."""
+    costs, success = problem.privacy_cost, problem.oracle.success
+    largest = problem.updates if isinstance(problem, FiniteHorizon) else problem.num_levels - 1
+    dominance = find_dominance_violation(problem.oracle)
+    rising, falling = np.diff(costs) > 0.0, np.diff(success) < 0.0
     return (
-        _check_dominance(problem),
-        _check_privacy_cost(problem.privacy_cost),
-        _check_learning_cost(problem.learning_cost, _largest_backlog(problem)),
+        _assume(
+            "M1",
+            None if dominance is None else str(dominance),
+            "rows of transition are ordered by first-order dominance",
+        ),
+        _assume(
+            "M2",
+            _find_free_query(costs) or _find_step("privacy rises", costs, rising),
+            "privacy is positive and does not rise with the oracle state",
+        ),
+        _assume(
+            "M3",
+            _find_cost_violation(problem.learning_cost.at(np.arange(largest + 1))),
+            "l is 0 at backlog 0, does not fall and is convex",
+        ),
         Assumption("M4", None, "about information, so it cannot be computed"),
-        _check_success(problem.oracle.success),
+        _assume(
+            "M5",
+            _find_step("success falls", success, falling),
+            "success does not fall with the oracle state",
+        ),
     )
 
 
-def _largest_backlog(problem: Problem) -> int:
-    return problem.updates if isinstance(problem, FiniteHorizon) else problem.num_levels - 1
+def _assume(name: str, violation: str | None, statement: str) -> Assumption:
+    return Assumption(name, violation is None, violation or statement)
 
 
-def _check_dominance(problem: Problem) -> Assumption:
-    violation = find_dominance_violation(problem.oracle)
-    if violation is None:
-        return Assumption("M1", True, "rows of transition are ordered by first-order dominance")
-    return Assumption("M1", False, str(violation))
+def _find_free_query(costs: FloatArray) -> str | None:
+    for state in np.flatnonzero(costs <= 0.0):
+        return f"privacy[{state}] = {costs[state]:g} is not positive"
+    return None
 
 
-def _check_privacy_cost(costs: FloatArray) -> Assumption:
-    if np.any(costs <= 0.0):
-        state = int(np.flatnonzero(costs <= 0.0)[0])
-        return Assumption("M2", False, f"privacy[{state}] = {costs[state]:g} is not positive")
-    rises = np.flatnonzero(np.diff(costs) > 0.0)
-    if len(rises):
-        state = int(rises[0])
-        return Assumption(
-            "M2",
-            False,
-            f"privacy rises from {costs[state]:g} in oracle state {state} "
-            f"to {costs[state + 1]:g} in {state + 1}",
-        )
-    return Assumption("M2", True, "privacy is positive and does not rise with the oracle state")
+def _find_step(what: str, values: FloatArray, wrong: BoolArray) -> str | None:
+    for state in np.flatnonzero(wrong):
+        here, better = values[state : state + 2]
+        return f"{what} from {here:g} in oracle state {state} to {better:g} in {state + 1}"
+    return None
 
 
-def _check_learning_cost(cost: LearningCost, largest: int) -> Assumption:
-    values = cost.at(np.arange(largest + 1))
+def _find_cost_violation(values: FloatArray) -> str | None:
+    """Describe where a learning cost violates (M3), given its values at backlog 0, 1, ..."""
     steps = np.diff(values)
     slack = TOLERANCE * max(float(np.abs(values).max()), 1.0)
     if abs(values[0]) > slack:
-        return Assumption("M3", False, f"l(0) = {values[0]:g} is not 0")
-    if np.any(steps < -slack):
-        y = int(np.flatnonzero(steps < -slack)[0])
-        return Assumption(
-            "M3", False, f"l falls from {values[y]:g} to {values[y + 1]:g} at {y + 1}"
-        )
-    bends = np.flatnonzero(np.diff(steps) < -slack)
-    if len(bends):
-        y = int(bends[0])
-        return Assumption(
-            "M3",
-            False,
+        return f"l(0) = {values[0]:g} is not 0"
+    for y in np.flatnonzero(steps < -slack):
+        return f"l falls from {values[y]:g} to {values[y + 1]:g} at {y + 1}"
+    for y in np.flatnonzero(np.diff(steps) < -slack):
+        return (
             f"l is not convex: l({y + 2}) - l({y + 1}) = {steps[y + 1]:g} "
-            f"is below l({y + 1}) - l({y}) = {steps[y]:g}",
+            f"is below l({y + 1}) - l({y}) = {steps[y]:g}"
         )
-    return Assumption("M3", True, "l is 0 at backlog 0, does not fall and is convex")
-
-
-def _check_success(success: FloatArray) -> Assumption:
-    falls = np.flatnonzero(np.diff(success) < 0.0)
-    if len(falls):
-        state = int(falls[0])
-        return Assumption(
-            "M5",
-            False,
-            f"success falls from {success[state]:g} in oracle state {state} "
-            f"to {success[state + 1]:g} in {state + 1}",
-        )
-    return Assumption("M5", True, "success does not fall with the oracle state")
-
-
-# --- queue ------------------------------------------------------------------------------------
+    return None
 
 
 def examine_queue_solution(solution: QueueSolution) -> StructureReport:
@@ -177,13 +139,12 @@ def examine_queue_solution(solution: QueueSolution) -> StructureReport:
     table, visited = solution.policy.table, solution.evaluation.mass > VISITED
     in_backlog = _find_reversal_in_backlog(table, visited)
     in_oracle = _find_reversal_in_oracle(table, visited)
-    first = in_backlog or in_oracle
     return StructureReport(
         assumptions=check_assumptions(solution.problem),
         monotone_in_backlog=in_backlog is None,
         monotone_in_oracle=in_oracle is None,
         monotone_in_rounds=None,
-        counterexample=None if first is None else {"text": str(first), **asdict(first)},
+        counterexample=in_backlog or in_oracle,
         notes=tuple(_queue_notes(solution.problem)),
     )
 
@@ -199,30 +160,42 @@ def _queue_notes(problem: QueueProblem) -> list[str]:
     return notes
 
 
-def _find_reversal_in_backlog(table: FloatArray, visited: BoolArray) -> Reversal | None:
-    num_oracle, num_arrival, _ = table.shape
-    for o in range(num_oracle):
-        for e in range(num_arrival):
-            levels = np.flatnonzero(visited[o, e])
-            probs = table[o, e, levels]
-            drops = np.flatnonzero(np.diff(probs) < -TOLERANCE)
-            if len(drops):
-                low, high = int(levels[drops[0]]), int(levels[drops[0] + 1])
-                return Reversal(
-                    "backlog", o, e, low, float(table[o, e, low]), o, high, float(table[o, e, high])
-                )
+def _find_reversal_in_backlog(table: FloatArray, visited: BoolArray) -> Counterexample | None:
+    for o, e in np.ndindex(table.shape[:2]):
+        levels = np.flatnonzero(visited[o, e])
+        for drop in np.flatnonzero(np.diff(table[o, e, levels]) < -TOLERANCE):
+            low, high = (int(level) for level in levels[drop : drop + 2])
+            return _describe_reversal("backlog", table, (o, e, low), (o, e, high))
     return None
 
 
-def _find_reversal_in_oracle(table: FloatArray, visited: BoolArray) -> Reversal | None:
+def _find_reversal_in_oracle(table: FloatArray, visited: BoolArray) -> Counterexample | None:
     worse, better = table[:-1], table[1:]
     drops = np.argwhere((better < worse - TOLERANCE) & visited[:-1] & visited[1:])
     if not len(drops):
         return None
     o, e, y = (int(index) for index in drops[0])
-    return Reversal(
-        "oracle state", o, e, y, float(table[o, e, y]), o + 1, y, float(table[o + 1, e, y])
+    return _describe_reversal("oracle state", table, (o, e, y), (o + 1, e, y))
+
+
+def _describe_reversal(
+    direction: str, table: FloatArray, here: tuple[int, int, int], there: tuple[int, int, int]
+) -> Counterexample:
+    """Describe two visited states between which the policy of a queue is not monotone."""
+    example = {
+        "direction": direction,
+        **dict(zip(("oracle", "arrival", "backlog"), here, strict=True)),
+        "learn_prob": float(table[here]),
+        "next_oracle": there[0],
+        "next_backlog": there[2],
+        "next_learn_prob": float(table[there]),
+    }
+    text = (
+        "not increasing in the {direction}: with arrival {arrival} it learns with chance "
+        "{learn_prob:.4g} at oracle state {oracle}, backlog {backlog}, but {next_learn_prob:.4g} "
+        "at oracle state {next_oracle}, backlog {next_backlog}"
     )
+    return {"text": text.format(**example), **example}
 
 
 Thresholds = list[list[list[int] | None]]
@@ -260,9 +233,6 @@ def _column_thresholds(probs: FloatArray, visited: BoolArray) -> list[int] | Non
     return [int(some[0]), int(certain[0]) if len(certain) else len(probs)]
 
 
-# --- horizon ----------------------------------------------------------------------------------
-
-
 def examine_horizon_solution(solution: HorizonSolution) -> StructureReport:
     """Report the structure of a horizon's solution: Theorem 2 and two further orders."""
     in_backlog = find_backlog_reversal(solution.learn)
@@ -270,13 +240,12 @@ def examine_horizon_solution(solution: HorizonSolution) -> StructureReport:
     if solution.thresholds is not None:
         in_rounds = find_rounds_reversal(solution.thresholds)
         in_oracle = find_oracle_reversal(solution.thresholds)
-    first = in_backlog or in_rounds or in_oracle
     learn = solution.learn
     return StructureReport(
         assumptions=check_assumptions(solution.problem),
         monotone_in_backlog=in_backlog is None,
         monotone_in_oracle=bool(np.all(learn[:, :-1] <= learn[:, 1:])),
         monotone_in_rounds=bool(np.all(learn[1:] <= learn[:-1])),
-        counterexample=None if first is None else {"text": str(first), **asdict(first)},
+        counterexample=in_backlog or in_rounds or in_oracle,
         notes=(),
     )

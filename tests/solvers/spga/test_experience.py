@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from covertfl.decision.oracle import compute_stationary_distribution
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience, LiveFeed, ReplayedLog, SimulatedSource
 from tests.support.paper_queues import TEXT_ORACLE
@@ -71,6 +71,23 @@ def test_first_state_is_stationary_or_given() -> None:
         assert within(float((states == state).mean()), float(prob), count)
     given = SimulatedSource(TEXT_ORACLE, generator=generator, first=1, episode=1)
     assert np.all(given.next_rounds(100).oracle_state == 1)
+
+
+def test_impossible_moves_and_successes_never_happen() -> None:
+    circle = Oracle(np.roll(np.eye(4), 1, axis=1), np.array([0.0, 1.0, 0.0, 1.0]))
+    source = SimulatedSource(circle, generator=np.random.default_rng(0), first=2)
+    rounds = source.next_rounds(100)
+    np.testing.assert_array_equal(rounds.oracle_state, (np.arange(100) + 2) % 4)
+    np.testing.assert_array_equal(rounds.success, rounds.oracle_state % 2 == 1)
+
+
+def test_a_path_depends_on_the_seed_alone() -> None:
+    def sample(seed: int) -> tuple[int, ...]:
+        source = SimulatedSource(TEXT_ORACLE, generator=np.random.default_rng(seed))
+        return tuple(source.next_rounds(50).oracle_state.tolist())
+
+    assert sample(7) == sample(7)
+    assert len({sample(seed) for seed in range(20)}) == 20
 
 
 def test_episodes_begin_again_also_between_calls() -> None:

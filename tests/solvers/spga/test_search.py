@@ -20,7 +20,6 @@ from covertfl.solvers.spga.settings import (
     default_settings,
     horizon_settings,
     printed_settings,
-    undo_change,
 )
 from tests.support.paper_queues import (
     FALLING_COST,
@@ -97,7 +96,7 @@ def test_history_has_a_row_for_each_iteration() -> None:
     assert run.parameters.shape == (3, 3, 2)
     # The second half of the iterates is averaged.
     assert run.parameters == pytest.approx(run.history.parameters[30:].mean(axis=0))
-    last = solve_spga(problem, undo_change(settings, "averaged iterates"), seed=1)[0]
+    last = solve_spga(problem, replace(settings, averages_from=1.0), seed=1)[0]
     assert np.array_equal(last.parameters, last.history.parameters[-1])
 
 

@@ -84,7 +84,7 @@ class SimulatedSource:
 
     def next_rounds(self, count: int) -> Experience:
         """Draw the next `count` rounds."""
-        from covertfl.decision.sampling import draw_rounds
+        from covertfl.solvers.spga.kernel import draw_rounds
 
         states = np.empty(count, dtype=np.int64)
         arrivals = np.empty(count, dtype=np.int64)
@@ -102,12 +102,7 @@ class SimulatedSource:
 
 
 class ReplayedLog:
-    """A recorded stretch of rounds, returned in order and starting over at its end.
-
-    Parameters
-    ----------
-    recorded : the rounds, at least one
-    """
+    """A recorded stretch of rounds, returned in order and starting over at its end."""
 
     def __init__(self, recorded: Experience) -> None:
         if not len(recorded):
@@ -122,12 +117,7 @@ class ReplayedLog:
 
 
 class LiveFeed:
-    """The latest rounds of a running federation, added one by one.
-
-    Parameters
-    ----------
-    window : number of rounds that are kept, at least 1
-    """
+    """The latest `window` rounds of a running federation, added one by one."""
 
     def __init__(self, window: int) -> None:
         if window < 1:

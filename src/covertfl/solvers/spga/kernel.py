@@ -1,4 +1,4 @@
-"""The inner loops of the structured policy gradient, compiled.
+"""The inner loops of the structured policy gradient and of its simulator, compiled.
 
 All randomness comes from a generator argument, and each run has its own, so results do not depend
 on how many runs are computed at once.
@@ -272,13 +272,14 @@ def _estimate_slope(rules, schedule, memory, costs, omega):  # type: ignore[no-u
 
 
 @compiled
-def advance(generator, rules, schedule, memory, trial, experience, history):  # type: ignore[no-untyped-def]
+def advance(generator, rules, schedule, memory, experience, history):  # type: ignore[no-untyped-def]
     """Run as many iterations of Algorithm 1 as the experience lasts for.
 
     A row of `history` is (privacy, learning, multiplier, parameters ...).
     """
     states, arrivals, successes = experience
     stride = schedule.rollout if schedule.common_numbers else TRIED * schedule.rollout
+    trial = make_trial(rules)
     size, costs = len(memory.parameters), trial[1]
     direction, policies = np.empty(size), np.empty((TRIED, size))
     draws = np.empty(len(states))
@@ -304,3 +305,59 @@ def advance(generator, rules, schedule, memory, trial, experience, history):  # 
         )
         _record(schedule, memory, done, costs[0, 0], costs[0, 1], weight, history)
         memory.counters[0] = n + 1
+
+
+@compiled
+def _locate(cumulative, row, draw):  # type: ignore[no-untyped-def]
+    """Return the state that a draw selects from a row of cumulative probabilities.
+
+    It counts instead of searching, because the branches of a search cannot be predicted.
+    """
+    state = 0
+    for j in range(cumulative.shape[1] - 1):
+        state += draw >= cumulative[row, j]
+    return state
+
+
+@compiled
+def _draw_path(generator, cumulative, first_cumulative, episode, state, since_start, states):  # type: ignore[no-untyped-def]
+    t = 0
+    while t < len(states):
+        if state < 0 or (episode > 0 and since_start >= episode):
+            state, since_start = _locate(first_cumulative, 0, generator.random()), 1
+            states[t] = state
+            t += 1
+        stretch = len(states) - t
+        if episode > 0:
+            stretch = min(stretch, episode - since_start)
+        for u in range(t, t + stretch):
+            state = _locate(cumulative, state, generator.random())
+            states[u] = state
+        since_start += stretch
+        t += stretch
+    return state, since_start
+
+
+@compiled
+def draw_rounds(generator, oracle, arrival, episode, state, since_start, rounds):  # type: ignore[no-untyped-def]
+    """Sample an oracle path, arrivals and would-be successes, and write them to `rounds`.
+
+    Parameters
+    ----------
+    oracle : cumulative rows of P^O, the cumulative first distribution as one row, and g
+    arrival : probability and size of an arrival
+    episode : rounds after which the path restarts; 0 for never
+    state, since_start : last state (-1 before the first round), and rounds since the last start;
+        both are returned as they are after the last round
+    """
+    cumulative, first_cumulative, success = oracle
+    arrival_prob, arrival_size = arrival
+    states, arrivals, successes = rounds
+    state, since_start = _draw_path(
+        generator, cumulative, first_cumulative, episode, state, since_start, states
+    )
+    for t in range(len(states)):
+        arrivals[t] = arrival_size * (generator.random() < arrival_prob)
+    for t in range(len(states)):
+        successes[t] = generator.random() < success[states[t]]
+    return state, since_start

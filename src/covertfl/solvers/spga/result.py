@@ -51,20 +51,14 @@ class SpgaRun:
 
     def rounded_policy(self, problem: QueueProblem) -> QueueTable:
         """Return the policy rounded to the two-threshold form, equation (13)."""
-        first, certain, between = round_parameters(self.parameters)
-        return build_mixture_table(problem, first, certain, between)
+        return build_mixture_table(problem, *round_parameters(self.parameters))
 
 
 def round_parameters(parameters: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Return the two-threshold form (13) of the sigmoid policy (14) in the limit tau -> 0.
 
-    Parameters
-    ----------
-    parameters : (3, W, 2) theta_1, theta_2 and h
-
-    Returns
-    -------
-    (W, 2) first threshold, threshold of certain learning, and learning probability in between
+    From theta_1, theta_2 and h, (3, W, 2), it makes the first threshold, the threshold of certain
+    learning and the learning probability in between, (W, 2) each.
     """
     theta1, theta2, h = parameters
     low, high = np.minimum(theta1, theta2), np.maximum(theta1, theta2)

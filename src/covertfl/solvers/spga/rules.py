@@ -59,9 +59,13 @@ def extract_rules(problem: Problem) -> Rules:
     capacity = problem.capacity
     if capacity is None:
         capacity = int(HEADROOM * find_typical_threshold(problem))
+    held = problem.learning_cost.at(np.arange(capacity + 1))
+    learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
+    obfuscating = held.copy()
+    obfuscating[capacity] += problem.full_cost
     return Rules(
         privacy_cost=privacy_cost,
-        learning_cost=_tabulate_learning_cost(problem, capacity),
+        learning_cost=np.stack([obfuscating, learning]),
         overflow_cost=float(problem.overflow_cost or 0.0),
         capacity=capacity,
         limit=float(problem.limit),
@@ -69,15 +73,6 @@ def extract_rules(problem: Problem) -> Rules:
         rounds=0,
         end_cost=np.zeros(capacity + 1),
     )
-
-
-def _tabulate_learning_cost(problem: QueueProblem, capacity: int) -> FloatArray:
-    """Return the learning cost of a round by action (obfuscating first) and backlog."""
-    held = problem.learning_cost.at(np.arange(capacity + 1))
-    obfuscating = held.copy()
-    obfuscating[capacity] += problem.full_cost
-    learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
-    return np.stack([obfuscating, learning])
 
 
 def find_typical_threshold(problem: QueueProblem) -> float:

@@ -81,11 +81,7 @@ def describe_costs(problem: Problem, privacy: float, learning: float) -> str:
 def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
     """Return the relative excess of a policy's cost over the optimum at its constrained cost.
 
-    It is NaN if there is no optimum to compare with, or one that costs nothing.
-
-    Parameters
-    ----------
-    problem : with a numeric capacity
+    The capacity must be numeric.  It is NaN if there is no optimum, or one that costs nothing.
     """
     cost, constrained = split_costs(problem, evaluate_queue_policy(problem, policy))
     try:
@@ -98,12 +94,7 @@ def measure_gap(problem: QueueProblem, policy: QueueTable) -> float:
 def score_queue_runs(
     problem: QueueProblem, runs: list[SpgaRun], *, optimum: QueueSolution | None = None
 ) -> QueueScore:
-    """Score runs by exact evaluation of their policies.
-
-    Parameters
-    ----------
-    optimum : the exact solution, if it is known already
-    """
+    """Score runs by exact evaluation of their policies; `optimum` saves solving it again."""
     optimum = optimum or solve_queue(problem)
     bounded = optimum.problem
     evaluations = [evaluate_queue_policy(bounded, run.policy(bounded)) for run in runs]
@@ -173,11 +164,8 @@ def score_horizon_runs(problem: FiniteHorizon, runs: list[SpgaRun]) -> HorizonSc
 
 def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> list[float]:
     """Return the expected total cost of a policy by first oracle state."""
-    distributions = np.eye(problem.oracle.num_states)
-    return [
-        evaluate_horizon_policy(problem, policy, first=distribution).total_cost
-        for distribution in distributions
-    ]
+    firsts = np.eye(problem.oracle.num_states)
+    return [evaluate_horizon_policy(problem, policy, first=first).total_cost for first in firsts]
 
 
 def tabulate_run(problem: Problem, run: SpgaRun) -> QueueTable | HorizonTable:

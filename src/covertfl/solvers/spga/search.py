@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from covertfl.arrays import FloatArray, IntArray
+from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience, ReplayedLog, SimulatedSource, Source
@@ -33,33 +33,22 @@ MAX_RUNS = 10_000
 class Memory(NamedTuple):
     """State of a search between two stretches of experience; all arrays are written to.
 
-    Parameters
-    ----------
-    parameters, momentum, spread, average : (6 W,) flat, [theta_1, theta_2, h][oracle][arrival]
-    numbers : multiplier, smoothed constrained cost, number of iterates averaged
-    counters : iteration, backlog
+    The first four are flat, (6 W,) by [theta_1, theta_2, h][oracle][arrival].
     """
 
     parameters: FloatArray
     momentum: FloatArray
     spread: FloatArray
     average: FloatArray
-    numbers: FloatArray
-    counters: IntArray
+    numbers: FloatArray  # multiplier, smoothed constrained cost, number of iterates averaged
+    counters: IntArray  # iteration, backlog
 
 
 Progress = Callable[[int, float, float], None]
 
 
 class SpgaSearch:
-    """A search that can be continued: it keeps its parameters, its multiplier and its backlog.
-
-    Parameters
-    ----------
-    rules : costs and limit
-    settings : how it runs
-    generator : source of all randomness of the search
-    """
+    """A search that can be continued: it keeps its parameters, its multiplier and its backlog."""
 
     def __init__(self, rules: Rules, settings: Settings, *, generator: np.random.Generator) -> None:
         self.rules, self.settings, self._generator = rules, settings, generator
@@ -74,7 +63,6 @@ class SpgaSearch:
             counters=np.array([0, settings.start_backlog], dtype=np.int64),
         )
         self._history = np.empty((settings.iterations, 3 + parameters.size))
-        self._trial: tuple[object, ...] | None = None
 
     @property
     def iterations(self) -> int:
@@ -83,22 +71,12 @@ class SpgaSearch:
 
     def iterate(self, source: Source, iterations: int) -> None:
         """Run `iterations` more iterations of Algorithm 1 on experience from a source."""
-        from covertfl.solvers.spga.kernel import advance, make_trial
+        from covertfl.solvers.spga.kernel import advance
 
-        if self._trial is None:
-            self._trial = make_trial(self.rules)
         wanted = iterations * self.settings.rounds_per_iteration
-        experience = _convert(source.next_rounds(wanted))
-        _require_rounds(experience, wanted, len(self.rules.privacy_cost))
-        advance(
-            self._generator,
-            self.rules,
-            self.settings.as_tuple(),
-            self._memory,
-            self._trial,
-            (experience.oracle_state, experience.arrival, experience.success),
-            self._history,
-        )
+        rounds = _check_rounds(source.next_rounds(wanted), wanted, len(self.rules.privacy_cost))
+        schedule = self.settings.as_tuple()
+        advance(self._generator, self.rules, schedule, self._memory, rounds, self._history)
 
     def result(self) -> SpgaRun:
         """Return what has been found so far."""
@@ -119,19 +97,17 @@ class SpgaSearch:
         )
 
 
-def _convert(experience: Experience) -> Experience:
-    """Return arrays of the types that the loops are compiled for."""
-    return Experience(
-        np.ascontiguousarray(experience.oracle_state, dtype=np.int64),
-        np.ascontiguousarray(experience.arrival, dtype=np.int64),
-        np.ascontiguousarray(experience.success, dtype=np.bool_),
-    )
+def _check_rounds(
+    experience: Experience, wanted: int, num_oracle: int
+) -> tuple[IntArray, IntArray, BoolArray]:
+    """Return arrays of the types that the loops are compiled for, which check no index.
 
-
-def _require_rounds(experience: Experience, wanted: int, num_oracle: int) -> None:
-    """Raise `InvalidInput` for rounds that the loops, which check no index, cannot take."""
-    states, arrival = experience.oracle_state, experience.arrival
-    lengths = {len(states), len(arrival), len(experience.success)}
+    Raises `InvalidInput` for rounds that the loops cannot take.
+    """
+    states = np.ascontiguousarray(experience.oracle_state, dtype=np.int64)
+    arrival = np.ascontiguousarray(experience.arrival, dtype=np.int64)
+    success = np.ascontiguousarray(experience.success, dtype=np.bool_)
+    lengths = {len(states), len(arrival), len(success)}
     if lengths != {wanted}:
         raise InvalidInput(
             f"a source must return the {wanted} rounds asked for, got {min(lengths)}"
@@ -143,6 +119,7 @@ def _require_rounds(experience: Experience, wanted: int, num_oracle: int) -> Non
         )
     if wanted and arrival.min() < 0:
         raise InvalidInput(f"a source's arrivals must be at least 0, got {arrival.min()}")
+    return states, arrival, success
 
 
 def search_policy(
@@ -155,11 +132,8 @@ def search_policy(
 ) -> SpgaRun:
     """Search for a policy on experience from any source (Algorithm 1).
 
-    Parameters
-    ----------
-    rules : costs and limit, from `extract_rules`
-    source : where rounds come from, and all that the search observes of the oracle
-    on_progress : called with the iterations done and the latest privacy and learning cost
+    The rounds from `source` are all that the search observes of the oracle.  `on_progress` is
+    called with the iterations done and the latest privacy and learning cost.
     """
     search = SpgaSearch(rules, settings, generator=generator)
     chunk = max(1, CHUNK_ROUNDS // settings.rounds_per_iteration)

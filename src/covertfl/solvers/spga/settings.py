@@ -15,7 +15,6 @@ With a constant step (`tracking=True`) the search follows a system that changes.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
@@ -217,30 +216,3 @@ def horizon_settings(problem: FiniteHorizon, *, iterations: int = 2000) -> Setti
         largest_threshold=1.2 * scale + 2.0,
         first_threshold=scale / 2.0,
     )
-
-
-ABLATIONS: dict[str, Callable[[Settings], dict[str, Any]]] = {
-    "rademacher signs": lambda _: {"rademacher": False},
-    "common random numbers": lambda _: {"common_numbers": False},
-    "carrying the backlog over": lambda s: {
-        "carries_over": False,
-        "start_backlog": int(s.largest_threshold),
-    },
-    "normalised steps and momentum": lambda _: {"normalises": False},
-    "averaged iterates": lambda _: {"averages_from": 1.0},
-    "long rollouts": lambda _: {"rollout": 100},
-    "falling temperature": lambda s: {"last_temperature": s.first_temperature},
-}
-
-
-def undo_change(settings: Settings, change: str) -> Settings:
-    """Return default settings without one of the changes to Algorithm 1, for an ablation.
-
-    Parameters
-    ----------
-    change : a key of `ABLATIONS`
-    """
-    undo = ABLATIONS.get(change)
-    if undo is None:
-        raise InvalidInput(f"change must be one of {', '.join(ABLATIONS)}, got {change!r}")
-    return replace(settings, **undo(settings))

@@ -51,7 +51,7 @@ CLIENT = f'''\
 
 from pathlib import Path
 
-from covertfl.engines.flower.client_app import make_client_app
+from covertfl.flower import make_client_app
 
 app = make_client_app(Path(__file__).with_name("{CLIENT_RUN}"))
 '''

@@ -25,8 +25,8 @@ from reference_problem import make_queue
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.decision.problem_file import read_preset
+from covertfl.display.curves import plot_convergence
 from covertfl.display.plots import save_figure
-from covertfl.display.spga_plots import plot_convergence
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.constrained import solve_queue

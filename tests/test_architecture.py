@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "report": "files runs",
     "api": "files decision evaluation solvers fitting planning tasks runs training eavesdroppers "
     "auditing display report",
-    "demo": "files decision evaluation runs training auditing",
+    "demo": "files decision evaluation runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
     "cli": "decision fitting tasks runs training models engines auditing "

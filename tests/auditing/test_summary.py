@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.run import audit_run
 from covertfl.auditing.summary import AuditReport, summarise_audits
-from covertfl.display.audit_tables import render_audit
+from covertfl.display.run_tables import render_audit
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from covertfl.intervals import t_interval

@@ -36,4 +36,4 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots that are drawn but not rendered, for tests of words and tables."""
     empty = b'<svg width="1"></svg>'
-    monkeypatch.setattr("covertfl.report.canvas._save", lambda *_, **__: empty)
+    monkeypatch.setattr("covertfl.report.plots._save", lambda *_, **__: empty)

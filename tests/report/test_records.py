@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.report.audit import read_audit
 from covertfl.report.measures import compute_little_wait
-from covertfl.report.records import read_run_records
+from covertfl.report.records import read_audit, read_run_records
 from covertfl.report.write import list_notes, write_report
 from covertfl.runs.locate import find_runs
 from tests.support.reports import (

@@ -67,7 +67,7 @@ class AuditReport(summary.AuditReport, Result):
         }
 
     def __rich__(self) -> RenderableType:
-        from covertfl.display.audit_tables import render_audit
+        from covertfl.display.run_tables import render_audit
 
         return render_audit(self)
 

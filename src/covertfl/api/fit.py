@@ -96,7 +96,7 @@ class Fit(Result):
         }
 
     def __rich__(self) -> RenderableType:
-        from covertfl.display.fit_tables import render_fit
+        from covertfl.display.plan_tables import render_fit
 
         return render_fit(self.details)
 

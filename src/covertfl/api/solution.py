@@ -113,7 +113,7 @@ class Solution(Result):
 
     def plot(self) -> Figure:
         """Return a figure of the policy, or of the search that found it."""
-        from covertfl.display import plots, spga_plots
+        from covertfl.display import curves, plots
 
         match self.details:
             case QueueSolution():
@@ -121,7 +121,7 @@ class Solution(Result):
             case HorizonSolution():
                 return plots.plot_horizon_policy(self.details)
             case QueueScore(runs=runs, optimum=optimum):
-                return spga_plots.plot_convergence(runs, [(0, optimum)])
+                return curves.plot_convergence(runs, [(0, optimum)])
         raise InvalidInput("a stationary policy has no curve to draw")
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,9 +22,6 @@ PresetOption = Annotated[
     ),
 ]
 RunFileArgument = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="Run file.")]
-RunFolderArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Folder of a run, or of its seeds.")
-]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in DIR.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the runs in DIR.")]
 JsonOption = Annotated[
@@ -33,22 +30,10 @@ JsonOption = Annotated[
 
 
 def load_problem(path: Path | None, preset: str | None) -> LoadedProblem:
-    """Return the problem of a file or a preset.
-
-    Raises
-    ------
-    InvalidInput
-        unless exactly one of the two is given, or if the problem cannot be read
-    """
+    """Return the problem of a file or a preset; raise InvalidInput unless one of them is given."""
     from covertfl.decision.problem_file import read_preset, read_problem
 
     if (path is None) == (preset is None):
         given = "neither" if path is None else "both"
         raise InvalidInput(f"give either a problem file or --preset READING/NAME, got {given}")
     return read_preset(preset) if preset is not None else read_problem(path or "")
-
-
-def check_resume_and_force(resume: bool, force: bool) -> None:
-    """Raise InvalidInput if a run is to be resumed and replaced."""
-    if resume and force:
-        raise InvalidInput("--resume continues a run and --force replaces it: give one of them")

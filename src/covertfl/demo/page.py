@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.errors import Missing
+from covertfl.report.page import render_template
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,13 +22,7 @@ LEARNER, EAVESDROPPER, GUESS = "#0072B2", "#D55E00", "#666666"
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The curves of one condition.
-
-    Parameters
-    ----------
-    title : above the curves
-    learner, eavesdropper : (runs, N) accuracies after each round
-    """
+    """The curves of one condition: accuracies after each round, (runs, N)."""
 
     title: str
     learner: FloatArray
@@ -37,30 +31,22 @@ class Panel:
 
 def render_page(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> str:
     """Render the page, complete in itself, from the rows of its table and its panels."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise Missing("the page needs jinja2: pip install 'covertfl[report]'") from error
-    template = (resources.files("covertfl.demo") / "demo.html").read_text("utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(template).render(rows=rows, curves=draw_curves(panels))
+    curves = _draw_curves(panels)
+    return render_template("covertfl.demo", "demo.html", {"rows": rows, "curves": curves})
 
 
-def draw_curves(panels: Sequence[Panel]) -> str:
+def _draw_curves(panels: Sequence[Panel]) -> str:
     """Draw the accuracy of learner and eavesdropper by round, one panel per condition, as SVG."""
     try:
         import matplotlib as mpl
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise Missing("the page needs matplotlib: pip install 'covertfl[report]'") from error
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     columns = 3
     lines = -(-len(panels) // columns)
     with mpl.rc_context({"svg.hashsalt": "covertfl", "font.size": 9}):
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(10.5, 2.7 * lines), sharex=True, sharey=True, squeeze=False
-        )
+        figure = Figure(figsize=(10.5, 2.7 * lines))
+        axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axis, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(axis, panel)
         for axis in axes.flat[len(panels) :]:
@@ -70,7 +56,6 @@ def draw_curves(panels: Sequence[Panel]) -> str:
         figure.tight_layout()
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        plt.close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
@@ -83,15 +68,9 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
     for label, colour, values in curves:
         rounds = np.arange(1, values.shape[1] + 1)
         axis.plot(rounds, values.mean(axis=0), color=colour, label=f"{label}, mean")
-        axis.fill_between(
-            rounds,
-            values.min(axis=0),
-            values.max(axis=0),
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-            label=f"{label}, range over runs",
-        )
+        band: Any = {"color": colour, "alpha": 0.2, "linewidth": 0}
+        ends = values.min(axis=0), values.max(axis=0)
+        axis.fill_between(rounds, *ends, **band, label=f"{label}, range over runs")
     axis.axhline(0.5, color=GUESS, linewidth=0.8, linestyle=":", label="guessing")
     axis.set_title(panel.title)
     axis.set_xlabel("round")

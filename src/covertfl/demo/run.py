@@ -8,7 +8,7 @@ scenario 2.  The eavesdropper is the paper's: proportional sampling, equation (6
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ from covertfl.training import train_all
 NUM_SEEDS = 5
 LISTENER = "majority"  # the paper's eavesdropper
 POSITIVE_SHARES = {1: 0.0, 2: 0.1}
-# Table 1 of the paper: accuracy of eavesdropper and learner by scenario and policy.
+# Table 1 of the paper, by scenario, policy and decoy.
 PAPER = {
-    (1, "greedy"): (0.83, 0.84),
-    (1, "optimal"): (0.52, 0.81),
-    (2, "greedy"): (0.83, 0.82),
-    (2, "optimal"): (0.69, 0.81),
+    (1, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.84},
+    (1, "optimal", "public"): {"eavesdropper_accuracy": 0.52, "learner_accuracy": 0.81},
+    (2, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.82},
+    (2, "optimal", "public"): {"eavesdropper_accuracy": 0.69, "learner_accuracy": 0.81},
 }
 
 
@@ -65,18 +65,15 @@ class Condition:
         return build_run(content, "demo", folder=Path())
 
 
+POLICIES = ("greedy", "optimal", "minority")
 CONDITIONS = (
-    *(
-        Condition(scenario, policy, "public")
-        for scenario in (1, 2)
-        for policy in ("greedy", "optimal", "minority")
-    ),
+    *(Condition(scenario, policy, "public") for scenario in (1, 2) for policy in POLICIES),
     Condition(2, "optimal", "adversarial"),
     Condition(2, "minority", "adversarial"),
 )
 
 
-def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, Any]:
+def _describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, Any]:
     """Return a row of `demo --json`.
 
     Completion over a few runs is partly luck, so the exact probability is given beside it.
@@ -85,9 +82,6 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
     summaries = [run.summary for run in runs if run.summary is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
     expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
-    paper = (
-        PAPER.get((condition.scenario, condition.policy)) if condition.decoy == "public" else None
-    )
     return {
         "scenario": condition.scenario,
         "policy": condition.policy,
@@ -102,27 +96,13 @@ def describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, An
         "expected_exposure": expected.exposure,
         "expected_completion": expected.finish_prob,
         "updates_done": _mean(summary.updates_done for summary in summaries),
-        "paper": None
-        if paper is None
-        else {"eavesdropper_accuracy": paper[0], "learner_accuracy": paper[1]},
+        "paper": PAPER.get((condition.scenario, condition.policy, condition.decoy)),
     }
 
 
 def _find_curve(run: RunAudit) -> tuple[float, ...]:
     """Return the accuracy of the eavesdropper's estimate after each round."""
     return run.findings[LISTENER].accuracy or ()
-
-
-def make_panels(audited: Mapping[Condition, Sequence[RunAudit]]) -> list[Panel]:
-    """Return the curves of each condition."""
-    return [
-        Panel(
-            f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy",
-            np.array([run.learner for run in runs]),
-            np.array([_find_curve(run) for run in runs]),
-        )
-        for condition, runs in audited.items()
-    ]
 
 
 def _mean(values: Any) -> float:
@@ -138,11 +118,7 @@ def run_demo(
 ) -> dict[str, Any]:
     """Train every condition, audit it and write the page; return what `--json` prints.
 
-    Parameters
-    ----------
-    folder : for the runs, result.json and index.html
-    seeds : number of runs for each condition
-    on_round : called after every round of every run
+    The folder receives the runs, result.json and index.html; each condition has `seeds` runs.
     """
     places = [
         (condition.settings(seed), folder / "runs" / condition.folder / f"seed-{seed}")
@@ -150,12 +126,15 @@ def run_demo(
         for seed in range(seeds)
     ]
     train_all(places, force=True, on_round=on_round)
-    kernels, audited, rows = KernelCache(), {}, []
+    kernels, panels, rows = KernelCache(), [], []
     for number, condition in enumerate(conditions):
         part = places[number * seeds : (number + 1) * seeds]
-        audited[condition] = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
-        rows.append(describe_row(condition, audited[condition]))
+        audits = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
+        rows.append(_describe_row(condition, audits))
+        title = f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy"
+        learner, eavesdropper = [run.learner for run in audits], list(map(_find_curve, audits))
+        panels.append(Panel(title, np.array(learner), np.array(eavesdropper)))
     content = {"rows": rows, "page": str(folder / "index.html")}
     write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")
-    write_atomically(folder / "index.html", render_page(rows, make_panels(audited)))
+    write_atomically(folder / "index.html", render_page(rows, panels))
     return content

@@ -1,4 +1,4 @@
-"""Figures of trained runs and of their audit."""
+"""Figures of policy searches, of trained runs and of their audit."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.auditing.threats import Threat
-from covertfl.display.plots import PALETTE, new_figure, tidy
+from covertfl.display.plots import DASHES, PALETTE, annotate, new_figure, tidy
 from covertfl.errors import InvalidInput
+from covertfl.solvers.constrained import QueueSolution
+from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.structure import find_queue_thresholds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Optima = list[tuple[int, QueueSolution]]  # first iteration, exact solution from there on
 
 
 def plot_training(scores: FloatArray, exposure: FloatArray) -> Figure:
     """Return the true model's score above the exposure, both by round.
 
-    Parameters
-    ----------
-    scores, exposure : (runs, rounds), NaN where unknown; lines are means, bands reach from the
-        smallest to the largest run
+    Both are (runs, rounds), NaN where unknown; bands reach from the smallest to the largest run.
     """
     figure = new_figure(7.0, 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
@@ -38,8 +40,8 @@ def plot_training(scores: FloatArray, exposure: FloatArray) -> Figure:
 
 def _draw_band(axes: Any, values: FloatArray, color: str) -> None:
     tidy(axes)
-    known = values[:, ~np.isnan(values).all(axis=0)]
-    rounds = np.flatnonzero(~np.isnan(values).all(axis=0)) + 1
+    is_known = ~np.isnan(values).all(axis=0)
+    known, rounds = values[:, is_known], np.flatnonzero(is_known) + 1
     if not len(rounds):
         axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
         return
@@ -65,15 +67,108 @@ def plot_threats(threats: Sequence[Threat]) -> Figure:
             axes.plot([low, high], [place, place], color=PALETTE[1], linewidth=2.0)
     guess = 100.0 * judged[0].guess
     axes.axvline(guess, color=PALETTE[0], linestyle="--", linewidth=1.2)
-    axes.annotate(
-        "a guess",
-        (guess, len(judged) - 0.45),
-        textcoords="offset points",
-        xytext=(4, 0),
-        color=PALETTE[0],
-    )
+    annotate(axes, "a guess", (guess, len(judged) - 0.45), (4, 0), color=PALETTE[0])
     axes.set_yticks(range(len(judged)), [threat.name for threat in reversed(judged)])
     axes.set_ylim(-0.6, len(judged) - 0.1)
     axes.set_xlim(-2.0, 102.0)
     axes.set_xlabel("names the true model (% of runs, 95% interval)")
     return figure
+
+
+def weigh_thresholds(run: SpgaRun, arrival: int) -> FloatArray:
+    """Return the mean of theta_1 and theta_2 weighted by h and 1 - h, (iterations, W)."""
+    theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, arrival], 1, 0)
+    return np.asarray(h * theta1 + (1.0 - h) * theta2)
+
+
+def plot_convergence(
+    runs: list[SpgaRun],
+    optima: Optima,
+    *,
+    arrival: int = 0,
+    title: str = "Thresholds of the structured policy gradient",
+) -> Figure:
+    """Plot thresholds and costs against iterations, mean and spread, with exact values as lines.
+
+    Parameters
+    ----------
+    optima : (first iteration, exact solution from there on); several if the problem changes
+    arrival : arrival state whose thresholds are drawn
+    """
+    figure = new_figure(9.0, 6.4)
+    panels = figure.subplot_mosaic(
+        [["thresholds", "thresholds"], ["privacy", "learning"]], height_ratios=[1.5, 1.0]
+    )
+    _draw_thresholds(panels["thresholds"], runs, optima, arrival)
+    spread = "one run" if len(runs) == 1 else f"mean and spread of {len(runs)} runs"
+    panels["thresholds"].set_title(f"{title} ({spread})", fontsize=11, loc="left")
+    _draw_costs(panels["privacy"], "privacy_cost", runs, optima)
+    _draw_costs(panels["learning"], "learning_cost", runs, optima)
+    return figure
+
+
+def _list_spans(optima: Optima, last: int) -> list[tuple[int, int, QueueSolution]]:
+    """Return the first and last iteration of each exact solution."""
+    stops = [start for start, _ in optima[1:]] + [last]
+    return [(start, stop, optimum) for (start, optimum), stop in zip(optima, stops, strict=True)]
+
+
+def _draw_costs(axes: Any, key: str, runs: list[SpgaRun], optima: Optima) -> None:
+    costs = np.array([getattr(run.history, key) for run in runs])
+    smooth = _smooth(costs.mean(axis=0))
+    axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
+    largest, label = 0.0, "exact optimum"
+    for start, stop, optimum in _list_spans(optima, len(smooth)):
+        exact = getattr(optimum.evaluation, key)
+        largest = max(largest, exact)
+        axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
+        label = "_"  # later lines have no entry in the legend
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(f"{key.replace('_', ' ')} per round")
+    axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes)
+
+
+def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: int) -> None:
+    paths = np.array([weigh_thresholds(run, arrival) for run in runs])
+    last, num_oracle = paths.shape[1], paths.shape[2]
+    for state in range(num_oracle):
+        color, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
+        low, middle, high = np.quantile(paths[:, :, state], [0.1, 0.5, 0.9], axis=0)
+        mean = paths[:, :, state].mean(axis=0) if len(runs) > 1 else middle
+        axes.plot(mean, color=color, linestyle=dash, linewidth=1.8, label=f"oracle state {state}")
+        if len(runs) > 1:
+            axes.fill_between(np.arange(last), low, high, color=color, alpha=0.15, linewidth=0)
+        for start, stop, optimum in _list_spans(optima, last):
+            exact = _find_exact_threshold(optimum, state, arrival)
+            if exact is not None:
+                axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
+    axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
+    if len(runs) > 1:
+        axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
+    axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+    axes.set_xlabel("iteration")
+    happened = "an arrival" if arrival else "no arrival"
+    axes.set_ylabel(f"threshold with {happened} (updates)")
+    # Beside the panel: inside, it would sooner or later cover an exact line.
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    tidy(axes)
+
+
+def _find_exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:
+    thresholds = find_queue_thresholds(optimum)
+    if thresholds is not None:
+        column = thresholds[state][arrival]
+        return None if column is None else float(column[1])
+    # Not a threshold policy: the first backlog at which it ever learns.
+    learns = np.flatnonzero(optimum.policy.table[state, arrival] > 0.0)
+    return float(learns[0]) if len(learns) else None
+
+
+def _smooth(values: FloatArray) -> FloatArray:
+    """Return a moving average over a hundredth of the values."""
+    window = max(1, len(values) // 100)
+    kernel = np.ones(window) / window
+    padded = np.concatenate([np.full(window - 1, values[0]), values])
+    return np.convolve(padded, kernel, mode="valid")

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.display.plots import PALETTE, new_figure, plot_horizon_policy, tidy, use_whole_numbers
+from covertfl.display.plots import (
+    PALETTE,
+    annotate,
+    new_figure,
+    plot_horizon_policy,
+    tidy,
+    use_whole_numbers,
+)
 from covertfl.errors import InvalidInput
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
 from covertfl.planning.queue import QueuePlan
@@ -39,11 +46,12 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     for prob, rounds in plan.rounds_needed.items():
         if rounds is not None:
             axes.plot(rounds, percent[rounds], "o", color=PALETTE[0])
-            place = (rounds, percent[rounds])
-            _annotate(axes, f"{prob:.0%}: {rounds} rounds", place, (-8, 5), ha="right")
+            place, style = (rounds, percent[rounds]), {"ha": "right", "fontsize": 9}
+            annotate(axes, f"{prob:.0%}: {rounds} rounds", place, (-8, 5), **style)
     here = plan.problem.rounds
     axes.axvline(here, **DASHED)
-    _annotate(axes, f"this problem: {here} rounds, {percent[here]:.0f}%", (here, 3), (6, 0))
+    words = f"this problem: {here} rounds, {percent[here]:.0f}%"
+    annotate(axes, words, (here, 3), (6, 0), ha="left", fontsize=9)
     axes.set_xlabel("rounds")
     axes.set_ylabel("probability of finishing covertly (%)")
     axes.set_ylim(0, 104)
@@ -53,12 +61,6 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     axes.set_title(title, fontsize=11, loc="left")
     tidy(axes)
     return figure
-
-
-def _annotate(
-    axes: Any, text: str, place: tuple[float, float], offset: tuple[int, int], ha: str = "left"
-) -> None:
-    axes.annotate(text, place, textcoords="offset points", xytext=offset, ha=ha, fontsize=9)
 
 
 def plot_frontier(plan: QueuePlan) -> Figure:
@@ -71,9 +73,8 @@ def plot_frontier(plan: QueuePlan) -> Figure:
     _draw_exposure(exposure_axes, plan)
     name = plan.problem.limit_name.replace("_", " ")
     for axes in (cost_axes, exposure_axes):
-        axes.axvline(
-            plan.problem.limit, color=PALETTE[3], linewidth=1.2, label="limit of this problem"
-        )
+        mark = {"color": PALETTE[3], "linewidth": 1.2, "label": "limit of this problem"}
+        axes.axvline(plan.problem.limit, **mark)
         axes.set_xlabel(f"{name} (average per round)")
         axes.set_ylim(bottom=0.0)
         axes.legend(frameon=False, fontsize=8)
@@ -85,10 +86,7 @@ def plot_frontier(plan: QueuePlan) -> Figure:
 def _draw_costs(axes: Any, plan: QueuePlan) -> None:
     objective = plan.problem.objective
     limits = [point.limit for point in plan.frontier]
-    costs = [
-        point.learning_cost if objective == "learning" else point.privacy_cost
-        for point in plan.frontier
-    ]
+    costs = [getattr(point, f"{objective}_cost") for point in plan.frontier]
     axes.plot(limits, costs, "o-", color=PALETTE[1], markersize=4)
     axes.set_ylabel(f"optimal average {objective} cost per round")
     if plan.privacy_cost_bound is not None and objective == "privacy":

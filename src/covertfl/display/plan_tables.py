@@ -1,13 +1,16 @@
-"""Plans as tables."""
+"""Plans and fitted oracles as tables."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from covertfl.display.names import name_state
-from covertfl.display.tables import make_fact_table, name_truth
+from covertfl.display.tables import make_fact_table, make_table, name_truth
+from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
@@ -29,19 +32,16 @@ def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
     )
     queries = plan.greedy_learning_queries
     greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"
+    optimal = (
+        f"{evaluation.exposure:.1%} learning queries, finishes {evaluation.finish_prob:.1%} "
+        f"of runs, covertly {evaluation.covert_finish_prob:.1%}"
+    )
+    named = f"{bound.value:.1%} of runs [{bound.low:.1%}, {bound.high:.1%}]"
     rows = [
         ("rounds needed", f"{needed} (first oracle state stationary)"),
         ("greedy policy", greedy),
-        (
-            "optimal policy",
-            f"{evaluation.exposure:.1%} learning queries, finishes {evaluation.finish_prob:.1%} "
-            f"of runs, covertly {evaluation.covert_finish_prob:.1%}",
-        ),
-        (
-            "best eavesdropper that knows it",
-            f"names the true trajectory in {bound.value:.1%} of runs "
-            f"[{bound.low:.1%}, {bound.high:.1%}]",
-        ),
+        ("optimal policy", optimal),
+        ("best eavesdropper that knows it", f"names the true trajectory in {named}"),
     ]
     return [_render_completion(plan), make_fact_table("", rows), Text()]
 
@@ -49,12 +49,9 @@ def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
 def _render_completion(plan: HorizonPlan) -> Table:
     """Render the probability of finishing covertly, by first oracle state."""
     title = "Largest probability of finishing with learning queries a strict minority"
-    table = Table(title=title, title_justify="left")
-    table.add_column("first oracle state")
-    table.add_column("at the end", justify="right")
-    if plan.minority_interval is not None:
-        table.add_column("95% interval", justify="right")
-    table.add_column("after every round", justify="right")
+    interval = [] if plan.minority_interval is None else ["95% interval"]
+    right = ("at the end", *interval, "after every round")
+    table = make_table(title, "first oracle state", right=right)
     num_states = plan.problem.oracle.num_states
     for state in range(num_states):
         cells = [f"{plan.minority[state]:.3f}", f"{plan.prefix_minority[state]:.3f}"]
@@ -89,9 +86,8 @@ def _render_queue_plan(plan: QueuePlan) -> list[RenderableType]:
 
 def _render_frontier(plan: QueuePlan, limit_name: str) -> Table:
     """Render the frontier, the problem's own limit in bold."""
-    table = Table(title="Frontier: optimal policies by limit", title_justify="left")
-    for column in (limit_name, "privacy cost", "learning cost", "learning queries"):
-        table.add_column(column, justify="right")
+    columns = (limit_name, "privacy cost", "learning cost", "learning queries")
+    table = make_table("Frontier: optimal policies by limit", right=columns)
     for point in plan.frontier:
         table.add_row(
             f"{point.limit:.4g}",
@@ -127,3 +123,45 @@ def _format_count(number: float | None) -> str:
     if number is None:
         return "1e308"
     return f"{number:.0f}" if number < 1e9 else f"{number:.3g}"
+
+
+def render_fit(fitted: FittedOracle) -> RenderableType:
+    """Render a fitted oracle with its 95% intervals."""
+    parts: list[RenderableType] = [_render_oracle(fitted)]
+    if fitted.arrival is not None:
+        arrival = fitted.arrival
+        varying = " (sizes vary; this is their mean)" if arrival.sizes_vary else ""
+        prob = _format_interval(arrival.arrival_prob, arrival.interval)
+        arrivals = f"{arrival.arrival_size} updates{varying} with probability {prob} a round"
+        parts.append(Text(f"Arrivals: {arrivals}."))
+    if fitted.dominance_violation is not None:
+        unordered = "The rows of the transition matrix are not ordered by first-order dominance"
+        parts.append(Text(f"{unordered} (assumption M1): {fitted.dominance_violation}."))
+    return Group(*parts)
+
+
+def _render_oracle(fitted: FittedOracle) -> Table:
+    """Render success and transition probabilities, one row for each oracle state."""
+    num = fitted.oracle.num_states
+    title = f"Oracle fitted to {fitted.num_rounds} rounds, 95% intervals"
+    right = ("rounds", "success", *(f"to {state}" for state in range(num)))
+    table = make_table(title, "state", fitted.column, right=right)
+    for state in range(num):
+        probs = (fitted.oracle.success[state], *fitted.oracle.transition[state])
+        intervals = (fitted.success_interval[state], *fitted.transition_interval[state])
+        cells = [_format_interval(*cell, "\n") for cell in zip(probs, intervals, strict=True)]
+        span = _describe_span(fitted, state)
+        table.add_row(name_state(state, num), span, str(fitted.visits[state]), *cells)
+    return table
+
+
+def _describe_span(fitted: FittedOracle, state: int) -> str:
+    """Return the values of the column that form a state."""
+    edges = ["", *(f"{cut:g}" for cut in fitted.cuts), ""]
+    low, high = edges[state], edges[state + 1]
+    return f"from {low}" if not high else f"below {high}" if not low else f"{low} to <{high}"
+
+
+def _format_interval(value: float, interval: Iterable[float], space: str = " ") -> str:
+    low, high = interval
+    return f"{value:.3f}{space}[{low:.3f}, {high:.3f}]"

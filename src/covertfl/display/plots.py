@@ -7,6 +7,7 @@ display is needed and no global state is changed.
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,17 +37,7 @@ HEAT_MAP = {
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure.
-
-    Parameters
-    ----------
-    width, height : size in inches
-
-    Raises
-    ------
-    Missing
-        if matplotlib is not installed
-    """
+    """Return an empty figure, its size in inches; raise Missing without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -57,15 +48,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure as PNG, SVG or PDF, completely or not at all.
-
-    Raises
-    ------
-    InvalidInput
-        if the name ends otherwise
-    """
-    import io
-
+    """Write a figure as PNG, SVG or PDF; raise InvalidInput if the name ends otherwise."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise InvalidInput(f"{path}: a picture's name must end in {', '.join(FORMATS)}")
@@ -88,7 +71,11 @@ def use_whole_numbers(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-# --- queue ------------------------------------------------------------------------------------
+def annotate(
+    axes: Any, text: str, place: tuple[float, float], offset: tuple[int, int], **style: Any
+) -> None:
+    """Write a text beside a place, the offset in points."""
+    axes.annotate(text, place, textcoords="offset points", xytext=offset, **style)
 
 
 def plot_queue_policy(solution: QueueSolution) -> Figure:
@@ -145,9 +132,6 @@ def _draw_backlogs(axes: Any, solution: QueueSolution, last: int) -> None:
     tidy(axes)
 
 
-# --- horizon ----------------------------------------------------------------------------------
-
-
 def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     """Plot the thresholds chi_n(o) against the rounds left (Theorem 2).
 
@@ -170,7 +154,10 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
             linewidth=2.0,
             label=f"oracle state {name_state(state, num_oracle)}",
         )
-    _mark_never(axes, problem.rounds, problem.updates + 1)
+    never = problem.updates + 1  # no backlog reaches this threshold
+    axes.axhline(never, color="#888888", linewidth=0.8)
+    place, style = (problem.rounds, never), {"ha": "left", "fontsize": 8, "color": "#555555"}
+    annotate(axes, "never learns", place, (2, 4), **style)
     axes.set_xlabel("rounds left")
     axes.set_ylabel("learns from this backlog on (updates)")
     axes.set_ylim(0, problem.updates * 1.1 + 2)
@@ -182,20 +169,6 @@ def plot_horizon_policy(solution: HorizonSolution) -> Figure:
     axes.set_title(title, fontsize=11, loc="left")
     tidy(axes)
     return figure
-
-
-def _mark_never(axes: Any, rounds: int, threshold: int) -> None:
-    """Draw the line of a threshold that no backlog reaches."""
-    axes.axhline(threshold, color="#888888", linewidth=0.8)
-    axes.annotate(
-        "never learns",
-        (rounds, threshold),
-        textcoords="offset points",
-        xytext=(2, 4),
-        ha="left",
-        fontsize=8,
-        color="#555555",
-    )
 
 
 def _plot_horizon_table(solution: HorizonSolution) -> Figure:

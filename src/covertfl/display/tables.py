@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -32,9 +33,19 @@ def print_tables(result: RenderableType) -> None:
     console.print(result, soft_wrap=not console.is_terminal)
 
 
+def make_table(title: str, *columns: str, right: Iterable[str] = (), **style: Any) -> Table:
+    """Return an empty table; the columns in `right` follow the others and are aligned right."""
+    table = Table(title=title, title_justify="left", **style)
+    for column in columns:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
 def make_fact_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     """Return a table of names and values, without a header."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = make_table(title, show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
@@ -49,9 +60,8 @@ def name_truth(value: bool | None) -> str:
 
 def render_structure(report: StructureReport) -> RenderableType:
     """Render the paper's assumptions, monotonicity, and the first counterexample."""
-    table = Table(title="What is proven", title_justify="left", box=None, pad_edge=False)
-    table.add_column("assumption or property")
-    table.add_column("holds")
+    columns = ("assumption or property", "holds")
+    table = make_table("What is proven", *columns, box=None, pad_edge=False)
     table.add_column("why", overflow="fold")
     for item in report.assumptions:
         table.add_row(f"assumption {item.name}", name_truth(item.holds), item.reason)
@@ -66,9 +76,6 @@ def render_structure(report: StructureReport) -> RenderableType:
     if not report.theory_applies:
         lines.append(Text("The threshold theory does not apply to this problem."))
     return Group(*lines)
-
-
-# --- queue ------------------------------------------------------------------------------------
 
 
 def render_queue_solution(solution: QueueSolution, seconds: float) -> RenderableType:
@@ -87,22 +94,16 @@ def render_queue_solution(solution: QueueSolution, seconds: float) -> Renderable
 def _list_queue_facts(solution: QueueSolution, seconds: float) -> list[tuple[str, str]]:
     evaluation, problem = solution.evaluation, solution.problem
     limit = f"{problem.limit_name} = {problem.limit:g}, multiplier {solution.multiplier:.6g}"
+    lost = f"{evaluation.lost_per_round:.3g}"
+    bound = f"no policy within the limit costs less than {solution.lower_bound:.9g}"
     rows = [
         ("privacy cost", f"{evaluation.privacy_cost:.6g} a round"),
         ("learning cost", f"{evaluation.learning_cost:.6g} a round"),
         ("limit", limit),
         ("learning queries", f"{evaluation.learn_fraction:.2%} of rounds"),
         ("mean backlog", f"{evaluation.mean_backlog:.4g} updates, capacity {problem.capacity}"),
-        (
-            "full queue",
-            f"{evaluation.full_prob:.3g} of rounds, {evaluation.lost_per_round:.3g} updates lost "
-            "a round",
-        ),
-        (
-            "certificate",
-            f"no policy within the limit costs less than {solution.lower_bound:.9g}; "
-            f"this one costs {solution.cost:.9g}",
-        ),
+        ("full queue", f"{evaluation.full_prob:.3g} of rounds, {lost} updates lost a round"),
+        ("certificate", f"{bound}; this one costs {solution.cost:.9g}"),
         ("solved", f"{solution.method}, {seconds:.3g} s"),
     ]
     if solution.mixing is not None:
@@ -116,10 +117,7 @@ def _render_queue_thresholds(solution: QueueSolution) -> RenderableType:
     thresholds = find_queue_thresholds(solution)
     if thresholds is None:
         return Text("The policy has no thresholds: it is not monotone in the backlog.")
-    table = Table(title=THRESHOLDS, title_justify="left", box=None)
-    table.add_column("oracle state")
-    table.add_column("no arrival", justify="right")
-    table.add_column("arrival", justify="right")
+    table = make_table(THRESHOLDS, "oracle state", right=("no arrival", "arrival"), box=None)
     for state, columns in enumerate(thresholds):
         cells = [_format_threshold(column, solution.problem.num_levels) for column in columns]
         table.add_row(name_state(state, len(thresholds)), *cells)
@@ -148,13 +146,9 @@ def render_queue_score(score: QueueScore, seconds: float) -> RenderableType:
         rows.append(("limit", missed))
     if len(score.runs) > 1:
         num_within = int(np.sum(score.constrained_costs <= highest))
-        rows.append(
-            (
-                "all runs",
-                f"mean gap {np.nanmean(score.gaps):.3%}, largest {np.nanmax(score.gaps):.3%}; "
-                f"{num_within} of {len(score.runs)} within the limit (tolerance {LIMIT_SLACK:.0%})",
-            )
-        )
+        gaps = f"mean gap {np.nanmean(score.gaps):.3%}, largest {np.nanmax(score.gaps):.3%}"
+        within = f"{num_within} of {len(score.runs)} within the limit"
+        rows.append(("all runs", f"{gaps}; {within} (tolerance {LIMIT_SLACK:.0%})"))
     return Group(
         render_queue_solution(score.solution, seconds),
         Text(),
@@ -166,22 +160,14 @@ def _format_gap(gap: float, suffix: str = "") -> str:
     return "not known: the optimum costs nothing" if np.isnan(gap) else f"{gap:.3%}{suffix}"
 
 
-# --- horizon ----------------------------------------------------------------------------------
-
-
 def render_horizon_solution(solution: HorizonSolution, seconds: float) -> RenderableType:
     """Render a horizon's solution: costs, thresholds and structure."""
     problem = solution.problem
     costs = ", ".join(f"{cost:.6g}" for cost in solution.expected_cost)
-    facts = make_fact_table(
-        f"Optimal policy, {problem.updates} updates in {problem.rounds} rounds",
-        [
-            ("expected cost", f"{costs} by first oracle state"),
-            ("solved", f"exact, {seconds:.3g} s"),
-        ],
-    )
+    title = f"Optimal policy, {problem.updates} updates in {problem.rounds} rounds"
+    expected, solved = f"{costs} by first oracle state", f"exact, {seconds:.3g} s"
     return Group(
-        facts,
+        make_fact_table(title, [("expected cost", expected), ("solved", solved)]),
         Text(),
         _render_horizon_thresholds(solution),
         Text(),
@@ -197,11 +183,11 @@ def _render_horizon_thresholds(solution: HorizonSolution) -> RenderableType:
     num = problem.oracle.num_states
     is_narrow = num >= MANY_STATES
     title = THRESHOLDS + (", by oracle state (-: never)" if is_narrow else "")
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column("rounds left", justify="right")
-    for state in range(num):
-        name = str(state) if is_narrow else f"oracle state {name_state(state, num)}"
-        table.add_column(name, justify="right")
+    names = [
+        str(state) if is_narrow else f"oracle state {name_state(state, num)}"
+        for state in range(num)
+    ]
+    table = make_table(title, right=("rounds left", *names), box=None)
     never = "-" if is_narrow else "never"
     step = max(1, problem.rounds // 10)
     shown = sorted({1, problem.rounds, *range(step, problem.rounds, step)}, reverse=True)
@@ -216,18 +202,15 @@ def render_horizon_score(score: HorizonScore, seconds: float) -> RenderableType:
     """Render the stationary thresholds of a search and their distance from the exact optimum."""
     problem = score.optimum.problem
     num = problem.oracle.num_states
-    table = Table(title=THRESHOLDS, title_justify="left", box=None)
-    for state in range(num):
-        table.add_column(f"oracle state {name_state(state, num)}", justify="right")
+    names = (f"oracle state {name_state(state, num)}" for state in range(num))
+    table = make_table(THRESHOLDS, right=names, box=None)
     chosen = score.thresholds[score.chosen]
     table.add_row(*("never" if chi > problem.updates else str(chi) for chi in chosen))
     runs = f"{len(score.runs)} run{'s'[: len(score.runs) > 1]}"
+    optimum = f"{score.optimal_cost:.6g}, with thresholds that depend on the rounds left"
     rows = [
         ("expected cost", f"{score.costs[score.chosen]:.6g}, first oracle state stationary"),
-        (
-            "exact optimum",
-            f"{score.optimal_cost:.6g}, with thresholds that depend on the rounds left",
-        ),
+        ("exact optimum", optimum),
         ("gap", _format_gap(score.gaps[score.chosen])),
         ("searched", f"spga, {runs}, {seconds:.3g} s"),
     ]

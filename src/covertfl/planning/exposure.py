@@ -49,16 +49,10 @@ def _require_share(target: float) -> None:
         raise InvalidInput(f"exposure must lie strictly between 0 and 1, got {target:g}")
 
 
-# --- queue ------------------------------------------------------------------------------------
-
-
 def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePlan:
     """Return the limit under which the optimal policy sends a share of learning queries.
 
-    Parameters
-    ----------
-    problem : the queue; its own limit is where the search starts
-    target : wanted share of learning queries, strictly between 0 and 1
+    The share lies strictly between 0 and 1; the search starts at the problem's own limit.
 
     Raises
     ------
@@ -109,12 +103,7 @@ def _move_towards(
 ) -> QueueSolution:
     """Loosen or tighten the limit until the share crosses the target or comes no closer.
 
-    Parameters
-    ----------
-    problem, target : the queue and the wanted share
-    start : solution to start from
-    least : the least limit
-    factor : by which the distance to the least limit is multiplied in each step
+    Each step multiplies the distance to the least limit by the factor.
     """
     here = start
     distance = start.problem.limit - least
@@ -143,13 +132,8 @@ def _bisect_limit(
     for _ in range(BISECTION_STEPS):
         middle = solve_queue(problem.with_limit(0.5 * (low.problem.limit + high.problem.limit)))
         if abs(_share(middle) - target) < EXPOSURE_TOLERANCE:
-            return ExposurePlan(
-                target,
-                problem.limit_name,
-                middle.problem.limit,
-                _share(middle),
-                middle.evaluation.privacy_cost,
-            )
+            limit, cost = middle.problem.limit, middle.evaluation.privacy_cost
+            return ExposurePlan(target, problem.limit_name, limit, _share(middle), cost)
         if (_share(middle) > target) == above:
             low = middle
         else:
@@ -161,19 +145,12 @@ def _bisect_limit(
     )
 
 
-# --- horizon ----------------------------------------------------------------------------------
-
-
 def find_scale_for_exposure(problem: FiniteHorizon, target: float) -> ExposurePlan:
     """Return the scale of the terminal cost that leads to a share of learning queries.
 
     A deterministic policy changes in steps as the scale grows; the largest share that does not
-    exceed the target is returned.  A table is multiplied as a whole, and the scale is the factor.
-
-    Parameters
-    ----------
-    problem : the horizon
-    target : wanted share of learning queries, strictly between 0 and 1
+    exceed the target, strictly between 0 and 1, is returned.  A table is multiplied as a whole, and
+    the scale is the factor.
 
     Raises
     ------

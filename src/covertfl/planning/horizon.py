@@ -71,9 +71,7 @@ class HorizonPlan:
         """One sentence on whether the horizon is long enough."""
         problem = self.problem
         task = f"{problem.updates} updates in {problem.rounds} rounds"
-        low, high = (
-            round(100 * float(prob)) for prob in (self.minority.min(), self.minority.max())
-        )
+        low, high = (round(100 * float(p)) for p in (self.minority.min(), self.minority.max()))
         best = f"{low}%" if low == high else f"{low} to {high}%"
         where = "" if low == high else ", depending on the first round"
         if low >= 95:
@@ -97,7 +95,6 @@ def plan_horizon(
 
     Parameters
     ----------
-    problem : the horizon
     generator : for the sampled bound on eavesdroppers (F4) and the posterior of the oracle (F11)
     evidence : counts behind the oracle, if it was fitted
 
@@ -157,12 +154,8 @@ def _compute_interval(
     """Return the 95% interval of `minority` over the posterior of the oracle (formula F11)."""
     if evidence is None:
         return None
-    oracles = sample_oracles(
-        evidence.transition_counts,
-        evidence.success_counts,
-        POSTERIOR_SAMPLES,
-        generator=generator,
-    )
+    counts = evidence.transition_counts, evidence.success_counts
+    oracles = sample_oracles(*counts, POSTERIOR_SAMPLES, generator=generator)
     probs = [completion_probs(oracle, problem.updates, problem.rounds) for oracle in oracles]
     return np.quantile(np.array(probs), [0.025, 0.975], axis=0).T
 
@@ -170,9 +163,7 @@ def _compute_interval(
 def compute_completion_curve(plan: HorizonPlan) -> FloatArray:
     """Return the largest probability of finishing covertly for each number of rounds (formula F5).
 
-    Returns
-    -------
-    (rounds + 1,) by number of rounds up to what 99% takes, first oracle state stationary
+    The array is (rounds + 1,), up to what 99% takes, the first oracle state stationary.
     """
     last = plan.rounds_needed[max(COMPLETION_PROBS)] or 4 * plan.problem.rounds
     rounds = max(plan.problem.rounds, last) + 5

@@ -152,16 +152,11 @@ def _trace_frontier(problem: QueueProblem, least: float) -> list[FrontierPoint]:
     """Return the points of the frontier that have a solution (formula F9)."""
     reach = max(problem.limit - least, 0.25 * max(least, problem.limit), 1e-9)
     limits = sorted({least + step * reach for step in FRONTIER_STEPS} | {problem.limit})
-    solutions = [(limit, solve_within(problem, limit)) for limit in limits]
-    return [_make_point(solution, limit) for limit, solution in solutions if solution is not None]
-
-
-def _make_point(solution: QueueSolution, limit: float) -> FrontierPoint:
-    evaluation = solution.evaluation
-    return FrontierPoint(
-        limit,
-        evaluation.privacy_cost,
-        evaluation.learning_cost,
-        evaluation.learn_fraction,
-        evaluation.lost_per_round,
-    )
+    points = []
+    for limit in limits:
+        solution = solve_within(problem, limit)
+        if solution is not None:
+            found = solution.evaluation
+            costs = found.privacy_cost, found.learning_cost
+            points.append(FrontierPoint(limit, *costs, found.learn_fraction, found.lost_per_round))
+    return points

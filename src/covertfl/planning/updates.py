@@ -5,13 +5,13 @@ probability mu_i / sum(mu), mu the step sizes (Theorem 1 and the remark after it
 the order only; here the gap to the optimum is kept and the constants are explicit (deviation D10).
 The formulas are F1, F2 and F3 of docs/paper_map.md.
 
-=================  ==================  ===========================================
+=================  ==================  ========================================================
 name               symbol              meaning
-=================  ==================  ===========================================
-`gap`              D = f(x_1) - f*     distance of the first value from the optimum
-`smoothness_noise` L s^2               Lipschitz constant times the noise bound
-`epsilon`          eps                 the goal
-=================  ==================  ===========================================
+=================  ==================  ========================================================
+`gap`              D = f(x_1) - f*     distance of the first value from the optimum, at least 0
+`smoothness_noise` L s^2               Lipschitz constant times the noise bound, at least 0
+`epsilon`          eps                 the goal, positive
+=================  ==================  ========================================================
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ def bound_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -
     """Return the number of updates with steps 1/m that meets the goal, as a real number.
 
     Formula F1, from Theorem 1: sum of mu_m >= log(M + 1) and sum of mu_m^2 <= pi^2 / 6 imply
-
-        M >= exp((D + pi^2 L s^2 / 12) / eps) - 1.
-
-    Raises
-    ------
-    NoSolution
-        if the number exceeds 1e308
+    M >= exp((D + pi^2 L s^2 / 12) / eps) - 1.  Raise NoSolution if that exceeds 1e308.
     """
     _check(gap, smoothness_noise, epsilon)
     exponent = (gap + math.pi**2 * smoothness_noise / 12.0) / epsilon
@@ -68,38 +62,19 @@ def bound_updates(
 
 
 def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
-    """Return the smallest number of updates that meets the goal with steps 1/m (formula F1).
-
-    Parameters
-    ----------
-    gap : D, at least 0
-    smoothness_noise : L s^2, at least 0
-    epsilon : eps, positive
-    """
+    """Return the smallest number of updates that meets the goal with steps 1/m (formula F1)."""
     return _round_up(bound_decreasing_step(gap, smoothness_noise, epsilon))
 
 
 def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
-    """Return the smallest number of updates that meets the goal with a constant step (formula F2).
-
-    Parameters
-    ----------
-    gap : D, at least 0
-    smoothness_noise : L s^2, at least 0
-    epsilon : eps, positive
-    """
+    """Return the smallest number of updates that meets the goal with a constant step (F2)."""
     return _round_up(bound_constant_step(gap, smoothness_noise, epsilon))
 
 
 def proportional_belief(learning_queries: int, queries: int) -> float:
     """Return the probability that proportional sampling names the true trajectory.
 
-    Equation (6) of the paper, formula F3.
-
-    Parameters
-    ----------
-    learning_queries : 0 .. queries
-    queries : all queries, at least 1
+    Equation (6) of the paper, formula F3; learning queries are among the queries.
     """
     if queries < 1:
         raise InvalidInput(f"queries must be at least 1, got {queries}")

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from covertfl.report.numbers import format_interval, format_number, format_range, format_share
-from covertfl.report.records import RunRecords, is_function
+from covertfl.report.page import format_interval, format_number, format_range, format_share
+from covertfl.report.records import Audit, RunRecords, is_function
+
+Rows = Sequence[Mapping[str, Any]]
+# Columns of the table, and scores, that are unknown until the summary or the records have them.
+UNKNOWN_SO_FAR = (
+    *("updates_done", "learning_queries", "rejected_replies", "completed", "mean_wait"),
+    *("average_privacy_cost", "learner_accuracy", "learner_value"),
+)
 
 
 @dataclass(frozen=True)
@@ -20,48 +27,27 @@ class Card:
 
 
 def describe_run(run: RunRecords) -> dict[str, Any]:
-    """Return a run's row of the table, from its summary or from its records so far."""
-    summary = run.summary or {}
+    """Return a run's row of the table: its summary, or what its records have so far."""
     last = run.metrics[-1] if run.metrics else {}
-    learned = sum(record["action"] == "learn" for record in run.rounds)
-    return {
-        "name": run.name,
-        "ended": run.summary is not None,
-        "score": find_score(run),
-        "updates_done": summary.get("updates_done", _count_updates(run)),
-        "updates_missing": summary.get("updates_missing", last.get("backlog")),
-        "rounds": summary.get("rounds", last.get("round", run.queries)),
-        "learning_queries": summary.get("learning_queries", learned if run.rounds else None),
-        "exposure": summary.get("exposure", last.get("exposure")),
-        "completed": summary.get("completed"),
-        "rejected": summary.get("rejected_replies", _count_rejected(run)),
-        "mean_wait": summary.get("mean_wait"),
-        "privacy_cost": summary.get("average_privacy_cost"),
+    row: dict[str, Any] = dict.fromkeys(UNKNOWN_SO_FAR) | {
+        "updates_missing": last.get("backlog"),
+        "rounds": last.get("round", run.queries),
+        "exposure": last.get("exposure"),
     }
+    if run.rounds:
+        row |= {
+            "updates_done": sum(record["updated"] for record in run.rounds),
+            "learning_queries": sum(record["action"] == "learn" for record in run.rounds),
+            "rejected_replies": sum(len(record["rejected"]) for record in run.rounds),
+        }
+    row |= run.summary or {}
+    # The accuracy or the value of a function, at the end or so far.
+    scores = (row["learner_accuracy"], row["learner_value"], last.get("learner_score"))
+    score = next((float(score) for score in scores if score is not None), None)
+    return row | {"name": run.name, "ended": run.summary is not None, "score": score}
 
 
-def find_score(run: RunRecords) -> float | None:
-    """Return the learner's accuracy or function value, at the end or so far."""
-    summary = run.summary or {}
-    if summary.get("learner_accuracy") is not None:
-        return float(summary["learner_accuracy"])
-    if summary.get("learner_value") is not None:
-        return float(summary["learner_value"])
-    score = run.metrics[-1]["learner_score"] if run.metrics else None
-    return None if score is None else float(score)
-
-
-def _count_updates(run: RunRecords) -> int | None:
-    return sum(record["updated"] for record in run.rounds) if run.rounds else None
-
-
-def _count_rejected(run: RunRecords) -> int | None:
-    return sum(len(record["rejected"]) for record in run.rounds) if run.rounds else None
-
-
-def list_cards(
-    runs: Sequence[RunRecords], rows: Sequence[Mapping[str, Any]], audit: Mapping[str, Any] | None
-) -> list[Card]:
+def list_cards(runs: Sequence[RunRecords], rows: Rows, audit: Audit | None) -> list[Card]:
     """Return the summary as a few cards, without those whose value is unknown."""
     cards = [
         _score_card(runs, rows, audit),
@@ -75,7 +61,7 @@ def list_cards(
     return [card for card in cards if card is not None]
 
 
-def _known(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+def _known(rows: Rows, key: str) -> list[float]:
     return [float(row[key]) for row in rows if row[key] is not None]
 
 
@@ -83,9 +69,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _score_card(
-    runs: Sequence[RunRecords], rows: Sequence[Mapping[str, Any]], audit: Mapping[str, Any] | None
-) -> Card | None:
+def _score_card(runs: Sequence[RunRecords], rows: Rows, audit: Audit | None) -> Card | None:
     scores = _known(rows, "score")
     if not scores:
         return None
@@ -98,7 +82,7 @@ def _score_card(
     return Card("Learner accuracy", format_number(_mean(scores)), detail or "at the end")
 
 
-def _exposure_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
+def _exposure_card(rows: Rows) -> Card | None:
     shares = _known(rows, "exposure")
     if not shares:
         return None
@@ -106,7 +90,7 @@ def _exposure_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
     return Card("Exposure", format_share(_mean(shares)), detail)
 
 
-def _completion_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
+def _completion_card(rows: Rows) -> Card | None:
     ended = [row for row in rows if row["completed"] is not None]
     if not ended:
         return None
@@ -114,7 +98,7 @@ def _completion_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
     return Card("Completed", f"{done} of {len(ended)}", "runs that made all updates")
 
 
-def _missing_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
+def _missing_card(rows: Rows) -> Card | None:
     missing = _known(rows, "updates_missing")
     if not missing:
         return None
@@ -123,8 +107,8 @@ def _missing_card(rows: Sequence[Mapping[str, Any]]) -> Card | None:
     return Card("Updates missing", f"{sum(missing):g}", detail)
 
 
-def _rejected_card(runs: Sequence[RunRecords], rows: Sequence[Mapping[str, Any]]) -> Card | None:
-    rejected = _known(rows, "rejected")
+def _rejected_card(runs: Sequence[RunRecords], rows: Rows) -> Card | None:
+    rejected = _known(rows, "rejected_replies")
     if not rejected:
         return None
     reasons: dict[str, int] = {}
@@ -144,16 +128,12 @@ def _limit_card(runs: Sequence[RunRecords]) -> Card | None:
             if run.summary is not None and run.summary.get(f"{kind}_limit") is not None
         ]
         if found:
-            costs = [float(cost) for cost, _ in found]
-            return Card(
-                f"Average {kind} cost",
-                format_number(_mean(costs)),
-                f"per round; the limit is {found[0][1]:g}",
-            )
+            mean = format_number(_mean([float(cost) for cost, _ in found]))
+            return Card(f"Average {kind} cost", mean, f"per round; the limit is {found[0][1]:g}")
     return None
 
 
-def _strongest_card(audit: Mapping[str, Any] | None) -> Card | None:
+def _strongest_card(audit: Audit | None) -> Card | None:
     if audit is None:
         return None
     accuracies = {

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.report.checks import is_count
-from covertfl.report.records import RunRecords
+from covertfl.report.records import RunRecords, is_count
 
 
 def stack_by_round(runs: Sequence[RunRecords], key: str) -> FloatArray:

@@ -1,30 +1,56 @@
-"""The plots of a report, each from arrays or mappings of numbers."""
+"""The plots of a report, each from arrays or mappings of numbers.
+
+All have one panel, a legend outside and Okabe and Ito's colours.  A plot is made in three forms:
+PNG and SVG on white for use elsewhere, and an SVG for the page whose colours are the page's
+variables, so that it follows the light or dark scheme.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray
-from covertfl.report.canvas import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    ORANGE,
-    PURPLE,
-    VERMILION,
-    Plot,
-    finish,
-    new_axes,
-)
+from covertfl.errors import Missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+INK, GRID = "#333333", "#dddddd"
+BLUE, VERMILION, GREEN, PURPLE, ORANGE = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"
+# The page's variables for these colours; its dark scheme lightens some of them.
+VARIABLES = {
+    INK: "--ink",
+    GRID: "--grid",
+    BLUE: "--blue",
+    VERMILION: "--vermilion",
+    GREEN: "--green",
+    PURPLE: "--purple",
+    ORANGE: "--orange",
+}
+WIDTH = 5.0  # inches: narrow enough for the text to be legible on a phone
+STYLE: Any = {
+    "svg.hashsalt": "covertfl",
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "legend.fontsize": 9,
+    "axes.titlesize": 10,
+    "axes.facecolor": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "hatch.color": GRID,
+}
 LINES = ((VERMILION, "--"), (GREEN, "-."), (PURPLE, (0, (4, 1, 1, 1, 1, 1))), (ORANGE, ":"))
 # Actions are drawn as an image, whose colours are the same on a dark page; those in the legend must
 # be too, so this blue is not the page's.
@@ -33,72 +59,123 @@ MOST_NAMED_RUNS = 12
 MOST_SHAPES = 2000  # cells of a map drawn one by one; larger maps become an image
 
 
-def plot_scores(
-    learner: FloatArray, others: Mapping[str, Sequence[float]], *, unit: str, name: str
-) -> Plot:
+@dataclass(frozen=True)
+class Plot:
+    """A plot as PNG on white, and as SVG without a background."""
+
+    png: bytes
+    drawing: str
+
+    @property
+    def svg(self) -> bytes:
+        """Return the plot as SVG on white."""
+        paper = r'\g<0>\n <rect width="100%" height="100%" fill="#ffffff"/>'
+        return re.sub(r"<svg [^>]*>", paper, self.drawing, count=1).encode()
+
+    def inline(self, name: str) -> str:
+        """Return an SVG in the page's colours, with identifiers that begin with a name."""
+        text = self.drawing[self.drawing.index("<svg") :].strip()
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+        text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+        text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+        for colour, variable in VARIABLES.items():
+            text = re.sub(f": {colour}(?![0-9a-f])", f": var({variable})", text)
+        return text
+
+
+@contextmanager
+def _new_axes(height: float) -> Iterator[Axes]:
+    """Create the axes of a plot of some height in inches, in the common style."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Missing("a report needs matplotlib: pip install 'covertfl[report]'") from error
+    with mpl.rc_context(STYLE):
+        axes = Figure(figsize=(WIDTH, height), layout="constrained").subplots()
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        yield axes
+
+
+def _finish(axes: Axes, handles: Sequence[Any] | None = None) -> Plot:
+    """Add the legend below the axes, of `handles` if given, and return the plot."""
+    figure: Any = axes.figure
+    shown = axes.get_legend_handles_labels()[0] if handles is None else handles
+    if shown:
+        figure.legend(handles=shown, loc="outside lower center", ncols=2, frameon=False)
+    drawing = _save(figure, "svg", facecolor="none").decode()
+    figure.set_layout_engine("none")  # the layout is done
+    return Plot(_save(figure, "png", facecolor="white", dpi=150), drawing)
+
+
+def _save(figure: Figure, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    # Without a date, the same results yield the same bytes.
+    metadata = {"Date": None, "Creator": "covertfl"} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, metadata=metadata, **options)
+    return buffer.getvalue()
+
+
+def plot_scores(learner: FloatArray, others: Mapping[str, Sequence[float]], unit: str) -> Plot:
     """Plot the learner's score, (runs, N), and mean scores of eavesdroppers, by round."""
-    with new_axes(4.0) as axes:
-        _draw_spread(axes, learner, BLUE, "learner")
+    with _new_axes(4.0) as axes:
+        _draw_spread(axes, learner, "learner")
         for (label, values), (colour, dash) in zip(others.items(), LINES, strict=False):
             rounds = np.arange(1, len(values) + 1)
             axes.plot(rounds, values, color=colour, linestyle=dash, linewidth=1.8, label=label)
         lengths = [learner.shape[1], *map(len, others.values())]
         _label_rounds(axes, max(lengths))
         axes.set_ylabel(unit)
-        return finish(axes, name)
+        return _finish(axes)
 
 
-def plot_actions(actions: npt.NDArray[np.int_], run_names: Sequence[str], *, name: str) -> Plot:
+def plot_actions(actions: npt.NDArray[np.int_], run_names: Sequence[str]) -> Plot:
     """Plot the action in each round of each run.
 
-    Parameters
-    ----------
-    actions : (runs, N) 0 obfuscate, 1 learn with an update, 2 learn without one, -1 no round
+    The actions are (runs, N): 0 obfuscate, 1 learn with an update, 2 without one, -1 no round.
     """
     from matplotlib.patches import Patch
 
     runs, length = actions.shape
     colours = np.array([OBFUSCATE, LEARN, FAILED, (0.0, 0.0, 0.0, 0.0)])
-    with new_axes(1.5 + 0.3 * min(max(runs, 2), MOST_NAMED_RUNS)) as axes:
+    with _new_axes(1.5 + 0.3 * min(max(runs, 2), MOST_NAMED_RUNS)) as axes:
         axes.grid(visible=False)
-        axes.imshow(
-            colours[actions],
-            aspect="auto",
-            interpolation="none",
-            extent=(0.5, length + 0.5, runs - 0.5, -0.5),
-        )
+        extent = (0.5, length + 0.5, runs - 0.5, -0.5)
+        axes.imshow(colours[actions], aspect="auto", interpolation="none", extent=extent)
         for edge in range(1, runs if runs <= MOST_NAMED_RUNS else 0):
             axes.axhline(edge - 0.5, color=GRID, linewidth=1.5)
         _label_rounds(axes, length)
         if runs <= MOST_NAMED_RUNS:
             axes.set_yticks(range(runs), run_names)
         axes.set_ylabel("run")
-        kinds = (
-            (LEARN, "learning, updated"),
-            (FAILED, "learning, failed"),
-            (OBFUSCATE, "obfuscating"),
-        )
-        patches = [Patch(facecolor=colour, label=label) for colour, label in kinds]
-        return finish(axes, name, patches)
+        patches = [
+            Patch(facecolor=LEARN, label="learning, updated"),
+            Patch(facecolor=FAILED, label="learning, failed"),
+            Patch(facecolor=OBFUSCATE, label="obfuscating"),
+        ]
+        return _finish(axes, patches)
 
 
-def plot_exposure(exposure: FloatArray, *, name: str) -> Plot:
+def plot_exposure(exposure: FloatArray) -> Plot:
     """Plot the share of learning queries so far, (runs, N), with a line at one half."""
-    with new_axes(3.4) as axes:
-        _draw_spread(axes, 100.0 * exposure, BLUE, "learning queries so far")
+    with _new_axes(3.4) as axes:
+        _draw_spread(axes, 100.0 * exposure, "learning queries so far")
         axes.axhline(50.0, color=VERMILION, linestyle="--", linewidth=1.5, label="one half")
         _label_rounds(axes, exposure.shape[1])
         axes.set_ylim(0.0, 103.0)
         axes.set_ylabel("exposure (% of rounds so far)")
-        return finish(axes, name)
+        return _finish(axes)
 
 
-def plot_policy(probs: FloatArray, *, name: str) -> Plot:
+def plot_policy(probs: FloatArray) -> Plot:
     """Plot mean learning probabilities by oracle state and backlog, hatched where unknown."""
     import matplotlib as mpl
 
     states, width = probs.shape
-    with new_axes(2.0 + 0.35 * states) as axes:
+    with _new_axes(2.0 + 0.35 * states) as axes:
         axes.grid(visible=False)
         axes.axvspan(-0.5, width - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0)
         image = axes.pcolormesh(
@@ -118,38 +195,33 @@ def plot_policy(probs: FloatArray, *, name: str) -> Plot:
         bar = figure.colorbar(image, ax=axes, ticks=[0.0, 0.5, 1.0])
         bar.set_label("mean probability of learning")
         bar.outline.set_edgecolor(INK)
-        return finish(axes, name)
+        return _finish(axes)
 
 
 def _label_backlogs(axes: Axes, states: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     ends = {0: "0 (worst)", states - 1: f"{states - 1} (best)"} if states > 1 else {}
     axes.set_yticks(range(states), [ends.get(state, str(state)) for state in range(states)])
     axes.set_ylabel("oracle state")
     axes.set_xlabel("backlog (pending updates)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _use_whole_numbers(axes.xaxis)
 
 
-def plot_backlog(backlog: FloatArray, limit: float | None, *, name: str) -> Plot:
+def plot_backlog(backlog: FloatArray, limit: float | None) -> Plot:
     """Plot the pending updates after each round, (runs, N), and the mean that a limit allows."""
-    with new_axes(3.4) as axes:
-        _draw_spread(axes, backlog, BLUE, "backlog")
+    with _new_axes(3.4) as axes:
+        _draw_spread(axes, backlog, "backlog")
         if limit is not None:
-            axes.axhline(
-                limit, color=VERMILION, linestyle="--", label=f"limit on the mean, {limit:.3g}"
-            )
+            label = f"limit on the mean, {limit:.3g}"
+            axes.axhline(limit, color=VERMILION, linestyle="--", label=label)
         _label_rounds(axes, backlog.shape[1])
         axes.set_ylim(bottom=0.0)
         axes.set_ylabel("backlog (pending updates)")
-        return finish(axes, name)
+        return _finish(axes)
 
 
-def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, name: str) -> Plot:
+def plot_waits(waits: FloatArray, little: float | None, limit: float | None) -> Plot:
     """Plot how long updates waited, their mean, Little's law and the mean that a limit allows."""
-    from matplotlib.ticker import MaxNLocator
-
-    with new_axes(3.4) as axes:
+    with _new_axes(3.4) as axes:
         width = max(1, int(np.ceil((waits.max() + 1) / 25)))
         edges = np.arange(0, waits.max() + width + 1, width) - 0.5
         axes.hist(waits, bins=edges.tolist(), color=BLUE, alpha=0.6, label="updates")
@@ -162,18 +234,16 @@ def plot_waits(waits: FloatArray, little: float | None, limit: float | None, *, 
             if value is not None:
                 words = f"{label}, {value:.1f}"
                 axes.axvline(value, color=colour, linestyle=dash, linewidth=1.8, label=words)
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        _use_whole_numbers(axes.yaxis)
         axes.set_xlabel("wait from arrival to update (rounds)")
         axes.set_ylabel("updates")
-        return finish(axes, name)
+        return _finish(axes)
 
 
 def plot_naming_shares(
     shares: Mapping[str, tuple[float, tuple[float, float]]],
     bound: tuple[float, float] | None,
     guess: float,
-    *,
-    name: str,
 ) -> Plot:
     """Plot the share of runs in which each eavesdropper names the true model.
 
@@ -184,7 +254,7 @@ def plot_naming_shares(
         docs/paper_map.md)
     guess : probability of naming the true model by a uniform guess
     """
-    with new_axes(1.5 + 0.27 * len(shares)) as axes:
+    with _new_axes(1.5 + 0.27 * len(shares)) as axes:
         values = 100.0 * np.array([value for value, _ in shares.values()])
         ends = 100.0 * np.array([interval for _, interval in shares.values()])
         rows = np.arange(len(shares))
@@ -192,24 +262,17 @@ def plot_naming_shares(
         axes.plot(values, rows, "o", color=BLUE, markersize=6, label="share of runs", clip_on=False)
         axes.axvline(100.0 * guess, color=INK, linestyle=":", linewidth=1.2, label="uniform guess")
         if bound is not None:
-            axes.axvspan(
-                100.0 * bound[0],
-                100.0 * bound[1],
-                color=VERMILION,
-                alpha=0.4,
-                linewidth=0,
-                label="upper bound by schedule alone (F4)",
-            )
+            low, high = (100.0 * end for end in bound)
+            label = "upper bound by schedule alone (F4)"
+            axes.axvspan(low, high, color=VERMILION, alpha=0.4, linewidth=0, label=label)
         axes.set_yticks(rows, list(shares))
         axes.set_ylim(len(shares) - 0.5, -0.5)
         axes.set_xlim(0.0, 100.0)
         axes.set_xlabel("names the true model (% of runs)")
-        return finish(axes, name)
+        return _finish(axes)
 
 
-def _draw_spread(
-    axes: Axes, table: FloatArray, colour: str, label: str, *, linestyle: Any = "-"
-) -> None:
+def _draw_spread(axes: Axes, table: FloatArray, label: str) -> None:
     """Draw the mean over runs by round, within their range."""
     present = ~np.all(np.isnan(table), axis=0)
     if not present.any():
@@ -218,22 +281,20 @@ def _draw_spread(
     kept = table[:, present]
     several = len(table) > 1
     label = f"{label}, mean" if several else label
-    axes.plot(rounds, np.nanmean(kept, axis=0), color=colour, linestyle=linestyle, label=label)
+    axes.plot(rounds, np.nanmean(kept, axis=0), color=BLUE, label=label)
     if several:
-        axes.fill_between(
-            rounds,
-            np.nanmin(kept, axis=0),
-            np.nanmax(kept, axis=0),
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-            label="range over runs",
-        )
+        ends = np.nanmin(kept, axis=0), np.nanmax(kept, axis=0)
+        band: Any = {"color": BLUE, "alpha": 0.2, "linewidth": 0, "label": "range over runs"}
+        axes.fill_between(rounds, *ends, **band)
 
 
 def _label_rounds(axes: Axes, length: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes.set_xlabel("round")
     axes.set_xlim(0.5, max(length, 1) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _use_whole_numbers(axes.xaxis)
+
+
+def _use_whole_numbers(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))

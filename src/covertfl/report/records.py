@@ -1,4 +1,4 @@
-"""The result files of runs, read without any module that wrote them.
+"""The result files of runs and their audit, read without any module that wrote them.
 
 A missing file is not an error here: a run may be in progress, or only its public folder may have
 been kept.  What could not be read is noted, and the page shows the note.
@@ -7,18 +7,82 @@ been kept.  What could not be read is noted, and the page shows the note.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.format import require_format
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.report.checks import METRICS, PUBLIC, ROUNDS, UPDATES, Checks, find_wrong
 from covertfl.runs.lines import read_lines
 from covertfl.runs.locate import SETTINGS
 from covertfl.runs.summary import SUMMARY
+
+AUDIT = "audit.json"
+Audit = Mapping[str, Any]
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is a non-negative integer."""
+    return type(value) is int and value >= 0  # type() because true is an int as well
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _is_number_or_none(value: object) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_interval_or_none(value: object) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return value is None or is_pair
+
+
+# The keys that a report needs in each kind of record, with the type or a check of their values.
+Checks = Mapping[str, type | Callable[[object], bool]]
+PUBLIC: Checks = {"round": is_count}
+METRICS: Checks = {
+    "round": is_count,
+    "learner_score": _is_number_or_none,
+    "backlog": is_count,
+    "exposure": _is_number,
+}
+ROUNDS: Checks = {
+    "round": is_count,
+    "oracle_state": is_count,
+    "backlog": is_count,
+    "learn_prob": _is_number,
+    "action": str,
+    "updated": bool,
+    "rejected": list,
+}
+UPDATES: Checks = {"came": is_count, "done": is_count}
+COALITION: Checks = {
+    "names_true": _is_number_or_none,
+    "interval": _is_interval_or_none,
+    "final_accuracy": _is_number_or_none,
+}
+EAVESDROPPER: Checks = {
+    "threat": str,
+    "verdict": str,
+    **COALITION,
+    "final_interval": _is_interval_or_none,
+    "worst_accuracy": _is_number_or_none,
+    "advantage": _is_number_or_none,
+}
+
+
+def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
+    """Return the first key that is missing or has an invalid value, None if all are valid."""
+    for key, check in checks.items():
+        value = record.get(key)
+        if not (isinstance(value, check) if isinstance(check, type) else check(value)):
+            return key
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +106,7 @@ class RunRecords:
     metrics: Sequence[Mapping[str, Any]]
     rounds: Sequence[Mapping[str, Any]]
     updates: Sequence[Mapping[str, Any]]
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
     @property
     def is_public_only(self) -> bool:
@@ -61,7 +125,7 @@ def read_run_records(path: Path) -> RunRecords:
     """Read everything that a report needs of one run."""
     notes: list[str] = []
     settings = _read_settings(path / SETTINGS)
-    summary = read_object(path / SUMMARY)
+    summary = _read_object(path / SUMMARY)
     public = path / "public" if (path / "public").is_dir() else path
     if settings is not None and summary is None:
         notes.append(f"{path.name} has not ended; the page covers the rounds so far.")
@@ -87,8 +151,7 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON file that holds an object, None if there is no such file."""
+def _read_object(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
@@ -110,7 +173,7 @@ def _read_records(path: Path, checks: Checks, notes: list[str]) -> tuple[dict[st
     records: list[dict[str, Any]] = []
     try:
         for number, record in enumerate(read_lines(path), start=1):
-            wrong = find_wrong(record, checks)
+            wrong = _find_wrong(record, checks)
             if wrong is not None:
                 raise InvalidInput(f"{path} line {number} lacks a valid {wrong!r}")
             records.append(record)
@@ -122,3 +185,29 @@ def _read_records(path: Path, checks: Checks, notes: list[str]) -> tuple[dict[st
 def is_function(runs: Sequence[RunRecords]) -> bool:
     """Return whether scores are values of a function instead of accuracies."""
     return any(run.setting("task") == "function" for run in runs)
+
+
+def read_audit(folder: Path) -> Audit | None:
+    """Read the audit that `covertfl audit` wrote into a folder, None if there is none."""
+    path = folder / AUDIT
+    audit = _read_object(path)
+    if audit is None:
+        return None
+    for key, kind in (("runs", int), ("learner", dict), ("eavesdroppers", dict)):
+        if not isinstance(audit.get(key), kind):
+            raise InvalidInput(f"{path} is not an audit of covertfl: it lacks {key!r}")
+    _check_eavesdroppers(str(path), audit["eavesdroppers"], EAVESDROPPER)
+    for size, coalition in (audit.get("coalitions") or {}).items():
+        where = f"{path}: coalition {size!r}"
+        if not isinstance(coalition, dict) or not _is_number(coalition.get("rounds_seen")):
+            raise InvalidInput(f"{where} lacks a valid 'rounds_seen'")
+        _check_eavesdroppers(where, coalition.get("eavesdroppers") or {}, COALITION)
+    absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings"))
+    return absent | audit
+
+
+def _check_eavesdroppers(where: str, entries: Mapping[str, Any], checks: Checks) -> None:
+    for name, entry in entries.items():
+        wrong = _find_wrong(entry, checks) if isinstance(entry, dict) else next(iter(checks))
+        if wrong is not None:
+            raise InvalidInput(f"{where}: eavesdropper {name!r} lacks a valid {wrong!r}")

@@ -6,34 +6,29 @@ It shows actions, so it is as private as the records it is made from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from covertfl import __version__
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.report.audit import read_audit
 from covertfl.report.cards import describe_run, list_cards
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
-from covertfl.report.page import list_differences, list_settings, render_report
-from covertfl.report.records import RunRecords, is_function, read_run_records
+from covertfl.report.page import list_differences, list_settings, render_template
+from covertfl.report.records import Audit, RunRecords, is_function, read_audit, read_run_records
 from covertfl.runs.locate import find_runs
 
 PAGE, PLOTS = "report.html", "report"
 
 
 def write_report(folder: Path, *, command: str) -> Path:
-    """Write the report of a run's folder, or of a folder of runs, into it.
+    """Write the report of a run's folder, or of a folder of runs, into it; return the page's path.
 
     Parameters
     ----------
     folder : where the results are; report.html and the folder report/ are written there
     command : shown on the page as the one that made it
-
-    Returns
-    -------
-    path of the page
 
     Raises
     ------
@@ -45,7 +40,8 @@ def write_report(folder: Path, *, command: str) -> Path:
     runs = [read_run_records(path) for path in find_runs(folder)]
     audit = read_audit(folder)
     figures = draw_figures(runs, audit, folder)
-    page = render_report(_describe(folder, runs, audit, figures, command))
+    content = _describe(folder, runs, audit, figures, command)
+    page = render_template("covertfl.report", "report.html", content)
     _write_files(folder, figures, page)
     return folder / PAGE
 
@@ -68,7 +64,7 @@ def _write_files(folder: Path, figures: Sequence[Figure], page: str) -> None:
 def _describe(
     folder: Path,
     runs: Sequence[RunRecords],
-    audit: Mapping[str, Any] | None,
+    audit: Audit | None,
     figures: Sequence[Figure],
     command: str,
 ) -> dict[str, Any]:
@@ -95,7 +91,7 @@ def _describe(
     }
 
 
-def list_notes(runs: Sequence[RunRecords], audit: Mapping[str, Any] | None) -> list[str]:
+def list_notes(runs: Sequence[RunRecords], audit: Audit | None) -> list[str]:
     """Return reasons to read the page with care."""
     notes = [note for run in runs for note in run.notes]
     differences = list_differences(runs)
@@ -120,6 +116,6 @@ def list_notes(runs: Sequence[RunRecords], audit: Mapping[str, Any] | None) -> l
     return notes
 
 
-def _is_older(runs: Sequence[RunRecords], audit: Mapping[str, Any]) -> bool:
+def _is_older(runs: Sequence[RunRecords], audit: Audit) -> bool:
     seen = audit["learner"].get("exposure_by_round")
     return bool(seen) and len(seen) < min(len(run.rounds) for run in runs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from covertfl.display import plots
-from covertfl.display.spga_plots import effective_thresholds, plot_convergence
+from covertfl.display.curves import plot_convergence, weigh_thresholds
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.search import solve_spga
@@ -30,7 +30,7 @@ def test_effective_threshold_is_the_weighted_mean() -> None:
     run = searched()[0][0]
     parameters = run.history.parameters
     for arrival in (0, 1):
-        found = effective_thresholds(run, arrival)
+        found = weigh_thresholds(run, arrival)
         assert found.shape == (200, 3)
         theta1, theta2, h = parameters[17, :, 2, arrival]
         assert found[17, 2] == pytest.approx(h * theta1 + (1 - h) * theta2)
@@ -52,7 +52,7 @@ def test_convergence_shows_means_and_exact_values() -> None:
     figure.canvas.draw()
     assert legend.get_window_extent().x0 >= thresholds.get_window_extent().x1  # covers no line
     assert "10% to 90% of runs" in [text.get_text() for text in legend.get_texts()]
-    mean = np.mean([effective_thresholds(run, 0) for run in runs], axis=0)
+    mean = np.mean([weigh_thresholds(run, 0) for run in runs], axis=0)
     drawn = {line.get_label(): line.get_ydata() for line in thresholds.get_lines()}
     for state in range(3):
         assert drawn[f"oracle state {state}"] == pytest.approx(mean[:, state])

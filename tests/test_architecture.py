@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
     "report": "files runs",
-    "api": "files decision evaluation solvers fitting planning tasks runs training eavesdroppers "
+    "api": "files decision solvers fitting planning tasks runs training eavesdroppers "
     "auditing display report",
     "demo": "files decision evaluation runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",

@@ -82,11 +82,11 @@ def test_a_plot_is_a_figure(problem: str) -> None:
 
 def test_a_queue_has_averages_and_a_horizon_expected_costs() -> None:
     queue, horizon = cf.solve(reference_queue()), cf.solve(HORIZON)
-    assert queue.evaluation.privacy_cost == queue.cost and queue.gap is None
-    assert queue.evaluation.learning_cost == pytest.approx(1.0, abs=1e-9)
+    assert queue.privacy_cost == queue.cost and queue.gap is None
+    assert queue.learning_cost == pytest.approx(1.0, abs=1e-9)
     assert len(horizon.expected_cost) == 3
     with pytest.raises(cf.InvalidInput, match="a horizon has expected_cost"):
-        horizon.evaluation  # noqa: B018
+        horizon.learn_fraction  # noqa: B018
     with pytest.raises(cf.InvalidInput, match="a queue has average costs"):
         queue.expected_cost  # noqa: B018
 

@@ -14,7 +14,6 @@ from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.policy_file import write_policy
 from covertfl.decision.problem import Problem
 from covertfl.errors import InvalidInput
-from covertfl.evaluation.queue import QueueEvaluation
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.score import HorizonScore, QueueScore, evaluate_from_each_state
@@ -56,11 +55,8 @@ class Solution(Result):
 
         The first oracle state of a horizon is drawn from the stationary distribution.
         """
-        match self.details:
-            case QueueSolution(cost=cost):
-                return cost
-            case QueueScore(solution=solution):
-                return solution.cost
+        if isinstance(self.details, QueueSolution | QueueScore):
+            return self._queue.cost
         return float(compute_stationary_distribution(self.problem.oracle) @ self.expected_cost)
 
     @property
@@ -71,16 +67,30 @@ class Solution(Result):
                 return costs
             case HorizonScore(optimum=optimum, policy=policy):
                 return evaluate_from_each_state(optimum.problem, policy)
-        raise InvalidInput("a queue has average costs, see evaluation; only a horizon has this one")
+        raise InvalidInput("a queue has average costs; only a horizon has this one")
 
     @property
-    def evaluation(self) -> QueueEvaluation:
-        """Return the average costs of a queue, its exposure and backlog."""
+    def privacy_cost(self) -> float:
+        """Return the average privacy cost of a queue's round."""
+        return self._queue.evaluation.privacy_cost
+
+    @property
+    def learning_cost(self) -> float:
+        """Return the average learning cost of a queue's round."""
+        return self._queue.evaluation.learning_cost
+
+    @property
+    def learn_fraction(self) -> float:
+        """Return the share of a queue's rounds that send the true weights."""
+        return self._queue.evaluation.learn_fraction
+
+    @property
+    def _queue(self) -> QueueSolution:
         match self.details:
-            case QueueSolution(evaluation=evaluation):
-                return evaluation
+            case QueueSolution():
+                return self.details
             case QueueScore(solution=solution):
-                return solution.evaluation
+                return solution
         raise InvalidInput("a horizon has expected_cost; only a queue has average costs")
 
     @property
@@ -98,14 +108,11 @@ class Solution(Result):
     def structure(self) -> StructureReport:
         """Return which assumptions hold, and whether the optimal policy is monotone."""
         match self.details:
-            case QueueSolution():
-                return examine_queue_solution(self.details)
-            case QueueScore(solution=solution):
-                return examine_queue_solution(solution)
             case HorizonSolution():
                 return examine_horizon_solution(self.details)
             case HorizonScore(optimum=optimum):
                 return examine_horizon_solution(optimum)
+        return examine_queue_solution(self._queue)
 
     def save_policy(self, path: Source) -> None:
         """Write the policy as JSON, for `[policy] kind = "file"` of a run."""
@@ -156,9 +163,9 @@ class Solution(Result):
         facts = {"method": self.method}
         if isinstance(self.details, QueueSolution | QueueScore):
             facts["cost"] = f"{self.cost:.6g}"
-            facts["privacy cost"] = f"{self.evaluation.privacy_cost:.6g}"
-            facts["learning cost"] = f"{self.evaluation.learning_cost:.6g}"
-            facts["learning queries"] = f"{self.evaluation.learn_fraction:.2%}"
+            facts["privacy cost"] = f"{self.privacy_cost:.6g}"
+            facts["learning cost"] = f"{self.learning_cost:.6g}"
+            facts["learning queries"] = f"{self.learn_fraction:.2%}"
         else:
             costs = " ".join(f"{cost:.6g}" for cost in self.expected_cost)
             facts["expected cost by first oracle state"] = costs

@@ -1,9 +1,9 @@
 """How the command line works: each command parses, calls and prints.
 
 - `app`: the application and `main`, which turns exceptions into exit statuses
-- `problems`: the commands `solve`, `plan`, `fit` and `presets`
-- `runs`: the commands `train`, `deploy-local`, `export` and `embed`
-- `results`: the commands `audit`, `report`, `demo` and `reproduce`
+- `solve`, `plan`, `fit`, `presets`: commands on problems
+- `train`, `deploy_local`, `export`, `embed`: commands on runs and data
+- `audit`, `report`, `demo`, `reproduce`: commands on results
 - `options`: arguments and options that several commands share
 - `output`: JSON and tables on standard output, remarks and progress bars on standard error
 

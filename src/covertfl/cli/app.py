@@ -15,8 +15,19 @@ import typer
 import typer.core
 
 from covertfl import __version__
-from covertfl.cli import problems, results, runs
+from covertfl.cli.audit import audit
+from covertfl.cli.demo import demo
+from covertfl.cli.deploy_local import deploy_local
+from covertfl.cli.embed import embed
+from covertfl.cli.export import export
+from covertfl.cli.fit import fit
 from covertfl.cli.output import print_remark
+from covertfl.cli.plan import plan
+from covertfl.cli.presets import presets
+from covertfl.cli.report import report
+from covertfl.cli.reproduce import reproduce
+from covertfl.cli.solve import solve
+from covertfl.cli.train import train
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -52,9 +63,9 @@ def _options(
 
 
 COMMANDS = (
-    *(problems.solve, problems.plan, problems.fit, problems.presets),
-    *(runs.train, runs.deploy_local, runs.export, runs.embed),
-    *(results.audit, results.report, results.demo, results.reproduce),
+    *(solve, plan, fit, presets),
+    *(train, deploy_local, export, embed),
+    *(audit, report, demo, reproduce),
 )
 for command in COMMANDS:
     app.command()(command)

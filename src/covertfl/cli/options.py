@@ -22,6 +22,7 @@ PresetOption = Annotated[
     ),
 ]
 RunFileArgument = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="Run file.")]
+OutOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in DIR.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the runs in DIR.")]
 JsonOption = Annotated[
@@ -37,3 +38,9 @@ def load_problem(path: Path | None, preset: str | None) -> LoadedProblem:
         given = "neither" if path is None else "both"
         raise InvalidInput(f"give either a problem file or --preset READING/NAME, got {given}")
     return read_preset(preset) if preset is not None else read_problem(path or "")
+
+
+def check_resume_and_force(resume: bool, force: bool) -> None:
+    """Raise InvalidInput if a run is to be resumed and replaced."""
+    if resume and force:
+        raise InvalidInput("--resume continues a run and --force replaces it: give one of them")

@@ -1,0 +1,68 @@
+"""The command `audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covertfl.cli.options import JsonOption
+from covertfl.cli.output import print_json, print_result, show_progress
+from covertfl.errors import InvalidInput
+
+
+def audit(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
+    ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN.TOML", help="Train every policy with every decoy, and audit all of them."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the runs of --matrix.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds of --matrix.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what eavesdroppers could learn from finished runs.
+
+    DIR... are runs that differ only in their seeds, or public folders that a client recorded; what
+    cannot be known from a public folder is reported as unknown.  With one DIR the result is also
+    written to DIR/audit.json, except for a public folder, which holds only what clients were sent.
+
+    Example: covertfl audit runs/many
+    """
+    if matrix is not None:
+        if runs or out is None:
+            raise InvalidInput("--matrix needs --out and no folders of runs")
+        _audit_matrix(matrix, out, seeds, as_json)
+        return
+    if not runs:
+        raise InvalidInput("give one or more folders of runs, got none")
+    from covertfl.api.audit import audit as audit_runs
+
+    with show_progress("audit") as on_progress:
+        report = audit_runs(*runs, on_progress=on_progress)
+    print_result(report, as_json=as_json)
+    # Last, so that the result is printed even if the folder cannot be written to.
+    if len(runs) == 1:
+        report.save(runs[0])
+
+
+def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
+    from covertfl.auditing.matrix import render_matrix, run_matrix
+    from covertfl.display.tables import print_tables
+    from covertfl.runs.run_file import read_run
+
+    with show_progress("matrix") as on_progress:
+        content = run_matrix(read_run(run), out, seeds=seeds, on_progress=on_progress)
+    if as_json:
+        print_json(content)
+    else:
+        print_tables(render_matrix(content))
+        print(f"Heat map: {content['picture']}")

@@ -1,0 +1,70 @@
+"""The command `plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, load_problem
+from covertfl.cli.output import print_remark, print_result, show_progress
+
+if TYPE_CHECKING:
+    pass
+
+
+def plan(
+    problem: ProblemArgument = None,
+    preset: PresetOption = None,
+    exposure: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Find the limit or scale that leads to this share of true queries.",
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw the plan's curves into this folder.")
+    ] = None,
+    gap: Annotated[
+        float, typer.Option(help="f(x_1) - f*, the initial gap to the optimum, for --epsilon.")
+    ] = 1.0,
+    noise: Annotated[
+        float, typer.Option(help="L * sigma^2, smoothness times noise bound, for --epsilon.")
+    ] = 1.0,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Also print the updates needed for this expected squared gradient norm."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled bounds.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute which updates, rounds and exposure are possible.
+
+    For a horizon: the probability of finishing covertly, the rounds needed, and the success of the
+    best eavesdropper that knows the policy.  For a queue: stability, the least exposure, and costs
+    as the limit varies.
+
+    PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
+    sound/main` prints such a file.
+
+    Example: covertfl plan --preset sound/main
+    """
+    from covertfl.api.plan import plan as make_plan
+
+    loaded = load_problem(problem, preset)
+    with show_progress("planning"):
+        found = make_plan(
+            loaded, exposure=exposure, epsilon=epsilon, gap=gap, noise=noise, seed=seed
+        )
+    print_result(found, as_json=as_json)
+    if plots is not None:
+        from covertfl.display.plots import save_figure
+
+        plots.mkdir(parents=True, exist_ok=True)
+        figures = found.figures()
+        for name, figure in figures.items():
+            save_figure(figure, plots / f"{name}.png")
+        if not figures:
+            print_remark("the queue cannot be kept up with, so there is no frontier to draw")

@@ -1,0 +1,81 @@
+"""The command `reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covertfl.cli.options import JsonOption
+from covertfl.cli.output import print_json, show_progress
+from covertfl.errors import InvalidInput
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure, all, or page.")],
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="READING", help="Reading of the paper: sound, paper-text or paper-code."
+        ),
+    ] = "sound",
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Runs of each condition (default: as the experiment chooses)."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Compute a short version.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")] = Path(
+        "out/reproduce"
+    ),
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.MD", help="Also write a page on all results in DIR."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the paper's tables and figures.
+
+    Our values have intervals and stand beside the paper's.  NAME is one of table-main,
+    figure-accuracy, figure-spga, figure-tracking, figure-cost, theory, table-mnist-20,
+    table-mnist-50, table-fedsgd, table-states, random-policy, or all of them: all.  Each writes
+    DIR/NAME.json and, if it has one, a picture.  Finished parts are kept in DIR/cells and not
+    computed again.  With the name page nothing is computed: the page on the results in DIR is
+    written.
+
+    Example: covertfl reproduce table-main
+    """
+    from covertfl.experiments.experiment import Request
+    from covertfl.reproduction.run import PAGE, rebuild_page
+
+    request = Request(preset, seeds, quick, device)  # type: ignore[arg-type]
+    results: list[dict[str, Any]] = []
+    if name != PAGE:
+        results = _compute(name, request, out, as_json)
+    elif request != Request():
+        raise InvalidInput("reproduce page computes nothing: it takes only --out, --page, --json")
+    else:
+        page = page or out / "reproduction.md"
+    if page is not None:
+        rebuild_page(out, page)
+    if as_json:
+        print_json({"results": results, "page": None if page is None else str(page)})
+    elif page is not None:
+        print(f"Page: {page}")
+
+
+def _compute(name: str, request: Any, out: Path, as_json: bool) -> list[dict[str, Any]]:
+    """Run the experiments of a name and print each result when it is done."""
+    from covertfl.reproduction.page import render_section
+    from covertfl.reproduction.run import choose_names
+    from covertfl.reproduction.run import reproduce as run_experiments
+
+    def show(result: dict[str, Any]) -> None:
+        if not as_json:
+            print(render_section(result, pictures=f"{out}/"))
+
+    with show_progress("reproduce") as on_progress:
+        return run_experiments(
+            choose_names(name), request, out, on_progress=on_progress, on_result=show
+        )

@@ -41,7 +41,7 @@ def run_covertly(given: StrategySettings, start: StartSettings) -> Result:
     federation = _build(given, settings)  # an impossible run is refused before a folder is made
     clients = federation.responder
     assert isinstance(clients, ClientResponder)
-    folder = RunFolder(given.folder, is_steady=True, keeps_weights=given.round_settings.records)
+    folder = RunFolder(given.folder, is_steady=True, keeps_weights=given.rounds.records)
     try:
         checkpoint = open_folder(given, settings, folder)
         responder, carrier = connect_clients(given, start, clients, checkpoint, result)

@@ -18,38 +18,26 @@ run file and the folder stay on the server.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
-from typing import Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from covertfl.decision.policy import Policy
-from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.covert_run import run_covertly
-from covertfl.engines.flower.inner_strategies import MakeStrategy
-from covertfl.engines.flower.responder import Accepts
 from covertfl.engines.flower.strategy_settings import (
-    EvaluateFunction,
-    RoundSettings,
-    RunSource,
-    StartSettings,
-    StrategySettings,
+    EvaluateFunction, StartSettings, StrategySettings
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import require_torch
-from covertfl.runs.progress import OnRound
-from covertfl.tasks.task import TrainingTask
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0
+SINGLE_ROUND = "CovertStrategy has no single rounds: call start(grid=..., ...)"
 
 logger = logging.getLogger("flwr")
 
 
-class CovertStrategy(Strategy):
+class CovertStrategy(StrategySettings, Strategy):
     """A strategy that sends the true arrays or a decoy's, and reveals the choice in no other way.
 
     Parameters
@@ -82,31 +70,6 @@ class CovertStrategy(Strategy):
         if PyTorch is not installed
     """
 
-    def __init__(
-        self,
-        make_strategy: MakeStrategy | None = None,
-        *,
-        run: RunSource,
-        out: str | os.PathLike[str],
-        task: TrainingTask | None = None,
-        policy: Policy | None = None,
-        decoy: Decoy | None = None,
-        accepts: Accepts | None = None,
-        seed: int | Literal["run"] | None = None,
-        resume: bool = False,
-        force: bool = False,
-        decoy_start: Literal["same", "fresh"] = "same",
-        evaluate: bool = False,
-        on_round: OnRound | None = None,
-        round_settings: RoundSettings | None = None,
-    ) -> None:
-        require_torch()
-        self._settings = StrategySettings(
-            make_strategy, run, out, task, policy, decoy, accepts, seed, resume, force,
-            decoy_start, evaluate, on_round,
-            RoundSettings() if round_settings is None else round_settings,
-        )  # fmt: skip
-
     def start(
         self,
         grid: Grid,
@@ -134,27 +97,22 @@ class CovertStrategy(Strategy):
         InvalidInput
             if an argument, the run file or the run's folder cannot be used
         """
-        return run_covertly(
-            self._settings,
-            StartSettings(
-                grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
-                evaluate_fn,
-            ),
-        )  # fmt: skip
-
-    # --- the interface of a strategy ---
+        start = StartSettings(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+        return run_covertly(self, start)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Raise InvalidInput: a single round would be sent without the policy."""
-        raise _refuse_single_rounds()
+        raise InvalidInput(SINGLE_ROUND)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Raise InvalidInput, see `configure_train`."""
-        raise _refuse_single_rounds()
+        raise InvalidInput(SINGLE_ROUND)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -170,8 +128,4 @@ class CovertStrategy(Strategy):
 
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
-        logger.info("\t└──> covert run in %s", self._settings.folder)
-
-
-def _refuse_single_rounds() -> InvalidInput:
-    return InvalidInput("CovertStrategy has no single rounds: call start(grid=..., ...)")
+        logger.info("\t└──> covert run in %s", self.folder)

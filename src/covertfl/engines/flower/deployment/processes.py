@@ -126,6 +126,8 @@ class SupervisedProcesses:
         }
         assert name not in self._running
         self._wait(lambda: self._is_ready, "the supervisor of the federation")
+        with self._changed:
+            self._ended.pop(name, None)  # an earlier process of that name
         assert self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._supervisor.stdin.write(json.dumps(order).encode() + b"\n")

@@ -87,8 +87,9 @@ class Carrier:
 
         def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
             work = waiting[0]
-            is_query = isinstance(work, ClientWork)
-            return {0: self.ask(work) if is_query else kernel.run(list(work.jobs))}
+            if isinstance(work, ClientWork):
+                return {0: self.ask(work)}
+            return {0: kernel.run(list(work.jobs))}
 
         [final] = drive([rounds], answer)
         return final
@@ -106,9 +107,8 @@ class Carrier:
         return replies
 
     def _make_config(self, round_number: int) -> ConfigRecord:
-        config = copy_config(self._start.train_config)
-        if self._inner is not None:
-            config = self._inner.make_config(round_number, config)
+        given, inner = self._start.train_config, self._inner
+        config = copy_config(given) if inner is None else inner.make_config(round_number, given)
         config[ROUND] = round_number
         return config
 

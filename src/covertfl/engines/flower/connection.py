@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form

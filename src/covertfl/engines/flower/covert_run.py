@@ -8,21 +8,14 @@ work of a round, and `carrier` to the order and times of messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from flwr.serverapp.strategy import Result
 
-from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.connection import connect_clients
 from covertfl.engines.flower.responder import PENDING
-from covertfl.engines.flower.run_folder import find_state, open_folder
-from covertfl.engines.flower.run_settings import find_run_settings
-from covertfl.engines.flower.strategy_settings import (
-    EvaluateFunction,
-    StartSettings,
-    StrategySettings,
-)
+from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
+from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
@@ -49,8 +42,15 @@ def run_covertly(given: StrategySettings, start: StartSettings) -> Result:
         state = find_state(given, federation, form, start.initial_arrays, checkpoint)
         for trajectory, weights in enumerate(state.learner.trajectories):
             form.keep(trajectory, weights, form.write(weights))
-        evaluate = _make_evaluation(start.evaluate_fn, form, result)
-        if evaluate is not None and state.round == 0:
+
+        def evaluate(state: RunState) -> None:
+            """Evaluate the true arrays on the server, whatever was sent."""
+            if start.evaluate_fn is not None:
+                metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
+                if metrics is not None:
+                    result.evaluate_metrics_serverapp[state.round] = metrics
+
+        if state.round == 0:
             evaluate(state)
         run = PreparedRun(federation, state, folder)
         rounds = watch_run(run, given.on_round, started, after_round=evaluate)
@@ -69,18 +69,3 @@ def _build(given: StrategySettings, settings: RunSettings) -> Federation:
     if given.policy is None:
         return federation
     return replace(federation, policy=RunPolicy(given.policy))
-
-
-def _make_evaluation(
-    evaluate: EvaluateFunction | None, form: ArrayForm, result: Result
-) -> Callable[[RunState], None] | None:
-    """Return a callback that evaluates the true arrays on the server, whatever was sent."""
-    if evaluate is None:
-        return None
-
-    def evaluate_true(state: RunState) -> None:
-        metrics = evaluate(state.round, form.find(state.learner.true))
-        if metrics is not None:
-            result.evaluate_metrics_serverapp[state.round] = metrics
-
-    return evaluate_true

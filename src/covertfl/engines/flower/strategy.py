@@ -26,7 +26,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.engines.flower.covert_run import run_covertly
 from covertfl.engines.flower.strategy_settings import (
-    EvaluateFunction, StartSettings, StrategySettings
+    EvaluateFunction,
+    StartSettings,
+    StrategySettings,
 )
 from covertfl.errors import InvalidInput
 

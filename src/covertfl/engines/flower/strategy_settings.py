@@ -94,9 +94,7 @@ RULES: Mapping[str, Rule] = {
     "evaluate": SWITCH,
     "on_round": FUNCTION,
     "round_settings": (lambda given: isinstance(given, RoundSettings | None), "RoundSettings"),
-    "patience": _or_none(
-        lambda given: _is_number(given, 0.0), "a number of seconds, at least 0"
-    ),
+    "patience": _or_none(lambda given: _is_number(given, 0.0), "a number of seconds, at least 0"),
     "most_examples": COUNT,
     "numbers": _or_none(lambda given: _has(given, "assign"), "an object with the method assign"),
     "records": SWITCH,
@@ -104,7 +102,8 @@ RULES: Mapping[str, Rule] = {
     "initial_arrays": _or_none(lambda given: isinstance(given, ArrayRecord), "an ArrayRecord"),
     "num_rounds": COUNT,
     "timeout": (
-        lambda given: _is_number(given, 0.0) and given > 0.0, "a positive number of seconds"
+        lambda given: _is_number(given, 0.0) and given > 0.0,
+        "a positive number of seconds",
     ),
     "train_config": CONFIG,
     "evaluate_config": CONFIG,

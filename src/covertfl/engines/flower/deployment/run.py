@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from covertfl.engines.flower.client_app import format_client_run
-from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, build_bundle, write_app
+from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, OwnApp, build_bundle, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed, check_deployable
-from covertfl.engines.flower.deployment.control import RunStatus
 from covertfl.engines.flower.deployment.federation import (
     SERVER,
     SUPERLINK,
     LocalFederation,
     LocalNode,
 )
-from covertfl.engines.flower.deployment.own_app import OwnApp
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.progress import ProgressReader
-from covertfl.engines.flower.deployment.server_settings import ROUND_LIMIT, ServerSettings
+from covertfl.engines.flower.deployment.server import ServerSettings
+from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.opening import check_folder
@@ -36,11 +35,7 @@ from covertfl.runs.settings import RunSettings
 EAVESDROPPER = "eavesdropper"
 # Seconds between two looks at the progress of a run.
 LOOK = 0.2
-SERVER_CODE = """\
-from covertfl.engines.flower.deployment.server import make_app
-
-app = make_app()
-"""
+SERVER_CODE = "from covertfl.engines.flower.deployment.server import app as app\n"
 
 
 class Deployment:
@@ -64,7 +59,7 @@ class Deployment:
         num_nodes: int,
         resume: bool = False,
         force: bool = False,
-        timeout: float = ROUND_LIMIT,
+        timeout: float = TIMEOUT,
         app: OwnApp | None = None,
     ) -> None:
         check_deployable(settings, num_nodes, has_own_app=app is not None)
@@ -83,11 +78,9 @@ class Deployment:
         self.bundle: bytes
 
     def __enter__(self) -> Self:
-        try:
+        with self._stack:  # closes it if an exception is raised
             self._start_federation()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -148,8 +141,6 @@ class Deployment:
             )
         return [*(LocalNode() for _ in range(self._num_nodes - 1)), last]
 
-    # --- the run ---
-
     def start(self) -> int:
         """Start the run and return its ID in the federation."""
         return self.federation.control.start_run(self.bundle)
@@ -182,24 +173,18 @@ class Deployment:
             if on_round is not None:
                 on_round(progress)
         if status.status == "finished":
-            self._require_completion(status)
+            if status.sub_status != "completed":
+                quoted = self.federation.processes.quote(SERVER)
+                raise DeploymentFailed(
+                    f"the run ended as {status.sub_status}: {status.details} ({quoted})"
+                )
             return True
-        self._require_processes()
-        return False
-
-    def _require_completion(self, status: RunStatus) -> None:
-        if status.outcome != "completed":
-            quoted = self.federation.processes.quote(SERVER)
-            raise DeploymentFailed(
-                f"the run ended as {status.outcome}: {status.details} ({quoted})"
-            )
-
-    def _require_processes(self) -> None:
         running = self.federation.processes.running
         for name in (SUPERLINK, SERVER):
             if name not in running:
                 quoted = self.federation.processes.quote(name)
                 raise DeploymentFailed(f"the {name} of the federation has ended: {quoted}")
+        return False
 
 
 def deploy(
@@ -209,7 +194,7 @@ def deploy(
     num_nodes: int | None = None,
     resume: bool = False,
     force: bool = False,
-    timeout: float = ROUND_LIMIT,
+    timeout: float = TIMEOUT,
     app: OwnApp | None = None,
     on_round: OnRound | None = None,
     announce: Callable[[str], None] | None = None,

@@ -6,7 +6,6 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
 - `client_app`: the client app of a run file.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
-- `covert_run`: one run of `CovertStrategy`, from its arguments to the true arrays.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.
 - `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.

@@ -190,11 +190,9 @@ class Carrier:
 
 
 class Clock:
-    """Start times of rounds at fixed intervals; a round that takes too long skips a start.
+    """Start times of rounds at intervals of some seconds; None to start them as soon as possible.
 
-    Parameters
-    ----------
-    seconds : between two starts, None to start rounds as soon as possible
+    A round that takes too long skips a start.
     """
 
     def __init__(self, seconds: float | None) -> None:

@@ -25,19 +25,14 @@ def connect_clients(
     checkpoint: Checkpoint | None,
     result: Result,
 ) -> tuple[GridResponder, Carrier]:
-    """Return the clients of a run behind a grid, and the carrier of its messages.
+    """Return the clients that a run file describes behind a grid, and the carrier of messages.
 
-    Parameters
-    ----------
-    clients : as the run file describes them
-    checkpoint : of a run that is resumed, None for a new one
-    result : receives the metrics of clients' evaluations
+    `result` receives the metrics of clients' evaluations.
     """
-    given_arrays, layout = start.initial_arrays, clients.layout
-    form = make_float_form(layout) if given_arrays is None else make_form(given_arrays, layout)
-    is_estimate = len(clients.task.train) == 0
-    most = int(clients.sizes.max()) * (MOST_TIMES if is_estimate else 1)
-    most = given.rounds.most_examples or most
+    arrays, layout = start.initial_arrays, clients.layout
+    form = make_float_form(layout) if arrays is None else make_form(arrays, layout)
+    times = MOST_TIMES if len(clients.task.train) == 0 else 1
+    most = given.rounds.most_examples or times * int(clients.sizes.max())
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
     inner = _wrap(given, clients, form, most, checkpoint)
     carrier = Carrier(

@@ -44,6 +44,7 @@ class InProcessGrid(Grid):
     num_nodes : number of clients; each node's config holds its client's number as `partition-id`
     connected : clients that are connected, by round; None for all
     first_round : round of the next query; after a resume, the one after the last
+    run_config : readable by all apps
     """
 
     def __init__(

@@ -60,8 +60,6 @@ class InnerStrategies:
     Parameters
     ----------
     make : makes the strategy, a new one each time
-    num_decoys : decoy trajectories
-    form : of the arrays
     most_examples : largest number of examples that is accepted in a client's evaluation
     """
 
@@ -145,12 +143,8 @@ class InnerStrategies:
     ) -> Vector | None:
         """Return the weights to which the wrapped strategy moves; None where it fails.
 
-        A strategy that fails is restored to its earlier state.  The same work is done in any case.
-
-        Parameters
-        ----------
-        trajectory : whose strategy is used
-        kept : whether the result is used; otherwise the spare strategy does the work
+        A strategy that fails is restored to its earlier state.  The same work is done in any case;
+        the spare strategy does it if the result is not `kept`.
         """
         strategy = self._own[trajectory] if kept else self._spare
         number, before = self._steps[trajectory] + 1, copy_state(strategy)

@@ -13,24 +13,41 @@ becomes covert with
 and its client apps stay as they are.  Each round sends the true arrays or a decoy's, as the policy
 of the run file decides; the run's folder holds what was sent, what was done and a checkpoint.  The
 run file and the folder stay on the server.
+
+Nothing that a client receives may depend on the action except for the weights of the query.  The
+parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `responder` to the
+work of a round, and `carrier` to the order and times of messages.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from covertfl.engines.flower.covert_run import run_covertly
+from covertfl.engines.flower.connection import connect_clients
+from covertfl.engines.flower.responder import PENDING
+from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
     StartSettings,
     StrategySettings,
 )
 from covertfl.errors import InvalidInput
+from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import Federation
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.opening import PreparedRun
+from covertfl.runs.policy import RunPolicy
+from covertfl.runs.progress import watch_run
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.state import RunState
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0
@@ -86,7 +103,6 @@ class CovertStrategy(StrategySettings, Strategy):
 
         Parameters
         ----------
-        grid : Flower's
         initial_arrays : where the true trajectory starts; None to draw them from the task's model
         num_rounds : None for the run file's
         timeout : seconds that a round waits for replies
@@ -102,7 +118,48 @@ class CovertStrategy(StrategySettings, Strategy):
         start = StartSettings(
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )
-        return run_covertly(self, start)
+        return self._run_all(start)
+
+    def _run_all(self, start: StartSettings) -> Result:
+        started, result = time.perf_counter(), Result()
+        settings = find_run_settings(self, start.num_rounds)
+        federation = self._build(settings)  # an impossible run is refused before a folder is made
+        clients = federation.responder
+        assert isinstance(clients, ClientResponder)
+        folder = RunFolder(self.folder, is_steady=True, keeps_weights=self.rounds.records)
+        try:
+            checkpoint = open_folder(self, settings, folder)
+            responder, carrier = connect_clients(self, start, clients, checkpoint, result)
+            federation, form = replace(federation, responder=responder), responder.form
+            state = find_state(self, federation, form, start.initial_arrays, checkpoint)
+            for trajectory, weights in enumerate(state.learner.trajectories):
+                form.keep(trajectory, weights, form.write(weights))
+
+            def evaluate(state: RunState) -> None:
+                """Evaluate the true arrays on the server, whatever was sent."""
+                if start.evaluate_fn is not None:
+                    metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
+                    if metrics is not None:
+                        result.evaluate_metrics_serverapp[state.round] = metrics
+
+            if state.round == 0:
+                evaluate(state)
+            run = PreparedRun(federation, state, folder)
+            rounds = watch_run(run, self.on_round, started, after_round=evaluate)
+            final = carrier.drive(rounds, clients.kernel)
+            (self.folder / PENDING).unlink(missing_ok=True)
+            result.arrays = form.find(final.learner.true)
+            return result
+        finally:
+            folder.close()
+
+    def _build(self, settings: RunSettings) -> Federation:
+        # Success probabilities can be measured on simulated clients only.
+        is_own = settings.sections.task == "own"
+        federation = build_federation(settings, KernelCache(), measures=not is_own)
+        if self.policy is None:
+            return federation
+        return replace(federation, policy=RunPolicy(self.policy))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

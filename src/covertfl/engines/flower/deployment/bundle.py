@@ -75,15 +75,11 @@ class OwnApp:
     project: Path
     server: Path | None = None
     eavesdropper: str | None = None
-    eavesdropper_path: Path | None = None
+    eavesdropper_path: Path = Path()
 
 
 def find_own_app(project: Path, server: Path | None, eavesdropper: str | None) -> OwnApp:
-    """Return the app that options of the command line name.
-
-    Parameters
-    ----------
-    eavesdropper : FILE.PY:ATTRIBUTE, None for the bundle's own app with a recorder around it
+    """Return the app that options of the command line name, the eavesdropper as FILE.PY:ATTRIBUTE.
 
     Raises
     ------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Self
 
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
@@ -21,7 +20,7 @@ from covertfl.engines.flower.deployment.certificates import NodeKey, ServerCerti
 
 
 class ControlClient:
-    """A connection to a SuperLink's control interface, open inside the context."""
+    """A connection to a SuperLink's control interface."""
 
     def __init__(self, address: str, certificate: ServerCertificate) -> None:
         self.calls = ControlHttpClient.from_server_address(
@@ -30,12 +29,6 @@ class ControlClient:
             root_certificates=certificate.authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.calls.close()
 
     def register(self, key: NodeKey) -> int:
         """Register a node's key and return the node's ID."""

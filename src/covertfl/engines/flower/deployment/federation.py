@@ -116,7 +116,8 @@ class LocalFederation:
         self._write_secrets()
         self._ports = find_free_ports(1 + len(self.nodes))
         self._start_superlink()
-        self.control = self._stack.enter_context(ControlClient(self.address, self.certificate))
+        self.control = ControlClient(self.address, self.certificate)
+        self._stack.callback(self.control.calls.close)
         self._node_ids = [self.control.register(key) for key in self.keys]
         self.start_server(self._server_environment)
         for number in range(len(self.nodes)):

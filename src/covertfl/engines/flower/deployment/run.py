@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -43,7 +44,6 @@ class Deployment:
 
     Parameters
     ----------
-    settings : of the run
     out : folder of the run; its subfolder eavesdropper gets the eavesdropper's records
     num_nodes : the last of them eavesdrops
     resume, force : resume the run in `out`, or replace it
@@ -70,10 +70,9 @@ class Deployment:
         elif not (resume or force):
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app = num_nodes, app
-        self._timeout, self._resume, self._force = timeout, resume, force
+        self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader
-        self.server: ServerSettings
         self.federation: LocalFederation
         self.bundle: bytes
 
@@ -95,7 +94,7 @@ class Deployment:
         folder.mkdir(mode=0o700)
         self._write_server(folder)
         self.bundle = self._build_bundle(folder)
-        if self._force:
+        if self.server.force:
             shutil.rmtree(self._out / EAVESDROPPER, ignore_errors=True)
         path = self._app.server if self._app is not None else folder
         self.federation = LocalFederation(
@@ -110,16 +109,10 @@ class Deployment:
 
     def _write_server(self, folder: Path) -> None:
         """Write what only the server may read."""
-        self.server = ServerSettings(
-            folder / "run.toml",
-            self._out,
-            self._resume,
-            self._force,
-            self._timeout,
-            folder / "progress.jsonl",
-        )
-        self._progress = ProgressReader(folder / "progress.jsonl")
-        write_atomically(self.server.run, format_run(self._settings, {}), mode=0o600)
+        run, progress = folder / self.server.run.name, folder / "progress.jsonl"
+        self.server = replace(self.server, run=run, progress=progress)
+        self._progress = ProgressReader(progress)
+        write_atomically(run, format_run(self._settings, {}), mode=0o600)
         (folder / f"{SERVER_MODULE}.py").write_text(SERVER_CODE, encoding="utf-8")
 
     def _build_bundle(self, folder: Path) -> bytes:
@@ -135,9 +128,10 @@ class Deployment:
         if app is None or app.eavesdropper is None:
             last = LocalNode(record_to=records)
         else:
-            path = [] if app.eavesdropper_path is None else [str(app.eavesdropper_path.resolve())]
             last = LocalNode(
-                app=app.eavesdropper, path=path, environment={"COVERTFL_RECORDS": records}
+                app=app.eavesdropper,
+                path=[str(app.eavesdropper_path.resolve())],
+                environment={"COVERTFL_RECORDS": records},
             )
         return [*(LocalNode() for _ in range(self._num_nodes - 1)), last]
 
@@ -146,17 +140,7 @@ class Deployment:
         return self.federation.control.start_run(self.bundle)
 
     def follow(self, run: int, on_round: OnRound | None = None) -> None:
-        """Wait for the end of the run.
-
-        Parameters
-        ----------
-        on_round : called with the progress after every round
-
-        Raises
-        ------
-        CovertflError
-            if the run fails
-        """
+        """Wait for the end of the run; see `check`."""
         while not self.check(run, on_round):
             time.sleep(LOOK)
 

@@ -6,6 +6,7 @@
 - `checks`: refuse runs that cannot be deployed; find those in which no round can be accepted.
 - `control`: calls to a SuperLink's control interface.
 - `federation`: `LocalFederation`, a SuperLink and SuperNodes on loopback.
+- `fork`: end a forked process with the status of its work.
 - `processes`: `SupervisedProcesses`, the processes of a federation by name.
 - `progress`: progress and failures, written by the server app and read by its owner.
 - `roles`: what the processes do: SuperLink, SuperNode, SuperExec.

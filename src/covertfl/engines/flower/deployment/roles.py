@@ -27,7 +27,7 @@ from flwr.supercore.object_ref import load_app
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
-from covertfl.engines.flower.deployment.supervisor import run_and_exit
+from covertfl.engines.flower.deployment.fork import run_and_exit
 
 Settings = Mapping[str, Any]
 

@@ -20,10 +20,11 @@ import shutil
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
+
+from covertfl.engines.flower.deployment.fork import run_and_exit
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
 PRELOADED = (
@@ -132,26 +133,6 @@ def carry_out(order: Mapping[str, Any]) -> NoReturn:
         ROLES[order["role"]](dict(order["settings"]))
 
     run_and_exit(work)
-
-
-def run_and_exit(work: Callable[[], None]) -> NoReturn:
-    """Do the work of this process, which was just forked, and end it with the work's status.
-
-    The parent's clean-up is not done.
-    """
-    status = 1
-    try:
-        work()
-        status = 0
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
 
 
 def _redirect(log: str) -> None:

@@ -66,6 +66,7 @@ class Carrier:
         self._keys = MessageKeys() if inner is None else inner.keys
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
         self._patience = given.rounds.patience
+        self._evaluate_config = copy_config(start.evaluate_config)
         self._clock = Clock(round_seconds)
         self._nodes: Mapping[int, int] = {}
         self._replies: dict[int, Message] = {}
@@ -179,7 +180,7 @@ class Carrier:
 
         Without a wrapped strategy their metrics are not used.
         """
-        config = ConfigRecord({**(self._start.evaluate_config or {}), ROUND: round_number})
+        config = ConfigRecord({**self._evaluate_config, ROUND: round_number})
         replies = self._exchange(arrays, config, nodes, MessageType.EVALUATE, round_number)
         first = {node: message for node, message in reversed(replies) if node is not None}
         if self._inner is not None:

@@ -115,7 +115,7 @@ def run_stock(out: Path, seed: int) -> None:
 
     def score(number: int, arrays: ArrayRecord) -> MetricRecord:
         parts = {name: array.numpy() for name, array in arrays.items()}
-        scores.append(answers.score(form.join(parts)))
+        scores.append(answers.score(form.layout.join(parts)))
         return MetricRecord({"accuracy": scores[-1]})
 
     make_strategy().start(

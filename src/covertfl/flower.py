@@ -11,7 +11,7 @@ Importing this module raises `Missing` if Flower is not installed.
 from __future__ import annotations
 
 from covertfl.engines.flower.client_app import make_client_app
-from covertfl.engines.flower.deployment.server_settings import read_server_settings
+from covertfl.engines.flower.deployment.server import read_server_settings
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.server_app import make_server_app

@@ -76,8 +76,8 @@ def deploy_local(
         raise InvalidInput("--server and --eavesdropper go with --app, got no --app")
     settings = read_run(run)
     _require_flower()
+    from covertfl.engines.flower.deployment.bundle import find_own_app
     from covertfl.engines.flower.deployment.checks import find_shortage
-    from covertfl.engines.flower.deployment.own_app import find_own_app
     from covertfl.engines.flower.deployment.run import deploy
 
     shortage = find_shortage(settings, nodes) if project is None else None

@@ -22,12 +22,7 @@ from covertfl.runs.state import RunState
 
 
 def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
-    """Carry all runs to their ends and return their final states.
-
-    Parameters
-    ----------
-    runs : of any kind and at any round; they need not proceed in step
-    """
+    """Carry all runs, at any round and not in step, to their ends; return their final states."""
 
     def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
         work = [(_find_clients(runs[number][0]), asked) for number, asked in waiting.items()]

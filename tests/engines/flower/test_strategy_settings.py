@@ -39,6 +39,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
     ({"patience": -1.0}, "patience must be None or a number of seconds, at least 0, got -1.0"),
+    ({"patience": float("nan")}, "patience must be .*, at least 0, got nan"),
     ({"most_examples": 0}, "most_examples must be None or a whole number, at least 1, got 0"),
     ({"numbers": {1: 0}}, "numbers must be None or an object with the method assign, got .*dict"),
     ({"records": None}, "records must be True or False, got None"),

@@ -6,17 +6,14 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
 - `client_app`: the client app of a run file.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
-- `covert_run`: one run of `CovertStrategy`, from its arguments to the true arrays.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.
-- `grid`: `InProcessGrid`, a grid whose nodes work in this process.
+- `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
 - `messages`: queries and replies as Flower messages.
-- `node_count_grid`: a grid that only reports a number of nodes.
 - `node_numbers`: client numbers of nodes.
 - `responder`: `GridResponder`, the clients behind a grid and the work of a round.
-- `run_folder`: the folder of a run, opened or resumed, and the state in which it starts.
-- `run_settings`: the run settings of `CovertStrategy`, with the secret seed.
+- `run_folder`: settings, secret seed and folder of a run, and the state in which it starts.
 - `server_app`: the server app of a run file, and runs in this process.
 - `simulation`: runs on Flower's simulation runtime.
 - `strategy`: `CovertStrategy`, which makes any Flower strategy covert.

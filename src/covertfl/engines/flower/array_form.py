@@ -134,26 +134,15 @@ class ArrayForm:
             for name, dtype in self.dtypes.items()
         }
 
-    def join(self, parts: Mapping[str, npt.NDArray[Any]]) -> Vector:
-        """Return trained arrays as one vector."""
-        return self.layout.join(parts)
 
-
-def make_form(arrays: ArrayRecord, layout: Layout | None = None) -> ArrayForm:
-    """Return the form of a model from its initial arrays.
-
-    Parameters
-    ----------
-    layout : of the trained arrays; None for all arrays of floating-point numbers
+def make_form(arrays: ArrayRecord, layout: Layout) -> ArrayForm:
+    """Return the form of a model from its initial arrays and the layout of the trained ones.
 
     Raises
     ------
     InvalidInput
         if a trained array is missing or has another shape
     """
-    if layout is None:
-        trained = [name for name, array in arrays.items() if array.dtype.startswith("float")]
-        layout = Layout(tuple(trained), tuple(tuple(arrays[name].shape) for name in trained))
     missing = [name for name in layout.names if name not in arrays]
     wrong = [
         name
@@ -165,8 +154,6 @@ def make_form(arrays: ArrayRecord, layout: Layout | None = None) -> ArrayForm:
             "initial_arrays must hold the parameters of the task's model; "
             f"missing: {missing}, of another shape: {wrong}"
         )
-    if not layout.names:
-        raise InvalidInput("initial_arrays must hold arrays of floating-point numbers, got none")
     fixed = {name: array for name, array in arrays.items() if name not in layout.names}
     dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
     return ArrayForm(layout, dtypes, fixed)

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
-from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
     MessageKeys,
+    copy_config,
     find_odd_metrics,
     make_queries,
     read_reply,
 )
-from covertfl.engines.flower.node_numbers import NodeNumbers, wait_for_nodes
-from covertfl.errors import InvalidInput
+from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nodes
+from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.driver import drive
 from covertfl.runs.learner import Reply
@@ -33,56 +35,7 @@ from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
 from covertfl.runs.state import RunState
 
-# The config of a round, by its number.
-MakeConfig = Callable[[int], ConfigRecord]
-# Called with the round and the replies to an evaluation.
-TakeEvaluation = Callable[[int, Sequence[Message]], None]
-
-
-@dataclass(frozen=True)
-class ExchangeSettings:
-    """How queries and replies are exchanged with nodes.
-
-    Parameters
-    ----------
-    timeout : seconds that a round waits for replies
-    patience : seconds to wait for enough nodes, None to wait without limit
-    round_seconds : between the starts of two rounds, None to start when the last round has ended
-    least_nodes : that must be connected before a round begins
-    keys : names in messages
-    joins : whether replies are needed as vectors
-    checks_metrics : whether replies must have the metrics that most of them have
-    """
-
-    timeout: float
-    patience: float | None = None
-    round_seconds: float | None = None
-    least_nodes: int = 1
-    keys: MessageKeys = field(default_factory=MessageKeys)
-    joins: bool = True
-    checks_metrics: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("timeout", "patience", "round_seconds"):
-            given = getattr(self, name)
-            if given is not None and not given >= 0.0:
-                raise InvalidInput(f"{name} must be at least 0, got {given}")
-        if self.least_nodes < 1:
-            raise InvalidInput(f"least_nodes must be at least 1, got {self.least_nodes}")
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """How clients evaluate a round's query.
-
-    Parameters
-    ----------
-    config : sent to clients
-    take : called with the round and the replies
-    """
-
-    config: ConfigRecord
-    take: TakeEvaluation
+NODES = "private/nodes.jsonl"
 
 
 class Carrier:
@@ -90,36 +43,39 @@ class Carrier:
 
     Parameters
     ----------
-    grid : Flower's, or one in this process
-    numbers : client numbers of nodes
-    form : of the arrays
-    settings : of the exchange
-    make_config : makes the config that clients are sent in a round
-    evaluation : how clients evaluate each query, None if they do not
+    given, start : arguments of the strategy and of its `start`
+    inner : wrapped strategies, None if there are none
+    joins : whether replies are needed as vectors
+    round_seconds : between the starts of two rounds, None to start when the last round has ended
+    result : receives the metrics of clients' evaluations
     """
 
     def __init__(
         self,
-        grid: Grid,
-        numbers: NodeNumbers,
+        given: StrategySettings,
+        start: StartSettings,
         form: ArrayForm,
-        settings: ExchangeSettings,
-        make_config: MakeConfig,
-        evaluation: Evaluation | None = None,
+        inner: InnerStrategies | None,
+        *,
+        joins: bool,
+        round_seconds: float | None,
+        result: Result,
     ) -> None:
-        self._grid, self._numbers, self._form = grid, numbers, form
-        self._settings, self._make_config, self._evaluation = settings, make_config, evaluation
-        self._clock = Clock(settings.round_seconds)
+        self._start, self._form, self._inner = start, form, inner
+        self._joins, self._evaluates, self._result = joins, given.evaluate, result
+        self._keys = MessageKeys() if inner is None else inner.keys
+        self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
+        self._patience = given.rounds.patience
+        self._evaluate_config = copy_config(start.evaluate_config)
+        self._clock = Clock(round_seconds)
         self._nodes: Mapping[int, int] = {}
         self._replies: dict[int, Message] = {}
 
-    # --- who can be asked ---
-
     def look(self) -> Mapping[int, int]:
         """Wait for the start of the next round; return the connected nodes by client number."""
-        least, patience = self._settings.least_nodes, self._settings.patience
+        least = 1 if self._inner is None else self._inner.least_nodes
         self._clock.wait()
-        self._nodes = wait_for_nodes(self._grid, self._numbers, least, patience)
+        self._nodes = wait_for_nodes(self._start.grid, self._numbers, least, self._patience)
         return self._nodes
 
     @property
@@ -127,17 +83,17 @@ class Carrier:
         """Valid messages of the last round's replies, by client number."""
         return self._replies
 
-    # --- work ---
-
     def drive(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
         """Carry out a run to its end and return its final state."""
-        (final,) = drive([rounds], lambda waiting: {0: self._carry_out(waiting[0], kernel)})
-        return final
 
-    def _carry_out(self, work: Work, kernel: LocalKernel) -> Any:
-        if isinstance(work, ClientWork):
-            return self.ask(work)
-        return kernel.run(list(work.jobs))
+        def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
+            work = waiting[0]
+            if isinstance(work, ClientWork):
+                return {0: self.ask(work)}
+            return {0: kernel.run(list(work.jobs))}
+
+        [final] = drive([rounds], answer)
+        return final
 
     def ask(self, work: ClientWork) -> list[Reply]:
         """Send a query and return the replies in the order of the clients."""
@@ -145,12 +101,17 @@ class Carrier:
         nodes = {self._nodes[client]: client for client in clients}
         arrays = self._form.find(work.weights)
         config = self._make_config(work.round)
-        config[ROUND] = work.round
         messages = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
         replies = self._read(messages, nodes)
-        if self._evaluation is not None:
-            self._evaluate(self._evaluation, arrays, nodes, work.round)
+        if self._evaluates:
+            self._evaluate(arrays, nodes, work.round)
         return replies
+
+    def _make_config(self, round_number: int) -> ConfigRecord:
+        given, inner = self._start.train_config, self._inner
+        config = copy_config(given) if inner is None else inner.make_config(round_number, given)
+        config[ROUND] = round_number
+        return config
 
     def _exchange(
         self,
@@ -162,17 +123,14 @@ class Carrier:
     ) -> list[tuple[int | None, Message]]:
         """Return replies with the nodes of the messages they answer, None where they answer none.
 
-        Parameters
-        ----------
-        nodes : client numbers by node
-        kind : of the messages
+        The nodes that are asked come with their client numbers.
         """
         if not nodes:
             return []
-        keys, timeout = self._settings.keys, self._settings.timeout
-        content = RecordDict({keys.arrays: arrays, keys.config: config})
+        timeout = self._start.timeout
+        content = RecordDict({self._keys.arrays: arrays, self._keys.config: config})
         queries = make_queries(content, list(nodes), kind, round_number, timeout)
-        replies = list(self._grid.send_and_receive(queries, timeout=timeout))
+        replies = list(self._start.grid.send_and_receive(queries, timeout=timeout))
         sent = {query.metadata.message_id: query.metadata.dst_node_id for query in queries}
         return [(sent.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
 
@@ -201,8 +159,7 @@ class Carrier:
 
     def _read_one(self, message: Message, client: int) -> list[Reply]:
         """Return a client's reply, none where it had no examples; keep its message if valid."""
-        key, joins = self._settings.keys.examples, self._settings.joins
-        reply = read_reply(message, client, self._form, key, joins=joins)
+        reply = read_reply(message, client, self._form, self._keys.examples, joins=self._joins)
         if reply is None:
             return []
         if reply.fault is None:
@@ -210,7 +167,7 @@ class Carrier:
         return [reply]
 
     def _refuse_odd_metrics(self, replies: Sequence[Reply]) -> list[Reply]:
-        odd = find_odd_metrics(self._replies) if self._settings.checks_metrics else set()
+        odd = set() if self._inner is None else find_odd_metrics(self._replies)
         return [
             replace(reply, fault="wrong metrics")
             if reply.client in odd and reply.fault is None
@@ -218,26 +175,25 @@ class Carrier:
             for reply in replies
         ]
 
-    def _evaluate(
-        self,
-        evaluation: Evaluation,
-        arrays: ArrayRecord,
-        nodes: Mapping[int, int],
-        round_number: int,
-    ) -> None:
-        """Let clients evaluate this round's query: no other arrays are ever sent."""
-        config = ConfigRecord({**evaluation.config, ROUND: round_number})
+    def _evaluate(self, arrays: ArrayRecord, nodes: Mapping[int, int], round_number: int) -> None:
+        """Let clients evaluate this round's query: no other arrays are ever sent.
+
+        Without a wrapped strategy their metrics are not used.
+        """
+        config = ConfigRecord({**self._evaluate_config, ROUND: round_number})
         replies = self._exchange(arrays, config, nodes, MessageType.EVALUATE, round_number)
         first = {node: message for node, message in reversed(replies) if node is not None}
-        evaluation.take(round_number, [first[node] for node in nodes if node in first])
+        if self._inner is not None:
+            valid = [first[node] for node in nodes if node in first]
+            metrics = self._inner.aggregate_evaluation(round_number, valid)
+            if metrics is not None:
+                self._result.evaluate_metrics_clientapp[round_number] = metrics
 
 
 class Clock:
-    """Start times of rounds at fixed intervals; a round that takes too long skips a start.
+    """Start times of rounds at intervals of some seconds; None to start them as soon as possible.
 
-    Parameters
-    ----------
-    seconds : between two starts, None to start rounds as soon as possible
+    A round that takes too long skips a start.
     """
 
     def __init__(self, seconds: float | None) -> None:

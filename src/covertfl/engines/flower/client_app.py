@@ -8,7 +8,7 @@ nothing of policy, problem, decoys and the secret seed: `describe_client_run` is
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -40,14 +40,7 @@ PARTITION = "partition-id"
 
 @dataclass(frozen=True, eq=False)
 class ClientResources:
-    """What clients train with, built once in a process.
-
-    Parameters
-    ----------
-    task : model and data
-    kernel : carries out local jobs of this model
-    world : participation, where it is simulated
-    """
+    """What clients train with, built once in a process; participation where it is simulated."""
 
     task: TrainingTask
     kernel: LocalKernel
@@ -67,36 +60,29 @@ def make_client_app(
     """
     app = ClientApp()
     trainer = ClientTrainer(run if isinstance(run, RunSettings) else read_run(run), presence)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return trainer.reply(message, context)
-
+    app.train()(trainer.reply)
     return app
 
 
 class ClientTrainer:
-    """Training on the data of a client; what it needs is built when the first query comes.
-
-    Parameters
-    ----------
-    settings, presence : see `make_client_app`
-    """
+    """Training on the data of a client; what it needs is built when the first query comes."""
 
     def __init__(self, settings: RunSettings, presence: Presence) -> None:
         self._settings, self._presence = settings, presence
 
     def reply(self, message: Message, context: Context) -> Message:
         """Train the model of a query; a client without time replies with no examples."""
-        resources = _find_resources(self._settings)
+        settings = self._settings
+        key = _ResourcesKey(format_run(settings, {}), id(settings.own_task), settings)
+        resources = _build_resources(key)
         client, number = _read_client(context, resources.task), _read_round(message)
         arrays = next(iter(message.content.array_records.values()))
         batches = self._count_batches(resources, client, number)
         if batches == 0:
             return _reply(message, arrays, 0)
         form = make_float_form(resources.kernel.layout)
-        weights = form.join({name: array.numpy() for name, array in arrays.items()})
-        job = make_client_job(self._settings, resources.task, client, batches, weights, number)
+        weights = form.layout.join({name: array.numpy() for name, array in arrays.items()})
+        job = make_client_job(settings, resources.task, client, batches, weights, number)
         [result] = resources.kernel.run([job])
         return _reply(message, _write(form.layout.split(result)), len(job.rows))
 
@@ -111,31 +97,20 @@ class ClientTrainer:
         return int(generator.integers(0, most + 1))
 
 
-def _find_resources(settings: RunSettings) -> ClientResources:
-    # The text identifies the settings, also where an app and its settings were copied.
-    own = settings.own_task
-    return _build_resources(format_run(settings, {}), id(own), _NotInKey(settings))
+@dataclass(frozen=True)
+class _ResourcesKey:
+    """Settings that are the same if their text is, also where an app and they were copied."""
 
-
-class _NotInKey:
-    """Settings that are not part of a cache's key."""
-
-    def __init__(self, settings: RunSettings) -> None:
-        self.settings = settings
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _NotInKey)
-
-    def __hash__(self) -> int:
-        return 0
+    text: str
+    own_task: int
+    settings: RunSettings = field(compare=False)
 
 
 @lru_cache(maxsize=8)
-def _build_resources(text: str, own: int, given: _NotInKey) -> ClientResources:
-    settings = given.settings
-    task = find_training_task(settings)
-    kernel = KernelCache().find(task, settings.sections)
-    return ClientResources(task, kernel, make_world(settings, task))
+def _build_resources(key: _ResourcesKey) -> ClientResources:
+    task = find_training_task(key.settings)
+    kernel = KernelCache().find(task, key.settings.sections)
+    return ClientResources(task, kernel, make_world(key.settings, task))
 
 
 def _read_client(context: Context, task: TrainingTask) -> int:
@@ -161,9 +136,6 @@ def _reply(message: Message, arrays: ArrayRecord, examples: int) -> Message:
 
 def _write(parts: dict[str, Vector]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.ascontiguousarray(part)) for name, part in parts.items()})
-
-
-# --- what clients may know --------------------------------------------------------------------
 
 
 def describe_client_run(settings: RunSettings) -> dict[str, Any]:

@@ -49,12 +49,7 @@ def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> Cli
 
 
 def record_message(message: Message, folder: Path, file: str) -> int:
-    """Record a message and return its round.
-
-    Parameters
-    ----------
-    file : in the folder, to which round and weights are appended
-    """
+    """Record a message, its round and weights in one file of the folder, and return its round."""
     received = time.time()
     (folder / "weights").mkdir(parents=True, exist_ok=True)
     names = [_write_weights(arrays, folder) for arrays in message.content.array_records.values()]

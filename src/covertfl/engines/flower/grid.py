@@ -1,7 +1,4 @@
-"""A grid in this process: delivers each message to the client app of its node.
-
-For tests and for runs in one process.  Which nodes are connected may change from round to round.
-"""
+"""Grids in this process: one whose nodes work here, and one that only reports nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +11,17 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from covertfl.errors import InvalidInput
+
 RUN, SERVER = 1, 1
 # Number of client 0's node: the server's own is 1.
 FIRST_NODE = 1000
 # Flower's error code for an exception in a client app.
 CLIENT_APP_RAISED = 2
+
+# How often a strategy may ask for the nodes before more are reported, and before it is refused.
+FEW_ASKS, MOST_ASKS = 3, 20
+MOST_NODES = 4096
 
 # Clients that are connected, by round.
 Connected = Callable[[int], Iterable[int]]
@@ -31,6 +34,9 @@ def number_node(client: int) -> int:
 
 class InProcessGrid(Grid):
     """A grid whose nodes 1000, 1001, ..., one for each client, work in this process.
+
+    For tests and for runs in one process.  Which nodes are connected may change from round to
+    round.
 
     Parameters
     ----------
@@ -72,8 +78,6 @@ class InProcessGrid(Grid):
     def clients(self) -> dict[int, int]:
         """Client numbers by node."""
         return {number_node(client): client for client in self.contexts}
-
-    # --- the interface of a grid ---
 
     def set_run(self, run: Run) -> None:
         """Set the run."""
@@ -127,8 +131,6 @@ class InProcessGrid(Grid):
             self._round += 1
         return replies
 
-    # --- nodes ---
-
     def _deliver(self, message: Message) -> Message | None:
         """Return the reply of a message's node; None where none comes."""
         client = message.metadata.dst_node_id - FIRST_NODE
@@ -160,3 +162,36 @@ def copy_received(message: Message) -> Message:
     )
     copied.metadata.__dict__.update(message.metadata.__dict__)
     return copied
+
+
+class NodeCountGrid(Grid):
+    """A grid that only reports a number of nodes, for a wrapped strategy to configure a round on.
+
+    A strategy that asks repeatedly is waiting for more nodes: after the third time the number
+    doubles with each request, up to a limit.  One that still keeps asking would wait forever.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._asked = 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return as many node IDs as there are nodes."""
+        self._asked += 1
+        if self._asked > MOST_ASKS:
+            raise InvalidInput(
+                f"the wrapped strategy waits for more than {self.number} nodes: its "
+                "min_available_nodes must be an attribute of its own or of one that it wraps"
+            )
+        if self._asked > FEW_ASKS:
+            self.number = max(self.number, min(2 * self.number, MOST_NODES))
+        return range(1, self.number + 1)
+
+    def set_run(self, run: Any) -> None:
+        """Do nothing: there is no run."""
+
+    def _refuse(self, *_args: Any, **_keywords: Any) -> Any:
+        raise NotImplementedError("no messages are delivered, and there is no run")
+
+    create_message = push_messages = pull_messages = send_and_receive = _refuse
+    run = property(_refuse)

@@ -21,6 +21,7 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import Bulyan, FedTrimmedAvg, MultiKrum, Strategy
 
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
+from covertfl.engines.flower.grid import NodeCountGrid
 from covertfl.engines.flower.messages import (
     ARRAYS,
     CONFIG,
@@ -32,7 +33,6 @@ from covertfl.engines.flower.messages import (
     find_evaluations,
     restrict_metrics,
 )
-from covertfl.engines.flower.node_count_grid import NodeCountGrid
 from covertfl.engines.flower.strategy_state import (
     Arrays,
     copy_state,
@@ -60,8 +60,6 @@ class InnerStrategies:
     Parameters
     ----------
     make : makes the strategy, a new one each time
-    num_decoys : decoy trajectories
-    form : of the arrays
     most_examples : largest number of examples that is accepted in a client's evaluation
     """
 
@@ -83,15 +81,8 @@ class InnerStrategies:
             find_setting(self._fresh, name, 1)
             for name in ("min_available_nodes", "min_train_nodes")
         )
-        self._least_nodes = max(1, *map(int, least))
-        self._num_nodes = self._least_nodes
-
-    # --- who is asked, and with which config ---
-
-    @property
-    def least_nodes(self) -> int:
-        """Number of nodes that must be connected before a round begins."""
-        return self._least_nodes
+        # As many must be connected before a round begins.
+        self.least_nodes = self._num_nodes = max(1, *map(int, least))
 
     def count_sampled(self, present: int) -> int:
         """Return how many of the connected nodes are sampled for a round."""
@@ -100,16 +91,15 @@ class InnerStrategies:
         return min(max(int(present * fraction), least), present)
 
     def make_config(self, round_number: int, config: ConfigRecord | None) -> ConfigRecord:
-        """Return the config that clients are sent; it depends on the round alone.
+        """Return the config that clients are sent, which depends on the round alone.
 
-        Parameters
-        ----------
-        config : the server app's, to which the wrapped strategy may add
+        The wrapped strategy may add to the server app's config.
         """
-        # The arrays are empty, whatever is queried: the strategy must not learn it.
-        arrays, given = ArrayRecord(), copy_config(config)
         try:
-            messages = self._configure(self._configuring, round_number, arrays, given)
+            # The arrays are empty, whatever is queried: the strategy must not learn it.
+            messages = self._configure(
+                self._configuring, round_number, ArrayRecord(), copy_config(config)
+            )
         except InvalidInput:
             raise
         except Exception as error:  # no client can cause this
@@ -148,19 +138,13 @@ class InnerStrategies:
             self._report("aggregate evaluations", error)
             return None
 
-    # --- moves ---
-
     def aggregate(
         self, trajectory: int, weights: Vector, replies: Sequence[Message], *, kept: bool
     ) -> Vector | None:
         """Return the weights to which the wrapped strategy moves; None where it fails.
 
-        A strategy that fails is restored to its earlier state.  The same work is done in any case.
-
-        Parameters
-        ----------
-        trajectory : whose strategy is used
-        kept : whether the result is used; otherwise the spare strategy does the work
+        A strategy that fails is restored to its earlier state.  The same work is done in any case;
+        the spare strategy does it if the result is not `kept`.
         """
         strategy = self._own[trajectory] if kept else self._spare
         number, before = self._steps[trajectory] + 1, copy_state(strategy)
@@ -218,8 +202,6 @@ class InnerStrategies:
         return [
             _rebuild(reply, arrays, record) for reply, record in zip(used, metrics, strict=True)
         ]
-
-    # --- checkpoints ---
 
     def _list_stored(self) -> dict[str, Strategy]:
         """Return the strategies whose state matters, by their names in a checkpoint."""

@@ -37,9 +37,6 @@ class MessageKeys:
     examples: str = EXAMPLES
 
 
-# --- queries ----------------------------------------------------------------------------------
-
-
 def make_queries(
     content: RecordDict, nodes: Sequence[int], message_type: str, round_number: int, ttl: float
 ) -> list[Message]:
@@ -52,9 +49,6 @@ def make_queries(
 def copy_config(config: ConfigRecord | None) -> ConfigRecord:
     """Return a copy of a config record that can be added to; an empty one for None."""
     return ConfigRecord(dict(config or {}))
-
-
-# --- replies ----------------------------------------------------------------------------------
 
 
 def find_arrays(message: Message) -> ArrayRecord:
@@ -78,10 +72,7 @@ def read_reply(
 ) -> Reply | None:
     """Return a client's reply; None from a client that had no examples in this round.
 
-    Parameters
-    ----------
-    examples_key : the metric that holds the number of examples
-    joins : whether the values are needed as a vector; they are checked in any case
+    The values are checked in any case, and joined to a vector only if they are needed as one.
     """
     if message.has_error() or not message.has_content():
         return Reply(client, None, None, "client error")
@@ -94,7 +85,7 @@ def read_reply(
         return Reply(client, None, None, str(refused))
     except Exception:  # a client may send anything
         return Reply(client, None, None, "wrong type")
-    values = form.join(parts) if joins else np.empty(0, dtype=np.float32)
+    values = form.layout.join(parts) if joins else np.empty(0, dtype=np.float32)
     return Reply(client, values, examples)
 
 
@@ -118,10 +109,7 @@ def find_evaluations(
 ) -> list[Message]:
     """Return the usable replies to an evaluation; the others are left out as in training.
 
-    Parameters
-    ----------
-    examples_key : the metric that holds the number of examples
-    most_examples : largest number of examples that a client can have
+    No client can have more than `most_examples`.
     """
     valid: dict[int, Message] = {}
     for place, message in enumerate(messages):

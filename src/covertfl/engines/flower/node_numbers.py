@@ -32,12 +32,7 @@ class NodeNumbers(Protocol):
 
 
 class KnownNodeNumbers:
-    """Nodes whose client numbers are known in advance.
-
-    Parameters
-    ----------
-    clients : client numbers by node
-    """
+    """Nodes whose client numbers are known in advance, by node."""
 
     def __init__(self, clients: Mapping[int, int]) -> None:
         self._clients = dict(clients)
@@ -51,9 +46,7 @@ class KnownNodeNumbers:
 class StoredNodeNumbers:
     """Nodes numbered in the order in which they are first seen.
 
-    Parameters
-    ----------
-    path : file that stores the numbers, readable by its owner only
+    The numbers are stored in a file that only its owner can read.
     """
 
     def __init__(self, path: Path) -> None:

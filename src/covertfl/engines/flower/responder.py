@@ -8,10 +8,10 @@ and the one that is not needed is discarded (`GridResponder.update`, `GridRespon
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -19,32 +19,19 @@ from flwr.app import Message
 from covertfl.arrays import IntArray
 from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
+from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.strategy_settings import Accepts
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.learner import LearnerState, Reply, SiftedReplies, sift_replies
+from covertfl.runs.learner import LearnerState, SiftedReplies, sift_replies
 from covertfl.runs.participation import Attendance, classify_clients
 from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 PENDING = "checkpoint/pending.json"
-# Decides whether a round succeeds, from its number of examples and of valid replies.
-Accepts = Callable[[int, int], bool]
-
-
-class Exchange(Protocol):
-    """The nodes that can be asked, and their last replies."""
-
-    def look(self) -> Mapping[int, int]:
-        """Return the connected nodes by client number; a round begins with it."""
-        ...
-
-    @property
-    def replies(self) -> Mapping[int, Message]:
-        """Valid messages of the last round's replies, by client number."""
-        ...
 
 
 def needs_vectors(inner: InnerStrategies | None, decoys: Sequence[Decoy]) -> bool:
@@ -58,8 +45,6 @@ class GridResponder(ClientResponder):
 
     Parameters
     ----------
-    form : of the arrays
-    exchange : of messages with the nodes
     pending : file with the round that is under way and its observed oracle state
     inner : wrapped strategies, None to average as the simulator does
     accepts : decides whether a round succeeds, None to follow the run's settings
@@ -67,7 +52,7 @@ class GridResponder(ClientResponder):
     """
 
     form: ArrayForm
-    exchange: Exchange
+    exchange: Carrier
     pending: Path
     most_examples: int
     inner: InnerStrategies | None = None
@@ -77,8 +62,6 @@ class GridResponder(ClientResponder):
     def score(self, weights: Vector) -> float:
         """Return the accuracy on the validation set; 0 if there is none."""
         return super().score(weights) if len(self.task.validation) else 0.0
-
-    # --- a query ---
 
     def observe(self, round_number: int) -> int | None:
         """Return the oracle state, from the number of nodes that are connected.
@@ -102,26 +85,21 @@ class GridResponder(ClientResponder):
         asked = self._choose(query.round)
         nothing = np.zeros(len(asked), dtype=np.int64)
         replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
-        sifted = self._sift(replies, len(query.weights))
+        # Values that are not needed as vectors were checked array by array and stay in messages.
+        size = len(query.weights) if needs_vectors(self.inner, self.decoys) else 0
+        sifted = sift_replies(replies, size, self.most_examples)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
-        accepted = self._accepts(query, sifted)
-        return Outcome(attendance, sifted.total, sifted, accepted)
+        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted))
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""
         present = np.array(self._present, dtype=np.int64)
         if self.inner is None:
             return present
-        number = self.inner.count_sampled(len(present))
-        seed = self.settings.hidden_seed
+        number, seed = self.inner.count_sampled(len(present)), self.settings.hidden_seed
         generator = make_generator(seed, Stream.PARTICIPATION, round_number)
         return np.sort(generator.permutation(present)[:number])
-
-    def _sift(self, replies: Sequence[Reply], size: int) -> SiftedReplies:
-        # Values that are not needed as vectors were checked array by array and stay in messages.
-        size = size if needs_vectors(self.inner, self.decoys) else 0
-        return sift_replies(replies, size, self.most_examples)
 
     def _count_batches(self, asked: IntArray, came: Mapping[int, Any]) -> IntArray:
         """Return the number of batches behind each client's reply; 0 where none came."""
@@ -134,8 +112,6 @@ class GridResponder(ClientResponder):
         if self.accepts is not None:
             return bool(self.accepts(replies.total, len(replies.clients)))
         return self.is_accepted(query.oracle_state, query.round, replies.total)
-
-    # --- moves ---
 
     def update(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
@@ -164,10 +140,7 @@ class GridResponder(ClientResponder):
         """Move the true trajectory with the wrapped strategy, or as the simulator does.
 
         Where that fails the learner stays as it was: clients must not be able to end the training.
-
-        Parameters
-        ----------
-        kept : whether the result is used; otherwise the work is done only for the time it takes
+        A result that is not `kept` is computed only for the time it takes.
         """
         if not outcome.replies.clients:
             return learner
@@ -183,9 +156,7 @@ class GridResponder(ClientResponder):
     ) -> Generator[Work, Any, LearnerState]:
         """Move the decoy, with a strategy of its own where strategies are wrapped.
 
-        Parameters
-        ----------
-        kept : whether the result is used; otherwise the work is done only for the time it takes
+        A result that is not `kept` is computed only for the time it takes.
         """
         proposed = yield from self.propose(learner, query, outcome)
         if proposed is None:

@@ -1,35 +1,123 @@
-"""The folder of a `CovertStrategy`'s run: opened or resumed, and the state in which it starts."""
+"""The settings, the secret seed and the folder of a `CovertStrategy`'s run, new or resumed."""
 
 from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from flwr.app import ArrayRecord
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.responder import PENDING
-from covertfl.engines.flower.run_settings import store_seed
 from covertfl.engines.flower.strategy_settings import StrategySettings
-from covertfl.kernels.weights import Vector
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, start_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.lines import read_lines
-from covertfl.runs.run_file import format_run, list_versions
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.opening import check_folder
+from covertfl.runs.run_file import build_run, format_run, list_versions
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.state import RunState, unpack_state
 from covertfl.seeding import Stream, draw_seed
+
+SEED = "private/seed.json"
+
+
+def find_run_settings(given: StrategySettings, num_rounds: int | None) -> RunSettings:
+    """Return the settings of a run with its secret seed.
+
+    Raises
+    ------
+    InvalidInput
+        if they are wrong, or the folder of the run is in use for another one
+    """
+    settings = _read_settings(given, num_rounds)
+    check_folder(settings, given.folder, resume=given.resume, force=given.force)
+    if given.seed == "run":
+        return settings
+    path = given.folder / SEED
+    if given.resume and path.exists():
+        return replace(settings, secret=_read_seed(path))
+    drawn = secrets.randbelow(LARGEST_SEED + 1)
+    return replace(settings, secret=drawn if given.seed is None else given.seed)
+
+
+def _read_settings(given: StrategySettings, num_rounds: int | None) -> RunSettings:
+    if isinstance(given.run, RunSettings):
+        settings = given.run
+        if num_rounds not in (None, settings.rounds):
+            raise InvalidInput(
+                f"num_rounds must be {settings.rounds}, as in the run's settings, got {num_rounds}"
+            )
+    else:
+        settings = _build_settings(given, given.run, num_rounds)
+    return settings if given.task is None else settings.with_task(given.task)
+
+
+def _build_settings(
+    given: StrategySettings,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    num_rounds: int | None,
+) -> RunSettings:
+    if isinstance(source, Mapping):
+        content, name, folder = dict(source), "run", Path()
+    else:
+        name, folder = os.fspath(source), Path(source).parent
+        content = dict(parse_toml(read_text(source, "a run file"), name))
+    if given.task is not None:
+        content["task"] = "own"
+        federation = _read_section(content, "federation", name)
+        content["federation"] = {"clients": len(given.task.clients), **federation}
+    if num_rounds is not None:
+        content["rounds"] = num_rounds
+    engine = _read_section(content, "engine", name)
+    content["engine"] = {"mode": "deployment", **engine, "kind": "flower"}
+    return build_run(content, name, folder=folder)
+
+
+def _read_section(content: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    section = content.get(key, {})
+    if not isinstance(section, Mapping):
+        raise InvalidInput(f"{name}: {key} must be a section, got {section!r}")
+    return section
+
+
+def _read_seed(path: Path) -> int:
+    try:
+        return int(json.loads(read_text(path, "the seed of a run"))["seed"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidInput(f"{path} does not hold the seed of a run: {error}") from error
 
 
 def open_folder(
     given: StrategySettings, settings: RunSettings, folder: RunFolder
 ) -> Checkpoint | None:
-    """Create the folder of a run or resume it, and store the secret seed in it."""
+    """Create the folder of a run or resume it, and store the secret seed in its private part.
+
+    Raises
+    ------
+    InvalidInput
+        if the folder cannot be used, or the run is resumed and its seed is lost
+    """
     text, checkpoint = format_run(settings, list_versions()), None
     if given.resume and (folder.path / "checkpoint").exists():
         checkpoint = folder.resume(text)
     else:
         folder.create(text, force=given.force)
         (folder.path / PENDING).unlink(missing_ok=True)
-    store_seed(settings, folder.path, is_resumed=checkpoint is not None)
+    path = folder.path / SEED
+    if settings.secret is not None and not path.exists():
+        if checkpoint is not None:
+            raise InvalidInput(f"{path} is missing: the run cannot be resumed with the same draws")
+        write_atomically(path, json.dumps({"seed": settings.secret}) + "\n", mode=0o600)
     return checkpoint
 
 
@@ -46,7 +134,7 @@ def find_state(
     if initial_arrays is None:
         return start_run(federation)
     true, clients = form.flatten(initial_arrays), federation.responder
-    decoys: list[Vector] = [true] * clients.num_decoys
+    decoys = [true] * clients.num_decoys
     if given.decoy_start == "fresh":
         seed = federation.settings.hidden_seed
         decoys = [

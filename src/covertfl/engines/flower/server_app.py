@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from covertfl.engines.flower.client_app import make_client_app
@@ -19,6 +21,9 @@ from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_training_task
 
+# The server's work, with the grid and client numbers by node.
+Serve = Callable[[Grid, dict[int, int]], None]
+
 
 def make_server_app(
     settings: RunSettings,
@@ -31,12 +36,7 @@ def make_server_app(
 ) -> ServerApp:
     """Return the server app of a run; actions come from a secret seed, not from the run file's.
 
-    Parameters
-    ----------
-    out : the run's folder
-    resume, force : resume the run in `out`, or replace it
-    timeout : seconds that a round waits for replies
-    on_round : called with the progress after every round
+    The arguments are those of `CovertStrategy`; `timeout` is that of its `start`.
     """
     app = ServerApp()
 
@@ -50,6 +50,46 @@ def make_server_app(
     return app
 
 
+def run_simulated(
+    settings: RunSettings,
+    out: Path,
+    simulate: Callable[..., None],
+    *,
+    resume: bool,
+    force: bool,
+    on_round: OnRound | None,
+) -> None:
+    """Run a run file with simulated clients: all draws come from the run's seed.
+
+    Parameters
+    ----------
+    simulate : runs the nodes; called with the client app, the number of nodes, the server's work
+        (called with the grid and client numbers by node), `connected` and `first_round`
+    """
+    world = make_world(settings, find_training_task(settings))
+    checkpoint = read_checkpoint(out) if resume else None
+
+    def serve(grid: Grid, clients: Mapping[int, int]) -> None:
+        strategy = CovertStrategy(
+            run=settings,
+            out=out,
+            seed="run",
+            resume=resume,
+            force=force,
+            round_settings=RoundSettings(numbers=KnownNodeNumbers(clients)),
+            on_round=on_round,
+        )
+        strategy.start(grid)
+
+    simulate(
+        make_client_app(settings, presence="drawn"),
+        settings.sections.federation.clients,
+        serve,
+        connected=lambda number: world.attend(number).clients.tolist(),
+        first_round=1 if checkpoint is None else 1 + checkpoint.round,
+    )
+
+
 def run_in_process(
     settings: RunSettings,
     out: Path,
@@ -59,46 +99,9 @@ def run_in_process(
     on_round: OnRound | None = None,
 ) -> None:
     """Run a run file over Flower's messages in this process; its bytes equal the simulator's."""
-    world = make_world(settings, find_training_task(settings))
-    grid = InProcessGrid(
-        make_client_app(settings, presence="drawn"),
-        settings.sections.federation.clients,
-        connected=lambda number: world.attend(number).clients.tolist(),
-        first_round=1 + count_done(out, resume=resume),
-    )
-    strategy = make_simulated_strategy(
-        settings, out, grid.clients, resume=resume, force=force, on_round=on_round
-    )
-    strategy.start(grid)
 
+    def simulate(app: ClientApp, num_nodes: int, serve: Serve, **rounds: Any) -> None:
+        grid = InProcessGrid(app, num_nodes, **rounds)
+        serve(grid, grid.clients)
 
-def make_simulated_strategy(
-    settings: RunSettings,
-    out: Path,
-    clients: Mapping[int, int],
-    *,
-    resume: bool,
-    force: bool,
-    on_round: OnRound | None,
-) -> CovertStrategy:
-    """Return the strategy of a run with simulated clients: all draws come from the run's seed.
-
-    Parameters
-    ----------
-    clients : client numbers by node
-    """
-    return CovertStrategy(
-        run=settings,
-        out=out,
-        seed="run",
-        resume=resume,
-        force=force,
-        round_settings=RoundSettings(numbers=KnownNodeNumbers(clients)),
-        on_round=on_round,
-    )
-
-
-def count_done(out: Path, *, resume: bool) -> int:
-    """Return how many rounds a run that is to be resumed has completed."""
-    checkpoint = read_checkpoint(out) if resume else None
-    return 0 if checkpoint is None else checkpoint.round
+    run_simulated(settings, out, simulate, resume=resume, force=force, on_round=on_round)

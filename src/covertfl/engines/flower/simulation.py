@@ -12,25 +12,21 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import InMemoryGrid
 
-from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import Connected
-from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
+from covertfl.engines.flower.server_app import Serve, run_simulated
 from covertfl.errors import Missing
-from covertfl.runs.build import make_world
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
 
 SERVER, TASK = 1, 1
 # Cores of one client app: two of them run at a time on a machine with two cores.
@@ -56,35 +52,11 @@ def run_simulation(
         raise Missing(
             "[engine] mode = simulation needs Ray: pip install 'covertfl[flower,simulation]'"
         )
-    world = make_world(settings, find_training_task(settings))
-    first = 1 + count_done(out, resume=resume)
-
-    def serve(grid: Grid, clients: dict[int, int]) -> None:
-        strategy = make_simulated_strategy(
-            settings, out, clients, resume=resume, force=force, on_round=on_round
-        )
-        strategy.start(grid)
-
-    app = make_client_app(settings, presence="drawn")
-    simulate(
-        app,
-        settings.sections.federation.clients,
-        serve,
-        connected=lambda number: world.attend(number).clients.tolist(),
-        first_round=first,
-    )
+    run_simulated(settings, out, simulate, resume=resume, force=force, on_round=on_round)
 
 
 class AttendedGrid(InMemoryGrid):
-    """Flower's grid in memory, of which only some nodes count as connected in a round.
-
-    Parameters
-    ----------
-    state_factory : of the link state
-    nodes : by client
-    connected : clients that are connected, by round
-    first_round : round of the next query
-    """
+    """Flower's grid in memory, of which only some nodes, by client, are connected in a round."""
 
     def __init__(
         self, state_factory: Any, nodes: Mapping[int, int], connected: Connected, first_round: int
@@ -110,22 +82,11 @@ class AttendedGrid(InMemoryGrid):
 
 
 def simulate(
-    app: ClientApp,
-    num_nodes: int,
-    serve: Callable[[Grid, dict[int, int]], None],
-    *,
-    connected: Connected,
-    first_round: int,
+    app: ClientApp, num_nodes: int, serve: Serve, *, connected: Connected, first_round: int
 ) -> None:
-    """Run a server's work together with nodes in Ray's processes.
+    """Run a server's work together with nodes in Ray's processes; raise its exception again.
 
-    Parameters
-    ----------
-    app : of all nodes; each node's config has its `partition-id`
-    serve : the server's work, called with the grid and client numbers by node; its exception is
-        raised again
-    connected : clients that are connected, by round
-    first_round : round of the first query
+    Each node's config has its `partition-id`.
     """
     from flwr.server.superlink.fleet import vce
     from flwr.server.superlink.fleet.vce.metrics import VceMetrics

@@ -13,43 +13,50 @@ becomes covert with
 and its client apps stay as they are.  Each round sends the true arrays or a decoy's, as the policy
 of the run file decides; the run's folder holds what was sent, what was done and a checkpoint.  The
 run file and the folder stay on the server.
+
+Nothing that a client receives may depend on the action except for the weights of the query.  The
+parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `responder` to the
+work of a round, and `carrier` to the order and times of messages.
 """
 
 from __future__ import annotations
 
 import logging
-import os
+import time
 from collections.abc import Iterable
-from typing import Literal
+from dataclasses import replace
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from covertfl.decision.policy import Policy
-from covertfl.decoys.decoy import Decoy
-from covertfl.engines.flower.covert_run import run_covertly
-from covertfl.engines.flower.inner_strategies import MakeStrategy
-from covertfl.engines.flower.responder import Accepts
+from covertfl.engines.flower.connection import connect_clients
+from covertfl.engines.flower.responder import PENDING
+from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
-    RoundSettings,
-    RunSource,
     StartSettings,
     StrategySettings,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import require_torch
-from covertfl.runs.progress import OnRound
-from covertfl.tasks.task import TrainingTask
+from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import Federation
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.opening import PreparedRun
+from covertfl.runs.policy import RunPolicy
+from covertfl.runs.progress import watch_run
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.state import RunState
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0
+SINGLE_ROUND = "CovertStrategy has no single rounds: call start(grid=..., ...)"
 
 logger = logging.getLogger("flwr")
 
 
-class CovertStrategy(Strategy):
+class CovertStrategy(StrategySettings, Strategy):
     """A strategy that sends the true arrays or a decoy's, and reveals the choice in no other way.
 
     Parameters
@@ -82,31 +89,6 @@ class CovertStrategy(Strategy):
         if PyTorch is not installed
     """
 
-    def __init__(
-        self,
-        make_strategy: MakeStrategy | None = None,
-        *,
-        run: RunSource,
-        out: str | os.PathLike[str],
-        task: TrainingTask | None = None,
-        policy: Policy | None = None,
-        decoy: Decoy | None = None,
-        accepts: Accepts | None = None,
-        seed: int | Literal["run"] | None = None,
-        resume: bool = False,
-        force: bool = False,
-        decoy_start: Literal["same", "fresh"] = "same",
-        evaluate: bool = False,
-        on_round: OnRound | None = None,
-        round_settings: RoundSettings | None = None,
-    ) -> None:
-        require_torch()
-        self._settings = StrategySettings(
-            make_strategy, run, out, task, policy, decoy, accepts, seed, resume, force,
-            decoy_start, evaluate, on_round,
-            RoundSettings() if round_settings is None else round_settings,
-        )  # fmt: skip
-
     def start(
         self,
         grid: Grid,
@@ -121,7 +103,6 @@ class CovertStrategy(Strategy):
 
         Parameters
         ----------
-        grid : Flower's
         initial_arrays : where the true trajectory starts; None to draw them from the task's model
         num_rounds : None for the run file's
         timeout : seconds that a round waits for replies
@@ -134,27 +115,63 @@ class CovertStrategy(Strategy):
         InvalidInput
             if an argument, the run file or the run's folder cannot be used
         """
-        return run_covertly(
-            self._settings,
-            StartSettings(
-                grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config,
-                evaluate_fn,
-            ),
-        )  # fmt: skip
+        start = StartSettings(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+        return self._run_all(start)
 
-    # --- the interface of a strategy ---
+    def _run_all(self, start: StartSettings) -> Result:
+        started, result = time.perf_counter(), Result()
+        settings = find_run_settings(self, start.num_rounds)
+        federation = self._build(settings)  # an impossible run is refused before a folder is made
+        clients = federation.responder
+        assert isinstance(clients, ClientResponder)
+        folder = RunFolder(self.folder, is_steady=True, keeps_weights=self.rounds.records)
+        try:
+            checkpoint = open_folder(self, settings, folder)
+            responder, carrier = connect_clients(self, start, clients, checkpoint, result)
+            federation, form = replace(federation, responder=responder), responder.form
+            state = find_state(self, federation, form, start.initial_arrays, checkpoint)
+            for trajectory, weights in enumerate(state.learner.trajectories):
+                form.keep(trajectory, weights, form.write(weights))
+
+            def evaluate(state: RunState) -> None:
+                """Evaluate the true arrays on the server, whatever was sent."""
+                if start.evaluate_fn is not None:
+                    metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
+                    if metrics is not None:
+                        result.evaluate_metrics_serverapp[state.round] = metrics
+
+            if state.round == 0:
+                evaluate(state)
+            run = PreparedRun(federation, state, folder)
+            rounds = watch_run(run, self.on_round, started, after_round=evaluate)
+            final = carrier.drive(rounds, clients.kernel)
+            (self.folder / PENDING).unlink(missing_ok=True)
+            result.arrays = form.find(final.learner.true)
+            return result
+        finally:
+            folder.close()
+
+    def _build(self, settings: RunSettings) -> Federation:
+        # Success probabilities can be measured on simulated clients only.
+        is_own = settings.sections.task == "own"
+        federation = build_federation(settings, KernelCache(), measures=not is_own)
+        if self.policy is None:
+            return federation
+        return replace(federation, policy=RunPolicy(self.policy))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Raise InvalidInput: a single round would be sent without the policy."""
-        raise _refuse_single_rounds()
+        raise InvalidInput(SINGLE_ROUND)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Raise InvalidInput, see `configure_train`."""
-        raise _refuse_single_rounds()
+        raise InvalidInput(SINGLE_ROUND)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -170,8 +187,4 @@ class CovertStrategy(Strategy):
 
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
-        logger.info("\t└──> covert run in %s", self._settings.folder)
-
-
-def _refuse_single_rounds() -> InvalidInput:
-    return InvalidInput("CovertStrategy has no single rounds: call start(grid=..., ...)")
+        logger.info("\t└──> covert run in %s", self.folder)

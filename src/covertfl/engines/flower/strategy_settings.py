@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +15,14 @@ from covertfl.decision.policy import Policy
 from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
-from covertfl.engines.flower.responder import Accepts
 from covertfl.errors import InvalidInput
+from covertfl.runs.build import require_torch
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.tasks.task import TrainingTask
 
+# Decides whether a round succeeds, from its number of examples and of valid replies.
+Accepts = Callable[[int, int], bool]
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 RunSource = str | os.PathLike[str] | Mapping[str, Any] | RunSettings
 
@@ -28,14 +30,19 @@ RunSource = str | os.PathLike[str] | Mapping[str, Any] | RunSettings
 Rule = tuple[Callable[[Any], bool], str]
 
 
-def _check(settings: object, rules: Mapping[str, Rule]) -> None:
-    """Raise InvalidInput if an argument is not allowed."""
-    for name, (is_allowed, allowed) in rules.items():
-        given = getattr(settings, name)
+def _check(settings: Any) -> None:
+    """Raise InvalidInput if a field of the settings breaks its rule."""
+    for field in fields(settings):
+        is_allowed, allowed = RULES[field.name]
+        given = getattr(settings, field.name)
         if not is_allowed(given):
             is_plain = isinstance(given, bool | int | float | str | None)
             shown = repr(given) if is_plain else f"an object of type {type(given).__name__}"
-            raise InvalidInput(f"{name} must be {allowed}, got {shown}")
+            raise InvalidInput(f"{field.name} must be {allowed}, got {shown}")
+
+
+def _or_none(is_allowed: Callable[[Any], bool], allowed: str) -> Rule:
+    return (lambda given: given is None or is_allowed(given), f"None or {allowed}")
 
 
 def _is_whole(value: object, least: int, most: float = float("inf")) -> bool:
@@ -58,9 +65,50 @@ def _has(value: object, *methods: str) -> bool:
     return all(callable(getattr(value, method, None)) for method in methods)
 
 
-FUNCTION: Rule = (lambda given: given is None or callable(given), "None or a function")
+FUNCTION = _or_none(callable, "a function")
 SWITCH: Rule = (lambda given: isinstance(given, bool), "True or False")
+COUNT = _or_none(lambda given: _is_whole(given, 1), "a whole number, at least 1")
 CONFIG: Rule = (_is_config, "None or a ConfigRecord")
+RULES: Mapping[str, Rule] = {
+    "make_strategy": _or_none(callable, "a function that makes a strategy"),
+    "run": (
+        lambda given: isinstance(given, str | os.PathLike | Mapping | RunSettings),
+        "a run file, its content or its settings",
+    ),
+    "out": (lambda given: isinstance(given, str | os.PathLike), "the path of a folder"),
+    "task": _or_none(lambda given: isinstance(given, TrainingTask), "a task of make_server_task"),
+    "policy": _or_none(
+        lambda given: _has(given, "learn_prob"), "an object with the method learn_prob"
+    ),
+    "decoy": _or_none(
+        lambda given: _has(given, "plan", "move"), "an object with the methods plan and move"
+    ),
+    "accepts": FUNCTION,
+    "seed": (
+        lambda given: given is None or given == "run" or _is_whole(given, 0, LARGEST_SEED),
+        f"in 0..{LARGEST_SEED}, None or 'run'",
+    ),
+    "resume": SWITCH,
+    "force": SWITCH,
+    "decoy_start": (lambda given: given in ("same", "fresh"), "'same' or 'fresh'"),
+    "evaluate": SWITCH,
+    "on_round": FUNCTION,
+    "round_settings": (lambda given: isinstance(given, RoundSettings | None), "RoundSettings"),
+    "patience": _or_none(lambda given: _is_number(given, 0.0), "a number of seconds, at least 0"),
+    "most_examples": COUNT,
+    "numbers": _or_none(lambda given: _has(given, "assign"), "an object with the method assign"),
+    "records": SWITCH,
+    "grid": (lambda given: isinstance(given, Grid), "a Grid of Flower"),
+    "initial_arrays": _or_none(lambda given: isinstance(given, ArrayRecord), "an ArrayRecord"),
+    "num_rounds": COUNT,
+    "timeout": (
+        lambda given: _is_number(given, 0.0) and given > 0.0,
+        "a positive number of seconds",
+    ),
+    "train_config": CONFIG,
+    "evaluate_config": CONFIG,
+    "evaluate_fn": FUNCTION,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,85 +130,42 @@ class RoundSettings:
     records: bool = True
 
     def __post_init__(self) -> None:
-        _check(self, ROUND_RULES)
+        _check(self)
 
 
-ROUND_RULES: Mapping[str, Rule] = {
-    "patience": (
-        lambda given: given is None or _is_number(given, 0.0),
-        "None or a number of seconds, at least 0",
-    ),
-    "most_examples": (
-        lambda given: given is None or _is_whole(given, 1),
-        "None or a whole number, at least 1",
-    ),
-    "numbers": (
-        lambda given: given is None or _has(given, "assign"),
-        "None or an object with the method assign",
-    ),
-    "records": SWITCH,
-}
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)  # the seed must not show in a log
 class StrategySettings:
     """The arguments of `CovertStrategy`, which documents them."""
 
-    make_strategy: MakeStrategy | None
+    make_strategy: MakeStrategy | None = None
+    _: KW_ONLY
     run: RunSource
     out: str | os.PathLike[str]
-    task: TrainingTask | None
-    policy: Policy | None
-    decoy: Decoy | None
-    accepts: Accepts | None
-    seed: int | Literal["run"] | None
-    resume: bool
-    force: bool
-    decoy_start: Literal["same", "fresh"]
-    evaluate: bool
-    on_round: OnRound | None
-    round_settings: RoundSettings
+    task: TrainingTask | None = None
+    policy: Policy | None = None
+    decoy: Decoy | None = None
+    accepts: Accepts | None = None
+    seed: int | Literal["run"] | None = None
+    resume: bool = False
+    force: bool = False
+    decoy_start: Literal["same", "fresh"] = "same"
+    evaluate: bool = False
+    on_round: OnRound | None = None
+    round_settings: RoundSettings | None = None
 
     def __post_init__(self) -> None:
-        _check(self, STRATEGY_RULES)
+        require_torch()
+        _check(self)
 
     @property
     def folder(self) -> Path:
         """The run's folder."""
         return Path(self.out)
 
-
-STRATEGY_RULES: Mapping[str, Rule] = {
-    "make_strategy": (FUNCTION[0], "None or a function that makes a strategy"),
-    "run": (
-        lambda given: isinstance(given, str | os.PathLike | Mapping | RunSettings),
-        "a run file, its content or its settings",
-    ),
-    "out": (lambda given: isinstance(given, str | os.PathLike), "the path of a folder"),
-    "task": (
-        lambda given: isinstance(given, TrainingTask | None),
-        "None or a task of make_server_task",
-    ),
-    "policy": (
-        lambda given: given is None or _has(given, "learn_prob"),
-        "None or an object with the method learn_prob",
-    ),
-    "decoy": (
-        lambda given: given is None or _has(given, "plan", "move"),
-        "None or an object with the methods plan and move",
-    ),
-    "accepts": FUNCTION,
-    "seed": (
-        lambda given: given is None or given == "run" or _is_whole(given, 0, LARGEST_SEED),
-        f"in 0..{LARGEST_SEED}, None or 'run'",
-    ),
-    "resume": SWITCH,
-    "force": SWITCH,
-    "decoy_start": (lambda given: given in ("same", "fresh"), "'same' or 'fresh'"),
-    "evaluate": SWITCH,
-    "on_round": FUNCTION,
-    "round_settings": (lambda given: isinstance(given, RoundSettings), "RoundSettings"),
-}
+    @property
+    def rounds(self) -> RoundSettings:
+        """Settings of rounds, the usual ones if none are given."""
+        return self.round_settings or RoundSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,24 +181,4 @@ class StartSettings:
     evaluate_fn: EvaluateFunction | None
 
     def __post_init__(self) -> None:
-        _check(self, START_RULES)
-
-
-START_RULES: Mapping[str, Rule] = {
-    "grid": (lambda given: isinstance(given, Grid), "a Grid of Flower"),
-    "initial_arrays": (
-        lambda given: isinstance(given, ArrayRecord | None),
-        "None or an ArrayRecord",
-    ),
-    "num_rounds": (
-        lambda given: given is None or _is_whole(given, 1),
-        "None or a whole number, at least 1",
-    ),
-    "timeout": (
-        lambda given: _is_number(given, 0.0) and given > 0.0,
-        "a positive number of seconds",
-    ),
-    "train_config": CONFIG,
-    "evaluate_config": CONFIG,
-    "evaluate_fn": FUNCTION,
-}
+        _check(self)

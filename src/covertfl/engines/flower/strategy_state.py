@@ -46,9 +46,6 @@ def require_distinct(strategies: Sequence[Strategy]) -> None:
         )
 
 
-# --- within a round ---------------------------------------------------------------------------
-
-
 def copy_state(strategy: Strategy) -> list[tuple[Strategy, dict[str, Any]]]:
     """Return a copy of the attributes of a strategy and of those that it wraps."""
     return [
@@ -73,18 +70,12 @@ def _copy(value: Any) -> Any:
         return value
 
 
-# --- in a checkpoint --------------------------------------------------------------------------
-
-
 def pack_state(
     role: str, strategy: Strategy, fresh: Strategy, arrays: Arrays
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the attributes that differ from a fresh strategy's, and those that cannot be stored.
 
-    Parameters
-    ----------
-    role : what the names of the attributes begin with
-    arrays : to which arrays among the attributes are added, by name
+    Their names begin with the role; arrays among them are added to `arrays`, by name.
     """
     facts, lost = {}, []
     untouched = list_nested(fresh)

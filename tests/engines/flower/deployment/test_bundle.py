@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from covertfl.engines.flower.client_app import format_client_run
-from covertfl.engines.flower.deployment.bundle import build_bundle, write_app
+from covertfl.engines.flower.deployment.bundle import build_bundle, find_own_app, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.errors import InvalidInput
 from covertfl.runs.run_file import format_run
@@ -77,3 +77,16 @@ def test_the_example_sends_its_client_app_only() -> None:
     }
     for word in ("CovertStrategy", "FedAvg", "policy", "decoy", "eavesdrop"):
         assert word not in content
+
+
+def test_own_apps_are_found(tmp_path: Path) -> None:
+    found = find_own_app(EXAMPLE / "app", EXAMPLE / "server", None)
+    assert found.eavesdropper is None
+    file = EXAMPLE / "eavesdropper" / "eavesdropper_app.py"
+    found = find_own_app(EXAMPLE / "app", None, f"{file}:app")
+    assert (found.eavesdropper, found.eavesdropper_path) == ("eavesdropper_app:app", file.parent)
+    with pytest.raises(InvalidInput, match="no such folder"):
+        find_own_app(tmp_path / "nothing", None, None)
+    for wrong in ("app", f"{file}", f"{file}:", "nothing.py:app", f"{EXAMPLE / 'run.toml'}:app"):
+        with pytest.raises(InvalidInput, match=r"must be FILE\.PY:APP"):
+            find_own_app(EXAMPLE / "app", None, wrong)

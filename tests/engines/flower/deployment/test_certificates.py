@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from covertfl.engines.flower.deployment.certificates import make_node_key, make_server_certificate
 
@@ -21,7 +21,7 @@ from covertfl.engines.flower.deployment.certificates import make_node_key, make_
 def test_keys_are_on_p384_and_for_their_owner(tmp_path: Path) -> None:
     key = make_node_key(tmp_path, "node0")
     private = load_ssh_private_key(key.private.read_bytes(), None)
-    public = load_ssh_public_key(key.public.read_bytes())
+    public = load_pem_public_key(key.public)
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     assert isinstance(public, ec.EllipticCurvePublicKey)
     assert private.curve.name == "secp384r1"

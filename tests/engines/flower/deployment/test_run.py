@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from covertfl.cli.app import app
-from covertfl.engines.flower.deployment.own_app import find_own_app
+from covertfl.engines.flower.deployment.bundle import find_own_app
 from covertfl.engines.flower.deployment.run import Deployment, ending_on_signals
 from covertfl.errors import InvalidInput
 from tests import ROOT

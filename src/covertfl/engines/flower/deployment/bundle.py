@@ -14,6 +14,7 @@ import tomllib
 import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -57,19 +58,53 @@ app = make_client_app(Path(__file__).with_name("{CLIENT_RUN}"))
 '''
 
 
-def write_app(folder: Path, client_run: str) -> None:
-    """Write the project of a built-in task: the client app and the part of the run it may know.
+@dataclass(frozen=True)
+class OwnApp:
+    """A Flower app that is run instead of the built-in task's.
 
     Parameters
     ----------
-    folder : existing
-    client_run : the run file of clients
+    project : folder that becomes the bundle, with pyproject.toml
+    server : folder with modules that only the server may import; its app reads where the run is
+        with `read_server_settings`
+    eavesdropper : client app of the last node, as module:attribute, None to record with the
+        bundle's own
+    eavesdropper_path : folder that this app is imported from
     """
-    for name, content in (
-        ("pyproject.toml", PROJECT),
-        (f"{CLIENT_MODULE}.py", CLIENT),
-        (CLIENT_RUN, client_run),
-    ):
+
+    project: Path
+    server: Path | None = None
+    eavesdropper: str | None = None
+    eavesdropper_path: Path = Path()
+
+
+def find_own_app(project: Path, server: Path | None, eavesdropper: str | None) -> OwnApp:
+    """Return the app that options of the command line name, the eavesdropper as FILE.PY:ATTRIBUTE.
+
+    Raises
+    ------
+    InvalidInput
+        if a folder or file does not exist
+    """
+    for folder in filter(None, (project, server)):
+        if not folder.is_dir():
+            raise InvalidInput(f"{folder}: no such folder; the folder of a Flower app is needed")
+    if eavesdropper is None:
+        return OwnApp(project, server)
+    file, _, attribute = eavesdropper.partition(":")
+    path = Path(file)
+    if path.suffix != ".py" or not path.is_file() or not attribute.isidentifier():
+        raise InvalidInput(
+            f"--eavesdropper must be FILE.PY:APP, a file and the client app in it, "
+            f"got {eavesdropper!r}"
+        )
+    return OwnApp(project, server, f"{path.stem}:{attribute}", path.parent)
+
+
+def write_app(folder: Path, client_run: str) -> None:
+    """Write the project of a built-in task: the client app and the run file of clients."""
+    files = {"pyproject.toml": PROJECT, f"{CLIENT_MODULE}.py": CLIENT, CLIENT_RUN: client_run}
+    for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
 
 
@@ -98,9 +133,7 @@ def build_bundle(folder: Path) -> bytes:
 def check_bundle(bundle: bytes, name: str) -> None:
     """Raise InvalidInput if a bundle holds the server's code, or settings that reveal the scheme.
 
-    Parameters
-    ----------
-    name : of the project, for messages
+    Messages name the project.
     """
     with zipfile.ZipFile(io.BytesIO(bundle)) as files:
         contents = {entry: files.read(entry) for entry in files.namelist()}

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from covertfl.files.atomic import write_atomically
@@ -22,6 +28,7 @@ from covertfl.files.atomic import write_atomically
 # Clocks of machines that trust each other may differ by this much.
 CLOCK_ERROR = datetime.timedelta(hours=1)
 OWNER_ONLY = 0o600
+AUTHORITY = "authority of a local federation"
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,11 @@ class NodeKey:
     Parameters
     ----------
     private : file, in OpenSSH format
-    public : file with which the node is registered
-    content : the public key in PEM format, as a registration sends it
+    public : the public key in PEM format, as a registration sends it
     """
 
     private: Path
-    public: Path
-    content: bytes
+    public: bytes
 
 
 def make_server_certificate(
@@ -68,59 +73,43 @@ def make_server_certificate(
     Parameters
     ----------
     folder : existing, readable by its owner only
-    address : IP address or host name of the server
+    address : IP address of the server
     valid : how long, from now on
     """
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     authority = _sign_authority(authority_key, valid)
-    server = _sign_server(server_key, authority, authority_key, address, valid)
+    server = _sign_server(server_key, authority_key, address, valid)
     files = ServerCertificate(
         folder / "authority.crt", folder / "server.crt", folder / "server.key"
     )
-    for path, certificate in ((files.authority, authority), (files.certificate, server)):
-        _write(path, certificate.public_bytes(serialization.Encoding.PEM))
-    _write(
-        files.key,
-        server_key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+    _write(files.authority, authority.public_bytes(Encoding.PEM))
+    _write(files.certificate, server.public_bytes(Encoding.PEM))
+    key = server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    _write(files.key, key)
     return files
 
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
     """Make a key pair for a node."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public, encoding = key.public_key(), serialization.Encoding
-    files = NodeKey(
-        folder / name,
-        folder / f"{name}.pub",
-        public.public_bytes(encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
-    )
-    _write(files.private, private)
-    _write(
-        files.public,
-        public.public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n",
-    )
-    return files
+    key, path = ec.generate_private_key(ec.SECP384R1()), folder / name
+    _write(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return NodeKey(path, public)
 
 
 def _write(path: Path, content: bytes) -> None:
     write_atomically(path, content, mode=OWNER_ONLY)
 
 
-def _begin(name: str, valid: datetime.timedelta) -> x509.CertificateBuilder:
+def _begin(
+    name: str, issuer: str, key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_ERROR)
         .not_valid_after(now + valid)
@@ -144,9 +133,7 @@ def _sign_authority(key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta) 
         decipher_only=False,
     )
     return (
-        _begin("authority of a local federation", valid)
-        .issuer_name(_name("authority of a local federation"))
-        .public_key(key.public_key())
+        _begin(AUTHORITY, AUTHORITY, key, valid)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -156,27 +143,17 @@ def _sign_authority(key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta) 
 
 def _sign_server(
     key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
     address: str,
     valid: datetime.timedelta,
 ) -> x509.Certificate:
-    names: list[x509.GeneralName] = [_general_name(address)]
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
-        _begin(address, valid)
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
+        _begin(address, AUTHORITY, key, valid)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(names, critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-
-
-def _general_name(address: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(address))
-    except ValueError:
-        return x509.DNSName(address)

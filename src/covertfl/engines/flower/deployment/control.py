@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Self
 
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
@@ -13,6 +11,7 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
 )
+from flwr.proto.run_pb2 import RunStatus
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -20,30 +19,8 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from covertfl.engines.flower.deployment.certificates import NodeKey, ServerCertificate
 
 
-@dataclass(frozen=True)
-class RunStatus:
-    """The status of a run.
-
-    Parameters
-    ----------
-    status : pending, starting, running or finished
-    outcome : of a finished run: completed, failed or stopped
-    details : why it failed
-    """
-
-    status: str
-    outcome: str
-    details: str
-
-
 class ControlClient:
-    """A connection to a SuperLink's control interface, open inside the context.
-
-    Parameters
-    ----------
-    address : of the SuperLink
-    certificate : whose authority is trusted
-    """
+    """A connection to a SuperLink's control interface."""
 
     def __init__(self, address: str, certificate: ServerCertificate) -> None:
         self.calls = ControlHttpClient.from_server_address(
@@ -53,15 +30,9 @@ class ControlClient:
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.calls.close()
-
     def register(self, key: NodeKey) -> int:
         """Register a node's key and return the node's ID."""
-        reply = self.calls.RegisterNode(RegisterNodeRequest(public_key=key.content))
+        reply = self.calls.RegisterNode(RegisterNodeRequest(public_key=key.public))
         return int(reply.node_id)
 
     def list_online(self) -> set[int]:
@@ -76,6 +47,9 @@ class ControlClient:
         return int(reply.run_id)
 
     def find_status(self, run: int) -> RunStatus:
-        """Return the status of a run."""
-        found = self.calls.ListRuns(ListRunsRequest(run_id=run)).run_dict[run]
-        return RunStatus(found.status.status, found.status.sub_status, found.status.details)
+        """Return the status of a run: pending, starting, running or finished.
+
+        Its sub-status is completed, failed or stopped once the run is finished.
+        """
+        found: RunStatus = self.calls.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        return found

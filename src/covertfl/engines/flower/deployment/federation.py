@@ -99,11 +99,9 @@ class LocalFederation:
         return f"{HOST}:{self._ports[0]}"
 
     def __enter__(self) -> Self:
-        try:
+        with self._stack:  # closes it if an exception is raised
             self._start()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -118,7 +116,8 @@ class LocalFederation:
         self._write_secrets()
         self._ports = find_free_ports(1 + len(self.nodes))
         self._start_superlink()
-        self.control = self._stack.enter_context(ControlClient(self.address, self.certificate))
+        self.control = ControlClient(self.address, self.certificate)
+        self._stack.callback(self.control.calls.close)
         self._node_ids = [self.control.register(key) for key in self.keys]
         self.start_server(self._server_environment)
         for number in range(len(self.nodes)):
@@ -131,8 +130,6 @@ class LocalFederation:
 
     def _find_secret(self, name: str) -> Path:
         return self.folder / f"{name}.secret"
-
-    # --- processes ---
 
     def _start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
@@ -157,26 +154,10 @@ class LocalFederation:
             )
 
     def start_server(self, environment: Mapping[str, str]) -> None:
-        """Start the SuperExec that runs server apps.
-
-        Parameters
-        ----------
-        environment : environment variables of the server app
-        """
-        self.processes.start(
-            SERVER,
-            "flower-superexec",
-            settings={
-                "address": self.address,
-                "authority": str(self.certificate.authority),
-                "secret": str(self._find_secret(SERVER)),
-                "pause": PAUSE,
-                "app": None,
-                "record_to": None,
-            },
-            environment={**SHORT_POLLS, **environment},
-            path=self._server_path,
-        )
+        """Start the SuperExec that runs server apps, with environment variables of theirs."""
+        server = LocalNode(path=self._server_path, environment=environment)
+        authority = str(self.certificate.authority)
+        self._start_superexec(SERVER, self.address, authority, SERVER, server)
 
     def start_node(self, number: int) -> None:
         """Start a SuperNode and the SuperExec that runs its client app."""
@@ -195,13 +176,25 @@ class LocalFederation:
             ],
             settings={"pause": PAUSE},
         )
+        # Both ends are on this machine and share a secret, so that no certificate is needed.
+        self._start_superexec(f"client{number}", f"{HOST}:{port}", None, f"node{number}", node)
+
+    def _start_superexec(
+        self, name: str, address: str, authority: str | None, shares: str, node: LocalNode
+    ) -> None:
+        """Start the SuperExec of a node's app, or of the server's.
+
+        Parameters
+        ----------
+        shares : name of the process with which it shares a secret
+        """
         self.processes.start(
-            f"client{number}",
+            name,
             "flower-superexec",
             settings={
-                "address": f"{HOST}:{port}",
-                "authority": None,  # both ends are on this machine and share a secret
-                "secret": secret,
+                "address": address,
+                "authority": authority,
+                "secret": str(self._find_secret(shares)),
                 "pause": PAUSE,
                 "app": node.app,
                 "record_to": node.record_to,
@@ -214,8 +207,6 @@ class LocalFederation:
         """Return what a node's client app finds in `context.node_config`, as an argument."""
         config = {"partition-id": number, "num-partitions": len(self.nodes)}
         return " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-
-    # --- nodes ---
 
     def list_connected(self) -> list[int]:
         """Return the nodes that are connected, by their numbers from 0."""

@@ -52,13 +52,14 @@ class SupervisedProcesses:
         self._ended: dict[str, int] = {}
         self._is_ready = self._is_gone = False
         (folder / "homes").mkdir(mode=0o700)
+        path = os.pathsep.join(entry for entry in sys.path if entry)
         log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT, 0o600)
         self._supervisor: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-m", SUPERVISOR, folder, *preloaded],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_inherit_path() | ENVIRONMENT,
+            env=os.environ | {"PYTHONPATH": path} | ENVIRONMENT,
             cwd=folder,
             start_new_session=True,  # Ctrl-C reaches the owner only, who ends them in order
         )
@@ -96,14 +97,11 @@ class SupervisedProcesses:
         environment: Mapping[str, str] | None = None,
         path: Sequence[str] = (),
     ) -> None:
-        """Start a process.
+        """Start a process under a name that no running process has.
 
         Parameters
         ----------
-        name : not that of a running process
-        role : one of `roles.ROLES`
-        arguments : of the role's command
-        settings : of the role
+        role : one of `roles.ROLES`, with the arguments of its command and its settings
         environment : variables in addition to the supervisor's
         path : folders that it imports from before all others
 
@@ -126,6 +124,8 @@ class SupervisedProcesses:
         }
         assert name not in self._running
         self._wait(lambda: self._is_ready, "the supervisor of the federation")
+        with self._changed:
+            self._ended.pop(name, None)  # an earlier process of that name
         assert self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._supervisor.stdin.write(json.dumps(order).encode() + b"\n")
@@ -170,10 +170,10 @@ class SupervisedProcesses:
         except OSError:
             return ""
 
-    def quote(self, name: str, lines: int = 6) -> str:
+    def quote(self, name: str) -> str:
         """Return the last lines of a log in one line, for a message."""
         written = [line.strip() for line in self.read_log(name).splitlines() if line.strip()]
-        return " / ".join(written[-lines:]) or "it wrote nothing"
+        return " / ".join(written[-6:]) or "it wrote nothing"
 
     def close(self) -> None:
         """End everything; the supervisor removes the folder."""
@@ -194,17 +194,11 @@ class SupervisedProcesses:
         self._supervisor.stdout.close()
 
 
-def wait_until(is_so: Callable[[], bool], limit: float, *, every: float = 0.1) -> bool:
+def wait_until(is_so: Callable[[], bool], limit: float) -> bool:
     """Wait for a condition and return whether it held within the limit, in seconds."""
     end = time.monotonic() + limit
     while not is_so():
         if time.monotonic() > end:
             return False
-        time.sleep(every)
+        time.sleep(0.1)
     return True
-
-
-def _inherit_path() -> dict[str, str]:
-    """Return the environment with this process's module search path."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**os.environ, "PYTHONPATH": path}

@@ -52,12 +52,7 @@ def _append(path: Path | None, entry: Mapping[str, Any]) -> None:
 
 
 class ProgressReader:
-    """The rounds that a server app reports, read as they come.
-
-    Parameters
-    ----------
-    path : file to which the server app writes
-    """
+    """The rounds that a server app writes to a file, read as they come."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
@@ -79,14 +74,11 @@ class ProgressReader:
         whole = content[: content.rfind(b"\n") + 1]
         self._position += len(whole)
         for line in whole.splitlines():
-            yield _read_entry(json.loads(line))
-
-
-def _read_entry(entry: Mapping[str, Any]) -> RunProgress:
-    if "failed" in entry:
-        raise make_error(entry)
-    progress = entry["progress"]
-    return RunProgress(**{**progress, "run": Path(progress["run"])})
+            entry = json.loads(line)
+            if "failed" in entry:
+                raise make_error(entry)
+            progress = entry["progress"]
+            yield RunProgress(**{**progress, "run": Path(progress["run"])})
 
 
 def make_error(entry: Mapping[str, Any]) -> CovertflError:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Queue
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.supercore.constant import TaskType
@@ -114,7 +114,7 @@ class ForkingExecutor(SubprocessExecutor):
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start a task."""
         if os.fork() == 0:
-            _run_task(spec, self._settings)
+            run_and_exit(lambda: _run_task(spec, self._settings))
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
@@ -124,28 +124,26 @@ class ForkingExecutor(SubprocessExecutor):
                 pass
 
 
-def _run_task(spec: ExecutionSpec, settings: Settings) -> NoReturn:
-    """Run a task in this process, which was just forked."""
-
-    def work() -> None:
-        _forget_exit_handlers()
-        RUNS[spec.task_type](spec, settings)
-
-    run_and_exit(work)
-
-
-def _forget_exit_handlers() -> None:
-    """Drop the parent's exit handlers, which this process must not run."""
+def _run_task(spec: ExecutionSpec, settings: Settings) -> None:
+    """Run a task in this process, which must not run its parent's exit handlers."""
     from flwr.supercore.exit import exit_handler
 
     exit_handler.registered_exit_handlers.clear()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    RUNS[spec.task_type](spec, settings)
 
 
-def _read_authority(spec: ExecutionSpec) -> bytes | None:
+def _list_arguments(spec: ExecutionSpec) -> dict[str, Any]:
+    """Return the arguments that Flower's functions for client and server apps share."""
     path = spec.root_certificates_path
-    return None if path is None else Path(path).read_bytes()
+    return {
+        "runtime_api_address": spec.runtime_api_address,
+        "token": spec.token,
+        "insecure": spec.insecure,
+        "certificates": None if path is None else Path(path).read_bytes(),
+        "parent_pid": spec.parent_pid,
+    }
 
 
 def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
@@ -153,13 +151,7 @@ def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
 
     shorten_pauses(settings["pause"])
     _change_app(runtime, settings["app"], settings["record_to"])
-    runtime.run_clientapp(
-        runtime_api_address=spec.runtime_api_address,
-        token=spec.token,
-        insecure=spec.insecure,
-        certificates=_read_authority(spec),
-        parent_pid=spec.parent_pid,
-    )
+    runtime.run_clientapp(**_list_arguments(spec))
 
 
 def _change_app(runtime: ModuleType, reference: str | None, record_to: str | None) -> None:
@@ -192,15 +184,8 @@ def _run_server(spec: ExecutionSpec, settings: Settings) -> None:
     from flwr.superlink.runtime.run_serverapp import run_serverapp
 
     shorten_pauses(settings["pause"], http_grid)
-    run_serverapp(
-        runtime_api_address=spec.runtime_api_address,
-        # Never written to: the server's output stays in its own log.
-        log_queue=Queue(),
-        token=spec.token,
-        insecure=spec.insecure,
-        certificates=_read_authority(spec),
-        parent_pid=spec.parent_pid,
-    )
+    # The queue is never written to: the server's output stays in its own log.
+    run_serverapp(log_queue=Queue(), **_list_arguments(spec))
 
 
 RUNS: dict[TaskType, Callable[[ExecutionSpec, Settings], None]] = {

@@ -9,23 +9,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, Self
 
 from covertfl.engines.flower.client_app import format_client_run
-from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, build_bundle, write_app
+from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, OwnApp, build_bundle, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed, check_deployable
-from covertfl.engines.flower.deployment.control import RunStatus
 from covertfl.engines.flower.deployment.federation import (
     SERVER,
     SUPERLINK,
     LocalFederation,
     LocalNode,
 )
-from covertfl.engines.flower.deployment.own_app import OwnApp
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.progress import ProgressReader
-from covertfl.engines.flower.deployment.server_settings import ROUND_LIMIT, ServerSettings
+from covertfl.engines.flower.deployment.server import ServerSettings
+from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.opening import check_folder
@@ -36,11 +36,7 @@ from covertfl.runs.settings import RunSettings
 EAVESDROPPER = "eavesdropper"
 # Seconds between two looks at the progress of a run.
 LOOK = 0.2
-SERVER_CODE = """\
-from covertfl.engines.flower.deployment.server import make_app
-
-app = make_app()
-"""
+SERVER_CODE = "from covertfl.engines.flower.deployment.server import app as app\n"
 
 
 class Deployment:
@@ -48,7 +44,6 @@ class Deployment:
 
     Parameters
     ----------
-    settings : of the run
     out : folder of the run; its subfolder eavesdropper gets the eavesdropper's records
     num_nodes : the last of them eavesdrops
     resume, force : resume the run in `out`, or replace it
@@ -64,7 +59,7 @@ class Deployment:
         num_nodes: int,
         resume: bool = False,
         force: bool = False,
-        timeout: float = ROUND_LIMIT,
+        timeout: float = TIMEOUT,
         app: OwnApp | None = None,
     ) -> None:
         check_deployable(settings, num_nodes, has_own_app=app is not None)
@@ -75,19 +70,16 @@ class Deployment:
         elif not (resume or force):
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app = num_nodes, app
-        self._timeout, self._resume, self._force = timeout, resume, force
+        self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader
-        self.server: ServerSettings
         self.federation: LocalFederation
         self.bundle: bytes
 
     def __enter__(self) -> Self:
-        try:
+        with self._stack:  # closes it if an exception is raised
             self._start_federation()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -102,7 +94,7 @@ class Deployment:
         folder.mkdir(mode=0o700)
         self._write_server(folder)
         self.bundle = self._build_bundle(folder)
-        if self._force:
+        if self.server.force:
             shutil.rmtree(self._out / EAVESDROPPER, ignore_errors=True)
         path = self._app.server if self._app is not None else folder
         self.federation = LocalFederation(
@@ -117,16 +109,10 @@ class Deployment:
 
     def _write_server(self, folder: Path) -> None:
         """Write what only the server may read."""
-        self.server = ServerSettings(
-            folder / "run.toml",
-            self._out,
-            self._resume,
-            self._force,
-            self._timeout,
-            folder / "progress.jsonl",
-        )
-        self._progress = ProgressReader(folder / "progress.jsonl")
-        write_atomically(self.server.run, format_run(self._settings, {}), mode=0o600)
+        run, progress = folder / self.server.run.name, folder / "progress.jsonl"
+        self.server = replace(self.server, run=run, progress=progress)
+        self._progress = ProgressReader(progress)
+        write_atomically(run, format_run(self._settings, {}), mode=0o600)
         (folder / f"{SERVER_MODULE}.py").write_text(SERVER_CODE, encoding="utf-8")
 
     def _build_bundle(self, folder: Path) -> bytes:
@@ -142,30 +128,19 @@ class Deployment:
         if app is None or app.eavesdropper is None:
             last = LocalNode(record_to=records)
         else:
-            path = [] if app.eavesdropper_path is None else [str(app.eavesdropper_path.resolve())]
             last = LocalNode(
-                app=app.eavesdropper, path=path, environment={"COVERTFL_RECORDS": records}
+                app=app.eavesdropper,
+                path=[str(app.eavesdropper_path.resolve())],
+                environment={"COVERTFL_RECORDS": records},
             )
         return [*(LocalNode() for _ in range(self._num_nodes - 1)), last]
-
-    # --- the run ---
 
     def start(self) -> int:
         """Start the run and return its ID in the federation."""
         return self.federation.control.start_run(self.bundle)
 
     def follow(self, run: int, on_round: OnRound | None = None) -> None:
-        """Wait for the end of the run.
-
-        Parameters
-        ----------
-        on_round : called with the progress after every round
-
-        Raises
-        ------
-        CovertflError
-            if the run fails
-        """
+        """Wait for the end of the run; see `check`."""
         while not self.check(run, on_round):
             time.sleep(LOOK)
 
@@ -182,24 +157,18 @@ class Deployment:
             if on_round is not None:
                 on_round(progress)
         if status.status == "finished":
-            self._require_completion(status)
+            if status.sub_status != "completed":
+                quoted = self.federation.processes.quote(SERVER)
+                raise DeploymentFailed(
+                    f"the run ended as {status.sub_status}: {status.details} ({quoted})"
+                )
             return True
-        self._require_processes()
-        return False
-
-    def _require_completion(self, status: RunStatus) -> None:
-        if status.outcome != "completed":
-            quoted = self.federation.processes.quote(SERVER)
-            raise DeploymentFailed(
-                f"the run ended as {status.outcome}: {status.details} ({quoted})"
-            )
-
-    def _require_processes(self) -> None:
         running = self.federation.processes.running
         for name in (SUPERLINK, SERVER):
             if name not in running:
                 quoted = self.federation.processes.quote(name)
                 raise DeploymentFailed(f"the {name} of the federation has ended: {quoted}")
+        return False
 
 
 def deploy(
@@ -209,7 +178,7 @@ def deploy(
     num_nodes: int | None = None,
     resume: bool = False,
     force: bool = False,
-    timeout: float = ROUND_LIMIT,
+    timeout: float = TIMEOUT,
     app: OwnApp | None = None,
     on_round: OnRound | None = None,
     announce: Callable[[str], None] | None = None,

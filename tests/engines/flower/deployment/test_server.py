@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from covertfl.engines.flower.deployment.server_settings import ServerSettings, read_server_settings
+from covertfl.engines.flower.deployment.server import ServerSettings, read_server_settings
 from covertfl.errors import InvalidInput
 
 

@@ -21,7 +21,6 @@ def require_format(kind: Literal["run", "policy", "model"], found: object, name:
 
     Parameters
     ----------
-    kind : what the file holds
     found : format version in the file
     name : name of the file in messages
     """

@@ -17,7 +17,6 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
 
     Parameters
     ----------
-    path : of the file
     what : kind of file that is needed, for error messages, such as "a problem file"
 
     Raises
@@ -62,13 +61,10 @@ def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
 
 def shorten(value: object) -> str:
     """Return a value as quoted in error messages: on one line and not too long."""
-    text = str(value).lower() if isinstance(value, bool) else _quote(value)
+    text = repr(value) if isinstance(value, str) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
 def _shorten_key(key: str) -> str:
     return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else shorten(key)
-
-
-def _quote(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)

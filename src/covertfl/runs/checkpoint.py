@@ -29,7 +29,6 @@ class Checkpoint:
 
     Parameters
     ----------
-    round : number of rounds done
     arrays : weights and optimiser memories, by name
     facts : everything else, as JSON values
     """

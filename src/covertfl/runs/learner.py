@@ -41,7 +41,6 @@ class Reply:
 
     Parameters
     ----------
-    client : number of the sender
     values : weights (FedAvg) or a gradient (FedSGD); should be a vector of 32-bit floats
     examples : number of examples that the client claims to have used
     fault : reason for which the engine rejects it, None if it does not

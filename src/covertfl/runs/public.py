@@ -24,7 +24,7 @@ class PublicRecord:
 
     Parameters
     ----------
-    round : number of the round, from 1
+    round : 1, 2, ...
     client : client the query was sent to, None for all clients
     weights : SHA-256 of the file of weights
     """

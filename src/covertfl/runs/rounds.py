@@ -17,15 +17,13 @@ from typing import Any
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.actions import Decision, decide
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
-from covertfl.runs.state import RunState
-from covertfl.runs.update import update_trajectories
 
 # Rounds that must have been seen before the policy is searched for on them.
 FEWEST_SEEN = 20
@@ -67,6 +65,31 @@ def play_round(
     outcome = yield from federation.responder.ask(query)
     learner = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)
+
+
+def update_trajectories(
+    federation: Federation, policy: RunPolicy, state: RunState, query: Query, outcome: Outcome
+) -> Generator[Work, Any, LearnerState]:
+    """Move the trajectory that was queried: the coupled updates, equation (1) of the paper.
+
+    x_{k+1} = x_k - mu_k H(r_k, y_k, q_k), where H is zero for every trajectory but the queried one:
+
+    - the true trajectory moves on the replies if the round is a success and an update is owed
+      (some policies use every reply, or learn when nothing is owed);
+    - a decoy moves by its own rule if the round is a success, or in any case if it is not gated.
+
+    Parameters
+    ----------
+    policy : in force in this round
+    state : before the round
+    """
+    if query.trajectory == 0:
+        is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
+        is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
+    else:
+        is_moving = outcome.accepted or not federation.settings.sections.decoy.gated
+    update = federation.responder.update(state.learner, query, outcome, is_moving=is_moving)
+    return (yield from update)
 
 
 def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:

@@ -28,10 +28,10 @@ from covertfl.engines.flower.node_numbers import NodeNumbers, wait_for_nodes
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.driver import drive
+from covertfl.runs.federation import RunState
 from covertfl.runs.learner import Reply
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
-from covertfl.runs.state import RunState
 
 # The config of a round, by its number.
 MakeConfig = Callable[[int], ConfigRecord]

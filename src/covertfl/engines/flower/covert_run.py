@@ -25,13 +25,11 @@ from covertfl.engines.flower.strategy_settings import (
 )
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.opening import PreparedRun
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.progress import watch_run
+from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.state import RunState
 
 
 def run_covertly(given: StrategySettings, start: StartSettings) -> Result:

@@ -10,12 +10,11 @@ from covertfl.engines.flower.run_settings import store_seed
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.kernels.weights import Vector
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.federation import Federation, RunState, start_run, unpack_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import format_run, list_versions
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.state import RunState, unpack_state
 from covertfl.seeding import Stream, draw_seed
 
 

@@ -14,7 +14,7 @@ from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.runs.opening import check_folder
+from covertfl.runs.progress import check_folder
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.tasks.task import TrainingTask

@@ -27,10 +27,9 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import Connected
 from covertfl.engines.flower.server_app import count_done, make_simulated_strategy
 from covertfl.errors import Missing
-from covertfl.runs.build import make_world
+from covertfl.runs.build import find_training_task, make_world
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
 
 SERVER, TASK = 1, 1
 # Cores of one client app: two of them run at a time on a machine with two cores.

@@ -13,17 +13,7 @@ LONGEST_QUOTE = 40  # characters of a value that a message repeats
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
-    """Return the text of a file.
-
-    Parameters
-    ----------
-    what : kind of file that is needed, for error messages, such as "a problem file"
-
-    Raises
-    ------
-    InvalidInput
-        if the file does not exist, cannot be read or is not UTF-8
-    """
+    """Return the text of a UTF-8 file; `what` is its kind in messages, such as "a problem file"."""
     name = os.fspath(path)
     try:
         content = Path(path).read_bytes()

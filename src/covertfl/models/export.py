@@ -48,13 +48,7 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Vector]:
-    """Return the tensors of an exported model, by parameter name.
-
-    Raises
-    ------
-    InvalidInput
-        if the file cannot be read, or was written by a newer version of covertfl
-    """
+    """Return the tensors of an exported model, by parameter name; refuse a newer format."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)

@@ -69,10 +69,8 @@ def build_federation(
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    Parameters
-    ----------
-    measures : whether success probabilities are measured on simulated clients; if not, the
-        problem's own are used
+    Success probabilities are measured on simulated clients, if `measures`; otherwise the problem's
+    own are used.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)

@@ -80,13 +80,7 @@ class RunFolder:
         )
 
     def create(self, settings: str, *, force: bool) -> None:
-        """Make the folder; replace an existing one only with `force`.
-
-        Raises
-        ------
-        InvalidInput
-            if the folder exists, is in use, or cannot be made
-        """
+        """Make the folder; replace an existing one only with `force`, and never one in use."""
         if not force:
             self.require_absent()
         with _report_errors(self.path):

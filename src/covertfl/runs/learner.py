@@ -78,10 +78,7 @@ class SiftedReplies:
 def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
     """Return the reason to reject a reply, None if it is valid.
 
-    Parameters
-    ----------
-    size : number of the model's parameters
-    most_examples : largest number of examples that a client can have
+    The model has `size` parameters, and no client more than `most_examples` examples.
     """
     if reply.fault is not None or not isinstance(reply.values, np.ndarray):
         return reply.fault or "wrong type"

@@ -67,12 +67,7 @@ def count_examples(batches: IntArray, sizes: IntArray, batch_size: int) -> IntAr
 def draw_attendance(
     sizes: IntArray, count: int, batch_size: int, *, generator: np.random.Generator
 ) -> Attendance:
-    """Draw `count` clients and the batches of each, uniformly from none to all.
-
-    Parameters
-    ----------
-    sizes : (n,) examples of all clients
-    """
+    """Draw `count` clients and the batches of each, uniformly from none to all it has."""
     if count > len(sizes):
         raise InvalidInput(f"participation must be at most {len(sizes)} clients, got {count}")
     clients = np.sort(generator.permutation(len(sizes))[:count])
@@ -113,7 +108,7 @@ def measure_success(
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
 ) -> FloatArray:
-    """Estimate the probability that enough data arrives, by oracle state: g of this federation.
+    """Estimate the (W,) probabilities that enough data arrives: g of this federation.
 
     Parameters
     ----------
@@ -121,10 +116,6 @@ def measure_success(
     participation : (W,) clients that take part, by oracle state
     min_share : share of all examples that is enough
     rounds : rounds drawn for each oracle state
-
-    Returns
-    -------
-    (W,) shares of the rounds that are accepted
     """
     at_once = max(DRAWS_AT_A_TIME // len(sizes), 1)
     most, total = count_batches(sizes, batch_size), int(sizes.sum())
@@ -162,13 +153,7 @@ class RecordedRounds:
 
 
 def read_recorded(settings: RunSettings) -> RecordedRounds | None:
-    """Return the rounds of a run's participation log, None if the run has none.
-
-    Raises
-    ------
-    InvalidInput
-        if the log is shorter than the run, or has more clients than the run
-    """
+    """Return the rounds of a run's participation log, None if the run has none."""
     section = settings.sections.federation
     if section.log is None:
         return None
@@ -198,13 +183,7 @@ def replay_log(log: ParticipationLog, participation: Sequence[int]) -> RecordedR
 
 
 def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:
-    """Return the oracle states whose number of clients is nearest.
-
-    Parameters
-    ----------
-    clients : (T,)
-    participation : (W,) clients by oracle state, increasing
-    """
+    """Return the oracle states whose number of clients, increasing by state, is nearest."""
     middles = (np.array(participation[1:]) + np.array(participation[:-1])) / 2.0
     return np.searchsorted(middles, clients, side="left").astype(np.int64)
 
@@ -212,32 +191,22 @@ def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntAr
 def draw_state(
     oracle: Oracle, recorded: RecordedRounds | None, before: int, round_number: int, *, seed: int
 ) -> int:
-    """Draw the oracle state of a round; the first is drawn from the stationary distribution.
+    """Draw the oracle state of a round from that of the round before, or replay a recorded one.
 
-    Parameters
-    ----------
-    recorded : rounds to replay, None to draw
-    before : oracle state of the previous round, -1 in the first round
+    In the first round `before` is -1, and the state has the stationary distribution.
     """
     if recorded is not None:
         return int(recorded.states[round_number - 1])
-    distribution = (
-        compute_stationary_distribution(oracle) if before < 0 else oracle.transition[before]
-    )
+    is_first = before < 0
+    probs = compute_stationary_distribution(oracle) if is_first else oracle.transition[before]
     draw = make_generator(seed, Stream.ORACLE, round_number).random()
-    state = int(np.searchsorted(np.cumsum(distribution), draw, side="right"))
+    state = int(np.searchsorted(np.cumsum(probs), draw, side="right"))
     return min(state, oracle.num_states - 1)
 
 
 @dataclass(eq=False)
 class World:
-    """Oracle states and attendance of a run, by round.
-
-    Parameters
-    ----------
-    sizes : (n,) examples of each client
-    recorded : rounds to replay, None to draw them
-    """
+    """Oracle states and attendance of a run by round; `sizes` are the clients' (n,) examples."""
 
     settings: RunSettings
     sizes: IntArray

@@ -117,11 +117,8 @@ def _search(problem: Problem, seed: int) -> Policy:
 def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, seed: int) -> Policy:
     """Search with the structured policy gradient on the rounds seen so far, and nothing else.
 
-    Every search starts afresh, so that a resumed run finds the same policy.
-
-    Parameters
-    ----------
-    seen : oracle state, arriving updates and acceptance of each round, as in `RunState`
+    Every search starts afresh, so that a resumed run finds the same policy.  `seen` is as in
+    `RunState`: oracle state, arriving updates and acceptance of each round.
     """
     from covertfl.solvers.spga.score import tabulate_run
     from covertfl.solvers.spga.search import search_recorded

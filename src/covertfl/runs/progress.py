@@ -15,7 +15,7 @@ from covertfl.runs.folder import RunFolder
 from covertfl.runs.lines import read_lines
 from covertfl.runs.locate import SETTINGS
 from covertfl.runs.records import summarise
-from covertfl.runs.rounds import Rounds, run_rounds
+from covertfl.runs.rounds import OnState, Rounds, run_rounds
 from covertfl.runs.run_file import find_change, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
@@ -101,19 +101,12 @@ OnRound = Callable[[RunProgress], None]
 
 
 def watch_run(
-    run: PreparedRun,
-    on_round: OnRound | None,
-    started: float,
-    *,
-    after_round: Callable[[RunState], None] | None = None,
+    run: PreparedRun, on_round: OnRound | None, started: float, after_round: OnState | None = None
 ) -> Rounds:
     """Run the remaining rounds of a run and write its summary; yield work as `run_rounds` does.
 
-    Parameters
-    ----------
-    on_round : called with the progress after every round
-    started : time.perf_counter() at the start of the run
-    after_round : called with the state after every round, after `on_round`
+    After every round `on_round` is called with the progress, then `after_round` with the state.
+    The run started at time.perf_counter() = `started`.
     """
 
     def report(state: RunState) -> None:

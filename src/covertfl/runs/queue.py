@@ -38,13 +38,7 @@ class OwedTask:
 
 @dataclass(frozen=True)
 class DoneUpdate:
-    """An update that was done.
-
-    Parameters
-    ----------
-    came, done : rounds of its arrival and completion
-    finished : whether it was the last update of its task
-    """
+    """An update that was done: rounds of arrival and completion; whether it finished its task."""
 
     task: int
     came: int
@@ -54,13 +48,7 @@ class DoneUpdate:
 
 @dataclass(frozen=True)
 class UpdateQueue:
-    """The tasks with updates owed, oldest first.
-
-    Parameters
-    ----------
-    arrived : number of tasks that have arrived so far
-    lost : number of updates that exceeded the capacity
-    """
+    """The tasks with updates owed, oldest first; how many tasks arrived and updates were lost."""
 
     tasks: tuple[OwedTask, ...] = ()
     arrived: int = 0
@@ -90,13 +78,7 @@ class UpdateQueue:
 
 
 def read_arrivals(path: str) -> Mapping[int, int]:
-    """Return the number of updates that arrive, by round.
-
-    Raises
-    ------
-    InvalidInput
-        naming the file and the line
-    """
+    """Return the number of updates that arrive by round, from CSV columns round and updates."""
     reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
     if reader.fieldnames != ["round", "updates"]:
         came = ",".join(reader.fieldnames or []) or "nothing"

@@ -45,12 +45,9 @@ class PlayedRound:
 
 
 def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) -> Costs:
-    """Return the costs of a round; in a finite horizon the learning cost is due at its end (D6).
+    """Return the costs of a round that starts with a backlog and loses some updates.
 
-    Parameters
-    ----------
-    backlog : before the round
-    lost : number of updates that the queue had no room for
+    In a finite horizon the learning cost is due at its end (deviation D6).
     """
     privacy = float(problem.privacy_cost[decision.oracle_state]) if decision.learns else 0.0
     if isinstance(problem, FiniteHorizon):

@@ -24,10 +24,8 @@ from covertfl.runs.participation import Attendance
 class ClientWork:
     """A query to the clients; what they receive depends on the action through `weights` alone.
 
-    Parameters
-    ----------
-    needed : whether the replies are used; an engine that only simulates clients may skip the work
-        otherwise, one with real clients asks them all the same
+    If the replies are not `needed`, an engine that simulates clients may skip the work, while one
+    with real clients asks them all the same.
     """
 
     round: int

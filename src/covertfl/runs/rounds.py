@@ -29,21 +29,13 @@ from covertfl.runs.responder import Outcome, Query, Work
 FEWEST_SEEN = 20
 
 Rounds = Generator[Work, Any, RunState]
+OnState = Callable[[RunState], None]
 
 
 def run_rounds(
-    federation: Federation,
-    folder: RunFolder,
-    state: RunState,
-    *,
-    after_round: Callable[[RunState], None] | None = None,
+    federation: Federation, folder: RunFolder, state: RunState, after_round: OnState | None = None
 ) -> Rounds:
-    """Run and record the rounds that are left; yield work and receive its results.
-
-    Parameters
-    ----------
-    after_round : callback, called with the state after every round
-    """
+    """Run and record the rounds that are left; yield work and receive its results."""
     policy = federation.policy
     while state.round < federation.settings.rounds:
         policy = _refresh(federation, state, policy)
@@ -77,33 +69,26 @@ def update_trajectories(
     - the true trajectory moves on the replies if the round is a success and an update is owed
       (some policies use every reply, or learn when nothing is owed);
     - a decoy moves by its own rule if the round is a success, or in any case if it is not gated.
-
-    Parameters
-    ----------
-    policy : in force in this round
-    state : before the round
     """
     if query.trajectory == 0:
         is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
         is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
     else:
         is_moving = outcome.accepted or not federation.settings.sections.decoy.gated
-    update = federation.responder.update(state.learner, query, outcome, is_moving=is_moving)
-    return (yield from update)
+    responder = federation.responder
+    return (yield from responder.update(state.learner, query, outcome, is_moving=is_moving))
 
 
 def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
     """Search for the policy again on the rounds seen, if the run asks for it and it is due."""
     every = federation.settings.sections.policy.refresh
-    if every is None or state.round < FEWEST_SEEN:
+    if every is None:
         return policy
-    last = state.round - state.round % every
+    last, seed = state.round - state.round % every, federation.settings.hidden_seed
     is_due = state.round == last or policy is federation.policy
     if not is_due or last < FEWEST_SEEN:
         return policy
-    seed = federation.settings.hidden_seed
-    found = refresh_policy(federation.problem, state.seen[:last], seed=seed)
-    return replace(policy, policy=found)
+    return replace(policy, policy=refresh_policy(federation.problem, state.seen[:last], seed=seed))
 
 
 def _close_round(

@@ -32,13 +32,7 @@ from covertfl.runs.settings import (
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Read a run file.
-
-    Raises
-    ------
-    InvalidInput
-        in one sentence that names the file, the key, what is allowed and what came
-    """
+    """Read a run file; a mistake raises InvalidInput that names the file, the key and the value."""
     name = os.fspath(path)
     content = parse_toml(read_text(path, "a run file"), name)
     return build_run(content, name, folder=Path(path).parent)
@@ -47,12 +41,9 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
 def build_run(
     content: Mapping[str, Any], name: str, *, folder: str | os.PathLike[str]
 ) -> RunSettings:
-    """Check the content of a run file and return the settings of the run.
+    """Check the content of a run file, called `name` in messages, and return the run's settings.
 
-    Parameters
-    ----------
-    name : name of the file in messages
-    folder : folder that paths in the content are relative to
+    Paths in the content are relative to `folder`.
     """
     require_format("run", content.get("format", 1), name)
     content = {key: value for key, value in content.items() if key != "versions"}
@@ -214,12 +205,8 @@ def _format(value: Any) -> str:
 def find_change(before: str, after: str, name: str) -> str | None:
     """Return the first key in which two run files differ, None if the second continues the first.
 
-    A resumed run may have other rounds, another engine and other versions than before.
-
-    Parameters
-    ----------
-    before, after : texts written by `format_run`
-    name : name of the first in messages
+    Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
+    may have other rounds, another engine and other versions than before.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
     require_format("run", old.get(("format",), 1), name)

@@ -175,13 +175,7 @@ class RunSettings:
         return replace(self, sections=sections)
 
     def with_task(self, task: TrainingTask) -> RunSettings:
-        """Return the same run with a task made in Python.
-
-        Raises
-        ------
-        InvalidInput
-            if the run file does not have task = "own", or another number of clients than the task
-        """
+        """Return the same run, of task = "own", with a task made in Python."""
         if self.sections.task != "own":
             raise InvalidInput(f'{self.name}: task must be "own", got {self.sections.task!r}')
         if len(task.clients) != self.sections.federation.clients:

@@ -32,13 +32,7 @@ class NoSolution(CovertflError):
 
 
 class Infeasible(NoSolution):
-    """A limit that no policy can meet.
-
-    Parameters
-    ----------
-    message : the limit that cannot be met
-    best : best value of any policy
-    """
+    """A limit that no policy can meet; `best` is the best value of any policy."""
 
     def __init__(self, message: str, *, best: float) -> None:
         super().__init__(message)

@@ -25,19 +25,15 @@ def _tail(confidence: float) -> float:
 def wilson_interval(
     successes: npt.ArrayLike, trials: npt.ArrayLike, *, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Wilson's score interval for the probability of success.
+    """Return the low and high end, in [0, 1], of Wilson's interval for the probability of success.
 
-    Its ends solve (s - n p)^2 = z^2 n p (1 - p) for p.
+    They solve (s - n p)^2 = z^2 n p (1 - p) for p.
 
     Parameters
     ----------
     successes : any shape, in 0 .. trials (s)
     trials : a shape that broadcasts with it, at least 0 (n); with 0 trials the interval is (0, 1)
     confidence : nominal coverage, strictly between 0 and 1
-
-    Returns
-    -------
-    low and high ends, each in [0, 1] and in the broadcast shape
     """
     s, n = np.broadcast_arrays(
         np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
@@ -56,16 +52,12 @@ def wilson_interval(
 
 
 def t_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return the mean of independent runs and Student's t interval for it.
+    """Return the mean of independent runs, and low and high end of Student's t interval for it.
 
     Parameters
     ----------
     values : (n,) one finite number per seed, n at least 2
     confidence : nominal coverage, strictly between 0 and 1
-
-    Returns
-    -------
-    mean, low end, high end
     """
     from scipy.special import stdtrit
 

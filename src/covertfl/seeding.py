@@ -35,7 +35,7 @@ def make_generator(seed: int, stream: Stream, *index: int) -> np.random.Generato
 
 def draw_seed(seed: int, stream: Stream, *index: int) -> int:
     """Return a seed in 0 .. 2^63 - 1, for code that takes a number instead of a generator."""
-    return _to_seed(_sequence(seed, stream, index))
+    return make_generator_and_seed(seed, stream, *index)[1]
 
 
 def make_generator_and_seed(
@@ -43,11 +43,8 @@ def make_generator_and_seed(
 ) -> tuple[np.random.Generator, int]:
     """Return both `make_generator` and `draw_seed` at one index, for half the work."""
     sequence = _sequence(seed, stream, index)
-    return np.random.default_rng(sequence), _to_seed(sequence)
-
-
-def _to_seed(sequence: np.random.SeedSequence) -> int:
-    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    number = int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return np.random.default_rng(sequence), number
 
 
 def _sequence(seed: int, stream: Stream, index: tuple[int, ...]) -> np.random.SeedSequence:

@@ -10,8 +10,7 @@ from pathlib import Path
 from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
-from covertfl.runs.opening import PreparedRun, check_folder, prepare_run
-from covertfl.runs.progress import OnRound, watch_run
+from covertfl.runs.progress import OnRound, PreparedRun, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
@@ -25,34 +24,26 @@ def train(
     force: bool = False,
     on_round: OnRound | None = None,
 ) -> list[RunSummary]:
-    """Train one run into `out`, or several seeds into `out`/seed-0, `out`/seed-1, ...
+    """Train one run into `out`, or several seeds into `out`/seed-0, ...; return their summaries.
 
     Parameters
     ----------
-    settings : settings of the run
     out : folder of the run, or of the folders of all seeds
     seeds : number of seeds, counted from the run file's; None for one run in `out` itself
     resume : continue existing runs; finished ones are left as they are
     force : replace existing runs
     on_round : called with the progress after every round
-
-    Returns
-    -------
-    the summary of each run, in the order of the seeds
     """
     require_torch()
-    out = Path(out)
-    runs = [(settings, out)]
-    if seeds is not None:
-        if seeds < 1 or settings.seed + seeds - 1 > LARGEST_SEED:
-            raise InvalidInput(
-                f"seeds must be at least 1, and the last seed at most {LARGEST_SEED}, "
-                f"got {seeds} seeds from {settings.seed}"
-            )
-        runs = [
-            (settings.with_seed(settings.seed + number), out / f"seed-{number}")
-            for number in range(seeds)
-        ]
+    if seeds is None:
+        return train_all([(settings, out)], resume=resume, force=force, on_round=on_round)
+    first = settings.seed
+    if seeds < 1 or first + seeds - 1 > LARGEST_SEED:
+        raise InvalidInput(
+            f"seeds must be at least 1, and the last seed at most {LARGEST_SEED}, "
+            f"got {seeds} seeds from {first}"
+        )
+    runs = [(settings.with_seed(first + n), Path(out) / f"seed-{n}") for n in range(seeds)]
     return train_all(runs, resume=resume, force=force, on_round=on_round)
 
 
@@ -65,12 +56,8 @@ def train_all(
 ) -> list[RunSummary]:
     """Train runs side by side, each into its own folder, and return their summaries in order.
 
-    Runs on Flower are carried out one after the other.
-
-    Parameters
-    ----------
-    runs : settings and folder of each run
-    resume, force, on_round : as in `train`
+    Runs on Flower are carried out one after the other.  `resume`, `force` and `on_round` are as in
+    `train`.
     """
     require_torch()
     places = [(settings, Path(path)) for settings, path in runs]
@@ -86,18 +73,14 @@ def train_all(
 
 
 def _train_simulated(
-    places: Sequence[tuple[RunSettings, Path]],
-    *,
-    resume: bool,
-    force: bool,
-    on_round: OnRound | None,
+    runs: Sequence[tuple[RunSettings, Path]], *, resume: bool, force: bool, on_round: OnRound | None
 ) -> None:
     """Train runs on the simulated engine, which batches their jobs."""
     started = time.perf_counter()
     prepared: list[PreparedRun] = []
     kernels = KernelCache()
     try:
-        for settings, path in places:
+        for settings, path in runs:
             prepared.append(prepare_run(settings, path, kernels, resume=resume, force=force))
         run_together([(run.federation, watch_run(run, on_round, started)) for run in prepared])
     finally:

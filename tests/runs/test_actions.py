@@ -9,37 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import HorizonTable
-from covertfl.runs.actions import decide, draw_arrival, draw_oracle_state
+from covertfl.runs.actions import decide, draw_arrival
 from covertfl.runs.federation import start_run
 from tests.support.played_runs import FUNCTION_HORIZON, build, play
 from tests.support.small_runs import FUNCTION_QUEUE
-
-
-def test_the_oracle_is_the_chain_of_the_problem() -> None:
-    federation = build(FUNCTION_QUEUE)
-    oracle = federation.problem.oracle
-    moves, state = np.zeros((3, 3)), -1
-    for number in range(1, 4001):
-        after = draw_oracle_state(federation, state, number)
-        if state >= 0:
-            moves[state, after] += 1
-        state = after
-    for row, distribution in zip(moves, oracle.transition, strict=True):
-        possible = distribution > 0
-        assert row[~possible].sum() == 0
-        assert stats.chisquare(row[possible], row.sum() * distribution[possible]).pvalue > 1e-3
-
-
-def test_the_first_oracle_state_has_the_stationary_distribution() -> None:
-    federation = build(FUNCTION_QUEUE)
-    counts = np.zeros(3)
-    for seed in range(1500):
-        seeded = replace(federation, settings=federation.settings.with_seed(seed))
-        counts[draw_oracle_state(seeded, -1, 1)] += 1
-    distribution = compute_stationary_distribution(federation.problem.oracle)
-    assert stats.chisquare(counts, 1500 * distribution).pvalue > 1e-3
 
 
 def test_arrivals_have_the_probability_of_the_problem() -> None:

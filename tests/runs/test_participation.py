@@ -1,4 +1,4 @@
-"""Who takes part, and whether that is enough."""
+"""Oracle states, who takes part, and whether that is enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import read_log
 from covertfl.runs.participation import (
@@ -18,9 +20,11 @@ from covertfl.runs.participation import (
     count_batches,
     count_examples,
     draw_attendance,
+    draw_state,
     measure_success,
     replay_log,
 )
+from tests.support.small_runs import FUNCTION_QUEUE, make_run
 
 
 def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: float) -> float:
@@ -163,7 +167,7 @@ def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
         "round,clients,examples,success,arrival\n1,5,9,0,0\n2,20,9,1,4\n3,11,9,true,0\n"
     )
     recorded = replay_log(read_log(path), [5, 10, 20])
-    assert len(recorded) == 3
+    assert len(recorded.clients) == 3
     np.testing.assert_array_equal(recorded.clients, [5, 20, 11])
     np.testing.assert_array_equal(recorded.states, [0, 2, 1])
     np.testing.assert_array_equal(recorded.success, [0, 1, 1])
@@ -176,3 +180,26 @@ def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
     recorded = replay_log(read_log(path), [5, 10, 20])
     assert recorded.success is None
     assert recorded.arrivals is None
+
+
+def test_the_oracle_is_the_chain_of_the_problem() -> None:
+    oracle = make_run(FUNCTION_QUEUE).problem.oracle
+    moves, state = np.zeros((3, 3)), -1
+    for number in range(1, 4001):
+        after = draw_state(oracle, None, state, number, seed=3)
+        if state >= 0:
+            moves[state, after] += 1
+        state = after
+    for row, distribution in zip(moves, oracle.transition, strict=True):
+        possible = distribution > 0
+        assert row[~possible].sum() == 0
+        assert stats.chisquare(row[possible], row.sum() * distribution[possible]).pvalue > 1e-3
+
+
+def test_the_first_oracle_state_has_the_stationary_distribution() -> None:
+    oracle = make_run(FUNCTION_QUEUE).problem.oracle
+    counts = np.zeros(3)
+    for seed in range(1500):
+        counts[draw_state(oracle, None, -1, 1, seed=seed)] += 1
+    distribution = compute_stationary_distribution(oracle)
+    assert stats.chisquare(counts, 1500 * distribution).pvalue > 1e-3

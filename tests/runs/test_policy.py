@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from covertfl.runs.settings import PolicyKind, PolicySection
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority
+from covertfl.solvers.spga import settings
 from tests.support.small_runs import HORIZON, QUEUE, make_run
 
 HORIZON_PROBLEM = cast(FiniteHorizon, make_run(HORIZON).problem)
@@ -83,7 +85,11 @@ def test_minority_is_that_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-def test_spga_finds_the_same_for_a_seed_and_never_learns_when_idle(problem: Problem) -> None:
+def test_spga_finds_the_same_for_a_seed_and_never_learns_when_idle(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter = partial(settings.horizon_settings, iterations=100)
+    monkeypatch.setattr(settings, "horizon_settings", shorter)
     first, second = make("spga", problem), make("spga", problem)
     assert type(first.policy) is (HorizonTable if problem is HORIZON_PROBLEM else QueueTable)
     assert isinstance(first.policy, HorizonTable | QueueTable)

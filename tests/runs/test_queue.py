@@ -1,13 +1,16 @@
-"""The optimisation queue: order, waits, losses."""
+"""The optimisation queue: order, waits, losses, and files of arrivals."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import astuple
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.runs.queue import DoneUpdate, OwedTask, UpdateQueue, unpack_queue
+from covertfl.errors import InvalidInput
+from covertfl.runs.queue import DoneUpdate, OwedTask, UpdateQueue, read_arrivals
 
 # What happens in a round: an update is done if one is owed, then some arrive.
 ROUNDS = st.lists(st.tuples(st.booleans(), st.sampled_from([0, 0, 0, 1, 2, 5])), max_size=60)
@@ -105,15 +108,34 @@ def test_what_finds_no_room_is_lost() -> None:
 
 def test_a_step_leaves_the_queue_before_it_as_it_was() -> None:
     queue = UpdateQueue().admit(2, 1, None)
-    before = queue.pack()
+    before = astuple(queue)
     queue.serve(2)
     queue.admit(5, 2, None)
-    assert queue.pack() == before
+    assert astuple(queue) == before
 
 
-@given(rounds=ROUNDS)
-def test_packing_goes_through_json(rounds: list[tuple[bool, int]]) -> None:
-    queues, _ = play(rounds, 6)
-    for queue in queues:
-        packed = json.loads(json.dumps(queue.pack()))
-        assert unpack_queue(packed, queue.arrived, queue.lost) == queue
+def test_updates_are_read_by_round(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.csv"
+    path.write_text("round,updates\n2,3\n5,0\n9,1\n")
+    assert read_arrivals(str(path)) == {2: 3, 5: 0, 9: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "first line must be round,updates, got nothing"),
+        ("when,what\n1,2\n", "first line must be round,updates, got when,what"),
+        ("round,updates\n1,two\n", "line 2: updates must be a whole number in 0.."),
+        ("round,updates\n1\n", "line 2: updates must be a whole number"),
+        ("round,updates\n0,2\n", "line 2: round must be a whole number in 1.."),
+        ("round,updates\n1,-2\n", "line 2: updates must be"),
+        ("round,updates\n1,99999999999999999999\n", "line 2: updates must be"),
+        ("round,updates\n1,2\n3,1\n1,1\n", "line 4: round must occur once, got 1 again"),
+    ],
+)
+def test_bad_files_of_arrivals_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "arrivals.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=said) as caught:
+        read_arrivals(str(path))
+    assert "arrivals.csv" in str(caught.value)

@@ -13,12 +13,11 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.driver import drive
-from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import Reply
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import run_rounds
-from covertfl.runs.state import RunState
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run
 
 FUNCTION_HORIZON = {

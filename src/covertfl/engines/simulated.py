@@ -15,10 +15,9 @@ from covertfl.kernels.job import LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder, make_replies
 from covertfl.runs.driver import drive
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
-from covertfl.runs.state import RunState
 
 
 def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:

@@ -22,14 +22,8 @@ def write_atomically(
 
     Parameters
     ----------
-    path : of the file
     content : text (written as UTF-8) or bytes
     mode : permissions of a new file; None for the system's default
-
-    Raises
-    ------
-    InvalidInput
-        if the file cannot be written, with its name
     """
     data = content.encode() if isinstance(content, str) else content
     try:

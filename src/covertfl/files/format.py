@@ -17,14 +17,7 @@ FORMATS = {"run": 1, "policy": 1, "model": 1}
 
 
 def require_format(kind: Literal["run", "policy", "model"], found: object, name: str) -> None:
-    """Raise InvalidInput if a file has a format that this version of covertfl cannot read.
-
-    Parameters
-    ----------
-    kind : what the file holds
-    found : format version in the file
-    name : name of the file in messages
-    """
+    """Raise InvalidInput if `found`, the format of the file `name`, is wrong or too new."""
     newest = FORMATS[kind]
     if type(found) is not int or found < 1:
         raise InvalidInput(f"{name}: format must be a whole number from 1, got {shorten(found)}")

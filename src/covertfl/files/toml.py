@@ -13,18 +13,7 @@ LONGEST_QUOTE = 40  # characters of a value that a message repeats
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
-    """Return the text of a file.
-
-    Parameters
-    ----------
-    path : of the file
-    what : kind of file that is needed, for error messages, such as "a problem file"
-
-    Raises
-    ------
-    InvalidInput
-        if the file does not exist, cannot be read or is not UTF-8
-    """
+    """Return the text of a UTF-8 file; `what` is its kind in messages, such as "a problem file"."""
     name = os.fspath(path)
     try:
         content = Path(path).read_bytes()
@@ -62,13 +51,10 @@ def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
 
 def shorten(value: object) -> str:
     """Return a value as quoted in error messages: on one line and not too long."""
-    text = str(value).lower() if isinstance(value, bool) else _quote(value)
+    text = repr(value) if isinstance(value, str) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
 def _shorten_key(key: str) -> str:
     return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else shorten(key)
-
-
-def _quote(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)

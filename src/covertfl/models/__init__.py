@@ -1,5 +1,5 @@
 """A trained model in use.
 
-`export`: `export_model` writes the true weights of a run to a file and returns an `ExportedModel`.
-`load`: `load_weights` reads them back.
+`export`: `export_model` writes the true weights of a run to a file and returns an `ExportedModel`;
+`load_weights` reads them back.
 """

@@ -8,24 +8,18 @@
 `checkpoint`: `Checkpoint` and `read_checkpoint`.
 `locate`: `find_runs` and the names of files in a run's folder.
 `folder`: `RunFolder`, the folder that a run is recorded in.
-`participation`: who takes part in a round, when it is accepted, and measured success probabilities.
-`arrivals`: `read_arrivals` for files of arriving updates.
-`queue`: `UpdateQueue`, the updates that are owed.
-`world`: `World`, the oracle states and attendance of a simulated federation.
+`participation`: `World`, oracle states and attendance; acceptance; measured success probabilities.
+`queue`: `UpdateQueue`, the updates that are owed, and `read_arrivals` for files of arriving ones.
 `policy`: `make_run_policy`, the policy of a run.
-`task`: `find_training_task`, the task of a run.
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.
-`state`: `RunState`, the state between two rounds, and its form in a checkpoint.
-`federation`: `Federation`, the parts of a run that do not change, and `start_run`.
 `responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
+`federation`: `Federation`, what does not change during a run, and `RunState`, what does.
 `actions`: `decide`, which trajectory is queried in a round.
-`update`: `update_trajectories`, which trajectory moves and how (equation (1) of the paper).
 `records`: `record_round` and `summarise`, what is written about a run.
-`rounds`: `run_rounds`, the rounds of a run as a generator of work.
+`rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
 `driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
 `function`: `FunctionResponder`, a noisy function that answers queries.
-`build`: `build_federation` and `KernelCache`, from settings to a federation.
-`opening`: `prepare_run`, a federation with its folder, new or resumed.
-`progress`: `watch_run`, `RunProgress` and the `OnRound` callback.
+`build`: `build_federation`, `KernelCache` and `find_training_task`, from settings to a federation.
+`progress`: `prepare_run`, `watch_run`, `RunProgress` and the `OnRound` callback.
 """

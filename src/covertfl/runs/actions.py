@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.participation import draw_state
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.state import RunState
-from covertfl.runs.world import draw_state
 from covertfl.seeding import Stream, make_generator
 
 
@@ -23,9 +22,7 @@ class Decision:
 
     Parameters
     ----------
-    observation : the policy's input
     arrival : number of updates that arrive in this round
-    learn_prob : probability of learning
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     decoy : the decoy that is queried, or would have been
     """
@@ -47,12 +44,6 @@ class Decision:
         return int(self.observation.oracle_state)
 
 
-def draw_oracle_state(federation: Federation, before: int, round_number: int) -> int:
-    """Draw the oracle state of a round; the first has the stationary distribution."""
-    oracle, seed = federation.problem.oracle, federation.settings.seed
-    return draw_state(oracle, federation.recorded, before, round_number, seed=seed)
-
-
 def draw_arrival(federation: Federation, round_number: int) -> int:
     """Draw how many updates arrive in a round; zero in a finite horizon, where all are owed."""
     problem = federation.problem
@@ -68,10 +59,11 @@ def draw_arrival(federation: Federation, round_number: int) -> int:
 
 def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decision:
     """Observe the round that follows a state and choose the trajectory that is queried in it."""
-    number = state.round + 1
+    number, oracle, seed = state.round + 1, federation.problem.oracle, federation.settings.seed
     oracle_state = federation.responder.observe(number)
     if oracle_state is None:
-        oracle_state = draw_oracle_state(federation, state.oracle_state, number)
+        before = state.oracle_state
+        oracle_state = draw_state(oracle, federation.recorded, before, number, seed=seed)
     arrival = draw_arrival(federation, number)
     is_horizon = isinstance(federation.problem, FiniteHorizon)
     observation = Observation(

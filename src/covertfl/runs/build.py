@@ -1,22 +1,25 @@
-"""From the settings of a run to its federation: task, kernel, clients, problem and policy."""
+"""From the settings of a run to its federation: task, decoys, kernel, clients and policy."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
-from covertfl.kernels.job import LocalKernel, LocalOptimizer
-from covertfl.runs.arrivals import read_arrivals
+from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
-from covertfl.runs.participation import measure_federation, read_recorded
+from covertfl.runs.participation import World, measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
-from covertfl.runs.settings import RunSections, RunSettings
-from covertfl.runs.task import find_task, make_decoys, naming_run_file
-from covertfl.runs.world import World
+from covertfl.runs.queue import read_arrivals
+from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
+from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import FunctionTask
+from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import TrainingTask
 
 
@@ -38,7 +41,7 @@ class KernelCache:
         """Return the kernel of a run."""
         from covertfl.kernels.choose import choose_kernel
 
-        optimizer = LocalOptimizer(**sections.federation.optimizer.model_dump())
+        optimizer = sections.federation.optimizer.make()
         shape, device = task.train.features.shape[1:], sections.engine.device
         own = task.make_model if sections.task == "own" else None
         data = (sections.task, own, sections.data.model, sections.data.path)
@@ -48,42 +51,90 @@ class KernelCache:
         return self._kernels[key]
 
 
+def find_training_task(settings: RunSettings) -> TrainingTask:
+    """Return the task of a run; raise InvalidInput if it has no clients."""
+    task = _find_task(settings)
+    if isinstance(task, FunctionTask):
+        raise InvalidInput(f"{settings.name}: task must have clients, got function")
+    return task
+
+
+def make_world(settings: RunSettings, task: TrainingTask) -> World:
+    """Return the oracle states and attendance of a simulated run."""
+    return World(settings, count_sizes(task), read_recorded(settings))
+
+
 def build_federation(
     settings: RunSettings, kernels: KernelCache, *, measures: bool = True
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    Parameters
-    ----------
-    measures : whether success probabilities are measured on simulated clients; if not, the
-        problem's own are used
+    Success probabilities are measured on simulated clients, if `measures`; otherwise the problem's
+    own are used.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
-    task, recorded = find_task(settings), read_recorded(settings)
+    task, recorded = _find_task(settings), read_recorded(settings)
     responder: FunctionResponder | ClientResponder
-    measured: FloatArray | None
+    measured = None
     if isinstance(task, FunctionTask):
         _check_function(settings, task)
         measured = np.array(task.success)
         problem = with_success(problem, measured)
         responder = FunctionResponder(settings, task)
     else:
-        measured = measure_federation(task, sections.federation) if measures else None
+        if measures:
+            measured = measure_federation(task, sections.federation)
         if sections.federation.acceptance == "data" and measured is not None:
             problem = with_success(problem, measured)
-        with naming_run_file(settings):
-            kernel, decoys = kernels.find(task, sections), make_decoys(task, sections)
-        success = problem.oracle.success
+        with _naming_run_file(settings):
+            kernel = kernels.find(task, sections)
+            decoy = make_decoy(
+                sections.decoy.kind,
+                task,
+                batch_size=sections.federation.batch_size,
+                algorithm=sections.federation.algorithm,
+                optimizer=sections.federation.optimizer.make(),
+            )
+        # Decoys have no state, so one serves all trajectories.
+        decoys, success = (decoy,) * sections.decoy.count, problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
     policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 
 
-def make_world(settings: RunSettings, task: TrainingTask) -> World:
-    """Return the oracle states and attendance of a simulated run."""
-    return World(settings, count_sizes(task), read_recorded(settings))
+@contextlib.contextmanager
+def _naming_run_file(settings: RunSettings) -> Iterator[None]:
+    """Add the name of the run file to the message of an InvalidInput."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{settings.name}: {error}") from error
+
+
+def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
+    if settings.sections.task != "own":
+        with _naming_run_file(settings):
+            return make_task(_describe_data(settings.sections))
+    if settings.own_task is None:
+        raise InvalidInput(
+            f"{settings.name}: task = own is for tasks made in Python, see RunSettings.with_task"
+        )
+    return settings.own_task
+
+
+def _describe_data(sections: RunSections) -> DataSettings:
+    data = sections.data
+    return DataSettings(
+        task=sections.task,
+        seed=sections.seed,
+        clients=sections.federation.clients,
+        split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
+        **data.model_dump(exclude={"split"}),
+        # What the eavesdropper holds must not change what clients hold.
+        same_clients=True,
+    )
 
 
 def _check_states(settings: RunSettings) -> None:
@@ -97,14 +148,13 @@ def _check_states(settings: RunSettings) -> None:
 
 def _check_function(settings: RunSettings, task: FunctionTask) -> None:
     """Raise InvalidInput if the run does not fit the function's oracle and its one decoy."""
-    states = settings.problem.oracle.num_states
+    states, decoys = settings.problem.oracle.num_states, settings.sections.decoy.count
     if states != len(task.success):
         raise InvalidInput(
             f"{settings.name}: task = function needs a problem with {len(task.success)} oracle "
             f"states, got {states}"
         )
-    if settings.sections.decoy.count != 1:
+    if decoys != 1:
         raise InvalidInput(
-            f"{settings.name}: [decoy] count must be 1 with task = function, "
-            f"got {settings.sections.decoy.count}"
+            f"{settings.name}: [decoy] count must be 1 with task = function, got {decoys}"
         )

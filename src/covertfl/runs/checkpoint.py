@@ -25,14 +25,7 @@ CHECKPOINT = "checkpoint/state.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state of a run after a round.
-
-    Parameters
-    ----------
-    round : number of rounds done
-    arrays : weights and optimiser memories, by name
-    facts : everything else, as JSON values
-    """
+    """The state of a run after a round: arrays of weights and memories, other facts as JSON."""
 
     round: int
     arrays: Mapping[str, Vector]

@@ -13,10 +13,15 @@ from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
-from covertfl.runs.participation import Attendance, RecordedRounds, accepts_data, count_examples
+from covertfl.runs.participation import (
+    Attendance,
+    RecordedRounds,
+    World,
+    accepts_data,
+    count_examples,
+)
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy
 
@@ -27,25 +32,19 @@ def count_sizes(task: TrainingTask) -> IntArray:
 
 
 def make_client_job(
-    settings: RunSettings,
-    task: TrainingTask,
-    client: int,
-    batches: int,
-    weights: Vector,
-    round_number: int,
+    run: RunSettings, task: TrainingTask, client: int, batches: int, weights: Vector, number: int
 ) -> LocalJob:
     """Return a client's job: its examples in an order of its own, cut to some batches.
 
     The job depends on the client, the round and the weights, never on why the weights were sent.
     """
-    section, seed = settings.sections.federation, settings.seed
+    section, seed = run.sections.federation, run.seed
     rows = task.clients[client]
-    generator, own = make_generator_and_seed(seed, Stream.CLIENT, round_number, client)
-    count = min(batches * section.batch_size, len(rows))
+    generator, own = make_generator_and_seed(seed, Stream.CLIENT, number, client)
     return LocalJob(
         weights=weights,
         examples=task.train,
-        rows=generator.permutation(rows)[:count],
+        rows=generator.permutation(rows)[: batches * section.batch_size],
         batch_size=section.batch_size,
         seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
@@ -69,9 +68,6 @@ class ClientResponder(Responder):
 
     Parameters
     ----------
-    settings : of the run
-    task : model and data
-    kernel : carries out local jobs of this model
     decoys : how each decoy trajectory moves
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
@@ -101,7 +97,7 @@ class ClientResponder(Responder):
     @property
     def optimizer(self) -> LocalOptimizer:
         """The optimiser of the run file."""
-        return LocalOptimizer(**self.settings.sections.federation.optimizer.model_dump())
+        return self.settings.sections.federation.optimizer.make()
 
     def first_weights(self, seed: int) -> Vector:
         """Draw the model's own initialisation."""
@@ -114,8 +110,6 @@ class ClientResponder(Responder):
         validation = self.task.validation
         outputs = self.kernel.predict(weights, validation.features)
         return score_accuracy(outputs, validation.labels, self.task.loss)
-
-    # --- a query ---
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to the clients that take part; skip replies that nobody needs."""
@@ -167,8 +161,6 @@ class ClientResponder(Responder):
     ) -> LocalJob:
         """Return a client's job, see the function `make_client_job`."""
         return make_client_job(self.settings, self.task, client, batches, weights, round_number)
-
-    # --- moves ---
 
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD on the replies."""

@@ -1,23 +1,25 @@
-"""The parts of a run that do not change, and its state before the first round."""
+"""The parts of a run that do not change, its state between two rounds, and the checkpoint of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import FiniteHorizon, Problem
-from covertfl.kernels.weights import Vector
-from covertfl.runs.learner import LearnerState, start_learner
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
 from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.queue import UpdateQueue
-from covertfl.runs.responder import Responder
+from covertfl.runs.queue import OwedTask, UpdateQueue
+from covertfl.runs.responder import Remembered, Responder
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.state import RunState
 from covertfl.seeding import Stream, draw_seed
 
 TOTALS = ("privacy_cost", "learning_cost", "backlog", "served", "wait", "finished")
+NOTHING = Remembered()
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +28,7 @@ class Federation:
 
     Parameters
     ----------
-    settings : of the run
-    responder : answers its queries
     problem : with the success probabilities in force
-    policy : when to learn
     measured : success probabilities measured for the federation, whichever are in force
     recorded : participation to replay, None to draw it
     arrivals : number of updates that arrive by round, None to draw it
@@ -42,6 +41,41 @@ class Federation:
     measured: FloatArray | None = None
     recorded: RecordedRounds | None = None
     arrivals: Mapping[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """The state of a run after a round.
+
+    Parameters
+    ----------
+    round : number of rounds done
+    oracle_state : oracle state of the last round, -1 before the first
+    scores : score of the true weights, then of each decoy's
+    rejected : number of rejected replies so far, by reason
+    totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
+        owed updates done and of tasks finished, and the sum of the updates' waits
+    seen : oracle state, arriving updates and acceptance of each round; a round without a learning
+        query counts as accepted if one would have been
+    """
+
+    round: int
+    learner: LearnerState
+    queue: UpdateQueue
+    oracle_state: int
+    learning_queries: int
+    scores: tuple[float, ...]
+    rejected: Mapping[str, int]
+    totals: Mapping[str, float]
+    seen: tuple[tuple[int, int, bool], ...]
+
+    @property
+    def exposure(self) -> float:
+        """Share of learning queries among the rounds so far.
+
+        It is the belief of the eavesdropper by proportional sampling, equation (6) of the paper.
+        """
+        return self.learning_queries / self.round if self.round else 0.0
 
 
 def start_trajectories(
@@ -77,4 +111,64 @@ def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> 
         rejected={},
         totals=dict.fromkeys(TOTALS, 0.0),
         seen=(),
+    )
+
+
+def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> Checkpoint:
+    """Return the state as a checkpoint.
+
+    Parameters
+    ----------
+    layout : names and shapes of the model's parameters, kept for export
+    kept : state of those who answer the queries
+    """
+    learner = state.learner
+    arrays = {"true": learner.true}
+    arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
+    if learner.estimate is not None:
+        arrays["estimate"] = learner.estimate
+    if learner.memory is not None:
+        arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
+    shapes = zip(layout.names, map(list, layout.shapes), strict=True)
+    facts = {
+        "parameters": [list(entry) for entry in shapes],
+        "updates": learner.updates,
+        "moves": list(learner.moves),
+        "memory_steps": None if learner.memory is None else learner.memory.steps,
+        "queue": [[task.task, task.came, task.size, task.left] for task in state.queue.tasks],
+        "arrived": state.queue.arrived,
+        "lost": state.queue.lost,
+        "oracle_state": state.oracle_state,
+        "learning_queries": state.learning_queries,
+        "scores": list(state.scores),
+        "rejected": dict(state.rejected),
+        "totals": dict(state.totals),
+    }
+    facts |= {"kept": kept.facts} if kept.facts else {}
+    return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
+
+
+def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -> RunState:
+    """Return the state from a checkpoint and the private records of the rounds so far."""
+    facts, arrays = checkpoint.facts, checkpoint.arrays
+    memory = None
+    if facts["memory_steps"] is not None:
+        memory = ServerMemory(facts["memory_steps"], arrays["memory-mean"], arrays["memory-square"])
+    moves = tuple(facts["moves"])
+    decoys = tuple(arrays[f"decoy-{number}"] for number in range(1, len(moves) + 1))
+    estimate = arrays.get("estimate")
+    tasks = tuple(OwedTask(*task) for task in facts["queue"])
+    return RunState(
+        round=checkpoint.round,
+        learner=LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate),
+        queue=UpdateQueue(tasks, facts["arrived"], facts["lost"]),
+        oracle_state=facts["oracle_state"],
+        learning_queries=facts["learning_queries"],
+        scores=tuple(facts["scores"]),
+        rejected=facts["rejected"],
+        totals=facts["totals"],
+        seen=tuple(
+            (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
+            for record in records
+        ),
     )

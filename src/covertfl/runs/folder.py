@@ -44,7 +44,6 @@ LINE_FILES = (
     "private/updates.jsonl",
     "metrics.jsonl",
 )
-LOCK = "lock"
 WEIGHTS = "public/weights"
 SPARE = ".spare"
 
@@ -54,33 +53,25 @@ class RunFolder:
 
     Parameters
     ----------
-    path : path of the folder
     is_steady : whether every round takes the same time on the disk, whatever it writes
     keeps_weights : whether queries are recorded; if not, the run cannot be audited
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        is_steady: bool = False,
-        keeps_weights: bool = True,
+        self, path: str | os.PathLike[str], *, is_steady: bool = False, keeps_weights: bool = True
     ) -> None:
         self.path = Path(path)
         self._is_steady, self._keeps_weights = is_steady, keeps_weights
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
         self._written: set[str] = set()
-        # Files of weights that may not be on the disk yet.
-        self._fresh: dict[Path, IO[bytes]] = {}
+        self._fresh: dict[Path, IO[bytes]] = {}  # weights that may not be on the disk yet
         self._sealed: dict[str, int] = {}
         self._spares = 0
 
-    # --- opening and closing ---
-
     def require_absent(self) -> None:
         """Raise InvalidInput if the folder exists and is not empty."""
-        if self.path.exists() and not _is_empty(self.path):
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise self._refuse()
 
     def _refuse(self) -> InvalidInput:
@@ -89,13 +80,7 @@ class RunFolder:
         )
 
     def create(self, settings: str, *, force: bool) -> None:
-        """Make the folder; replace an existing one only with `force`.
-
-        Raises
-        ------
-        InvalidInput
-            if the folder exists, is in use, or cannot be made
-        """
+        """Make the folder; replace an existing one only with `force`, and never one in use."""
         if not force:
             self.require_absent()
         with _report_errors(self.path):
@@ -158,7 +143,7 @@ class RunFolder:
         (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
 
     def _acquire_lock(self) -> None:
-        path = self.path / "checkpoint" / LOCK
+        path = self.path / "checkpoint" / "lock"
         with _report_errors(path):
             self._lock = path.open("wb")
         try:
@@ -169,16 +154,17 @@ class RunFolder:
     def _open_lines(self, lengths: Mapping[str, int]) -> None:
         for name, length in lengths.items():
             path = self.path / name
+            # Only the owner may read what reveals actions.
+            mode = 0o666 if path.parent.name == "public" else 0o600
             with _report_errors(path):
-                stream = self._lines[name] = os.fdopen(_open_to_append(path), "ab")
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+                stream = self._lines[name] = os.fdopen(handle, "ab")
                 if stream.tell() < length:
                     raise InvalidInput(
                         f"{path} is shorter than its checkpoint requires: it must have at least "
                         f"{length} bytes, got {stream.tell()}"
                     )
                 stream.truncate(length)
-
-    # --- recording a round ---
 
     def write_weights(self, layout: Layout, vector: Vector) -> str:
         """Record weights that are sent, once for each content; return their SHA-256.
@@ -230,10 +216,11 @@ class RunFolder:
 
     def _sync(self, lengths: Mapping[str, int]) -> None:
         """Wait until everything is on the disk; files are synced at the same time."""
-        changed = [
-            name for name in lengths if self._is_steady or lengths[name] != self._sealed.get(name)
-        ]
-        files = {self.path / name: self._lines[name].fileno() for name in changed}
+        files = {
+            self.path / name: self._lines[name].fileno()
+            for name, length in lengths.items()
+            if self._is_steady or length != self._sealed.get(name)
+        }
         if self._is_steady:
             for handle in files.values():
                 os.utime(handle)  # a file without a new line must have something to sync as well
@@ -280,12 +267,6 @@ def _report_errors(path: Path) -> Iterator[None]:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _open_to_append(path: Path) -> int:
-    """Open a line file; only the owner may read what reveals actions."""
-    mode = 0o666 if path.parent.name == "public" else 0o600
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
-
-
 def _sync_file(path: Path, handle: int) -> None:
     with _report_errors(path):
         os.fsync(handle)
@@ -309,10 +290,6 @@ def _write_new(path: Path, content: bytes) -> IO[bytes]:
             stream.close()
         raise
     return stream
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def _remove_run(path: Path) -> None:

@@ -21,13 +21,7 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 @dataclass(frozen=True, eq=False)
 class FunctionResponder(Responder):
-    """An oracle that answers with noisy gradients, and one decoy.
-
-    Parameters
-    ----------
-    settings : of the run
-    task : the function and its noise
-    """
+    """An oracle that answers with noisy gradients, and one decoy."""
 
     settings: RunSettings
     task: FunctionTask
@@ -69,9 +63,8 @@ class FunctionResponder(Responder):
     ) -> Generator[Work, Any, LearnerState]:
         """Take the decoy's step of equation (5), on a function with another minimum."""
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
-        response, _ = self.task.respond_decoy(
-            query.weights, query.oracle_state, generator=generator
-        )
+        state = query.oracle_state
+        response, _ = self.task.respond_decoy(query.weights, state, generator=generator)
         moves = learner.moves[query.trajectory - 1] + 1
         moved = self.task.step(query.weights, response, moves)
         return learner.with_decoy(query.trajectory, moved)

@@ -41,7 +41,6 @@ class Reply:
 
     Parameters
     ----------
-    client : number of the sender
     values : weights (FedAvg) or a gradient (FedSGD); should be a vector of 32-bit floats
     examples : number of examples that the client claims to have used
     fault : reason for which the engine rejects it, None if it does not
@@ -79,10 +78,7 @@ class SiftedReplies:
 def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
     """Return the reason to reject a reply, None if it is valid.
 
-    Parameters
-    ----------
-    size : number of the model's parameters
-    most_examples : largest number of examples that a client can have
+    The model has `size` parameters, and no client more than `most_examples` examples.
     """
     if reply.fault is not None or not isinstance(reply.values, np.ndarray):
         return reply.fault or "wrong type"

@@ -11,13 +11,7 @@ from covertfl.errors import InvalidInput
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a line file, in order.
-
-    Raises
-    ------
-    InvalidInput
-        naming the file, and the line that is not a JSON object
-    """
+    """Yield the records of a line file, in order; InvalidInput names the line that is wrong."""
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):

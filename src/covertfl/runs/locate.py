@@ -10,13 +10,7 @@ SETTINGS = "run.toml"
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Return the runs in a folder: itself, or its sub-folders in the order of their numbers.
-
-    Raises
-    ------
-    InvalidInput
-        if there is no such folder, or no run in it
-    """
+    """Return the runs in a folder: itself, or its sub-folders in the order of their numbers."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder}: no such folder, the folder of a run is needed")
     if _is_run(folder):

@@ -1,24 +1,29 @@
-"""Who takes part in a round, with how much data, and whether that is enough.
+"""The oracle state of a round, who takes part in it with how much data, and if that is enough.
 
 As in the paper's experiments, the oracle state determines the number of clients, and each client
 contributes a uniformly random number of batches, from none to all it has.  A client that draws none
 is absent, which is not an error.  A round is accepted by `data`, if the examples that arrive reach
 a share of all examples, or by `model`, at random with the problem's success probability (deviation
 D19 in docs/deviations.md).
+
+States and attendance are drawn from the run's seed by round (`seeding`) and do not depend on the
+actions, so that a simulated client and a simulated federation draw the same, also after a resume.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog, read_log
 from covertfl.runs.settings import FederationSection, RunSettings
+from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 
 # Rounds drawn to measure a success probability: its standard error is at most 0.0012.
@@ -29,9 +34,6 @@ REPORTED_ROUNDS = 20_000
 MEASURING_SEED = 20
 # Draws made at a time, to limit the memory needed with many clients.
 DRAWS_AT_A_TIME = 4_000_000
-
-
-# --- a round ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +67,7 @@ def count_examples(batches: IntArray, sizes: IntArray, batch_size: int) -> IntAr
 def draw_attendance(
     sizes: IntArray, count: int, batch_size: int, *, generator: np.random.Generator
 ) -> Attendance:
-    """Draw `count` clients and the batches of each, uniformly from none to all.
-
-    Parameters
-    ----------
-    sizes : (n,) examples of all clients
-    count : number of clients that take part
-    """
+    """Draw `count` clients and the batches of each, uniformly from none to all it has."""
     if count > len(sizes):
         raise InvalidInput(f"participation must be at most {len(sizes)} clients, got {count}")
     clients = np.sort(generator.permutation(len(sizes))[:count])
@@ -85,32 +81,21 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
     return examples > 0 and examples / total >= min_share
 
 
-# --- success probabilities --------------------------------------------------------------------
-
-
 def measure_federation(task: TrainingTask, section: FederationSection) -> FloatArray:
     """Return the success probabilities of a run's federation, by oracle state."""
-    return _measure_sizes(
-        tuple(len(rows) for rows in task.clients),
-        tuple(section.participation),
-        section.batch_size,
-        section.min_share,
-        MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS,
-    )
+    sizes, participation = tuple(map(len, task.clients)), tuple(section.participation)
+    rounds = MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS
+    return _measure_sizes(sizes, participation, section.batch_size, section.min_share, rounds)
 
 
 @lru_cache(maxsize=64)
 def _measure_sizes(
-    sizes: tuple[int, ...],
-    participation: tuple[int, ...],
-    batch_size: int,
-    min_share: float,
-    rounds: int,
+    sizes: tuple[int, ...], present: tuple[int, ...], batch_size: int, share: float, rounds: int
 ) -> FloatArray:
     """Measure success once for all runs with clients of the same sizes."""
     generator = np.random.default_rng(MEASURING_SEED)
     return measure_success(
-        np.array(sizes), participation, batch_size, min_share, generator=generator, rounds=rounds
+        np.array(sizes), present, batch_size, share, generator=generator, rounds=rounds
     )
 
 
@@ -123,7 +108,7 @@ def measure_success(
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
 ) -> FloatArray:
-    """Estimate the probability that enough data arrives, by oracle state: g of this federation.
+    """Estimate the (W,) probabilities that enough data arrives: g of this federation.
 
     Parameters
     ----------
@@ -131,10 +116,6 @@ def measure_success(
     participation : (W,) clients that take part, by oracle state
     min_share : share of all examples that is enough
     rounds : rounds drawn for each oracle state
-
-    Returns
-    -------
-    (W,) shares of the rounds that are accepted
     """
     at_once = max(DRAWS_AT_A_TIME // len(sizes), 1)
     most, total = count_batches(sizes, batch_size), int(sizes.sum())
@@ -154,19 +135,15 @@ def measure_success(
     return np.array(probs)
 
 
-# --- participation from a log -----------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class RecordedRounds:
     """Rounds replayed from a participation log.
 
     Parameters
     ----------
-    clients : (T,) clients in each round
-    states : (T,) oracle states
-    success : (T,) whether the round was accepted, None if the log has no such column
-    arrivals : (T,) updates that arrived, None if the log has no such column
+    clients, states : (T,) number of clients and oracle state of each round
+    success, arrivals : (T,) whether a round was accepted and how many updates arrived, None if the
+        log has no such column
     """
 
     clients: IntArray
@@ -174,28 +151,18 @@ class RecordedRounds:
     success: IntArray | None
     arrivals: IntArray | None
 
-    def __len__(self) -> int:
-        return len(self.clients)
-
 
 def read_recorded(settings: RunSettings) -> RecordedRounds | None:
-    """Return the rounds of a run's participation log, None if the run has none.
-
-    Raises
-    ------
-    InvalidInput
-        if the log is shorter than the run, or has more clients than the run
-    """
+    """Return the rounds of a run's participation log, None if the run has none."""
     section = settings.sections.federation
     if section.log is None:
         return None
     recorded = replay_log(read_log(section.log), section.participation)
-    if len(recorded) < settings.rounds:
+    rounds, most = len(recorded.clients), int(recorded.clients.max())
+    if rounds < settings.rounds:
         raise InvalidInput(
-            f"{section.log} must have at least {settings.rounds} rounds for this run, "
-            f"got {len(recorded)}"
+            f"{section.log} must have at least {settings.rounds} rounds for this run, got {rounds}"
         )
-    most = int(recorded.clients.max())
     if most > section.clients:
         raise InvalidInput(
             f"{section.log}: column clients must be at most {section.clients}, the number of "
@@ -206,26 +173,64 @@ def read_recorded(settings: RunSettings) -> RecordedRounds | None:
 
 def replay_log(log: ParticipationLog, participation: Sequence[int]) -> RecordedRounds:
     """Return the rounds of a log, each with the oracle state of the nearest number of clients."""
-    clients = log.column("clients")
-    return RecordedRounds(
-        clients=clients.astype(np.int64),
-        states=classify_clients(clients, participation),
-        success=_find_column(log, "success"),
-        arrivals=_find_column(log, "arrival"),
+    success, arrivals = (
+        log.column(name).astype(np.int64) if name in log.columns else None
+        for name in ("success", "arrival")
     )
+    clients = log.column("clients")
+    states = classify_clients(clients, participation)
+    return RecordedRounds(clients.astype(np.int64), states, success, arrivals)
 
 
 def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:
-    """Return the oracle states whose number of clients is nearest.
-
-    Parameters
-    ----------
-    clients : (T,) clients in each round
-    participation : (W,) clients by oracle state, increasing
-    """
+    """Return the oracle states whose number of clients, increasing by state, is nearest."""
     middles = (np.array(participation[1:]) + np.array(participation[:-1])) / 2.0
     return np.searchsorted(middles, clients, side="left").astype(np.int64)
 
 
-def _find_column(log: ParticipationLog, name: str) -> IntArray | None:
-    return log.column(name).astype(np.int64) if name in log.columns else None
+def draw_state(
+    oracle: Oracle, recorded: RecordedRounds | None, before: int, round_number: int, *, seed: int
+) -> int:
+    """Draw the oracle state of a round from that of the round before, or replay a recorded one.
+
+    In the first round `before` is -1, and the state has the stationary distribution.
+    """
+    if recorded is not None:
+        return int(recorded.states[round_number - 1])
+    is_first = before < 0
+    probs = compute_stationary_distribution(oracle) if is_first else oracle.transition[before]
+    draw = make_generator(seed, Stream.ORACLE, round_number).random()
+    state = int(np.searchsorted(np.cumsum(probs), draw, side="right"))
+    return min(state, oracle.num_states - 1)
+
+
+@dataclass(eq=False)
+class World:
+    """Oracle states and attendance of a run by round; `sizes` are the clients' (n,) examples."""
+
+    settings: RunSettings
+    sizes: IntArray
+    recorded: RecordedRounds | None = None
+    _path: list[int] = field(default_factory=list, repr=False)
+
+    def state_at(self, round_number: int) -> int:
+        """Return the oracle state of a round; states of earlier rounds are drawn first."""
+        oracle, seed = self.settings.problem.oracle, self.settings.seed
+        while len(self._path) < round_number:
+            before = self._path[-1] if self._path else -1
+            number = len(self._path) + 1
+            self._path.append(draw_state(oracle, self.recorded, before, number, seed=seed))
+        return self._path[round_number - 1]
+
+    def attend(self, round_number: int) -> Attendance:
+        """Return who takes part in a round, and with how many batches."""
+        return self.draw_clients(self.state_at(round_number), round_number)
+
+    def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
+        """Draw who takes part in a round with this oracle state, and with how many batches."""
+        section = self.settings.sections.federation
+        count = section.participation[oracle_state]
+        if self.recorded is not None:
+            count = int(self.recorded.clients[round_number - 1])
+        generator = make_generator(self.settings.seed, Stream.PARTICIPATION, round_number)
+        return draw_attendance(self.sizes, count, section.batch_size, generator=generator)

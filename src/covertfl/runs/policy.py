@@ -6,7 +6,7 @@ federation; with acceptance by model, with the problem's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,10 +39,8 @@ class ConstantPolicy:
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return 1 or 0 in the shape the observation broadcasts to."""
-        shape = np.broadcast_shapes(
-            np.shape(observation.oracle_state), np.shape(observation.backlog)
-        )
-        return np.full(shape, 1.0 if self.learn else 0.0)
+        shape = np.broadcast(observation.oracle_state, observation.backlog).shape
+        return np.full(shape, float(self.learn))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +49,6 @@ class RunPolicy:
 
     Parameters
     ----------
-    policy : returns the probability of learning
     updates_unowed : whether a learning query updates the model even if no update is owed
     takes_every_reply : whether a learning query updates the model even if it is not accepted
     """
@@ -67,47 +64,30 @@ def with_success(problem: Problem, success: FloatArray) -> Problem:
 
 
 def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:
-    """Return the policy of a run, solved for if necessary.
-
-    Parameters
-    ----------
-    section : [policy] of the run file
-    problem : problem with the success probabilities of the run
-    seed : seed of the search, for spga
-    """
+    """Return the policy of a run, solved for if necessary; `seed` is that of the search (spga)."""
     if section.kind == "file":
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
     if section.kind == "spga":
         return RunPolicy(_search(problem, seed))
-    return _MAKERS[section.kind](problem)
+    if section.kind == "optimal":
+        return RunPolicy(_solve(problem))
+    if section.kind in ("random", "minority"):
+        return _make_for_horizon(section.kind, problem)
+    if section.kind == "greedy":
+        return RunPolicy(GreedyPolicy())
+    learns = section.kind == "always-learn"
+    return RunPolicy(ConstantPolicy(learns), updates_unowed=learns)
 
 
-def _make_random(problem: Problem) -> RunPolicy:
-    horizon = _require_horizon(problem, "random")
-    placed = RandomPlacement(min(horizon.updates, horizon.rounds))
-    return RunPolicy(placed, updates_unowed=True, takes_every_reply=True)
-
-
-def _make_minority(problem: Problem) -> RunPolicy:
+def _make_for_horizon(kind: str, problem: Problem) -> RunPolicy:
+    if not isinstance(problem, FiniteHorizon):
+        raise InvalidInput(f"[policy] kind = {kind} needs a problem with [horizon], got [queue]")
+    if kind == "random":
+        placed = RandomPlacement(min(problem.updates, problem.rounds))
+        return RunPolicy(placed, updates_unowed=True, takes_every_reply=True)
     from covertfl.solvers.minority import solve_minority
 
-    return RunPolicy(solve_minority(_require_horizon(problem, "minority")).policy)
-
-
-_MAKERS: dict[str, Callable[[Problem], RunPolicy]] = {
-    "optimal": lambda problem: RunPolicy(_solve(problem)),
-    "minority": _make_minority,
-    "greedy": lambda _: RunPolicy(GreedyPolicy()),
-    "random": _make_random,
-    "always-learn": lambda _: RunPolicy(ConstantPolicy(True), updates_unowed=True),
-    "always-obfuscate": lambda _: RunPolicy(ConstantPolicy(False)),
-}
-
-
-def _require_horizon(problem: Problem, kind: str) -> FiniteHorizon:
-    if isinstance(problem, FiniteHorizon):
-        return problem
-    raise InvalidInput(f"[policy] kind = {kind} needs a problem with [horizon], got [queue]")
+    return RunPolicy(solve_minority(problem).policy)
 
 
 def _solve(problem: Problem) -> Policy:
@@ -137,11 +117,8 @@ def _search(problem: Problem, seed: int) -> Policy:
 def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, seed: int) -> Policy:
     """Search with the structured policy gradient on the rounds seen so far, and nothing else.
 
-    Every search starts afresh, so that a resumed run finds the same policy.
-
-    Parameters
-    ----------
-    seen : oracle state, arriving updates and acceptance of each round, as in `RunState`
+    Every search starts afresh, so that a resumed run finds the same policy.  `seen` is as in
+    `RunState`: oracle state, arriving updates and acceptance of each round.
     """
     from covertfl.solvers.spga.score import tabulate_run
     from covertfl.solvers.spga.search import search_recorded
@@ -166,13 +143,9 @@ def _read_fitting_policy(path: str, problem: Problem) -> Policy:
             f"{path}: the policy must be for {problem.oracle.num_states} oracle states, "
             f"got {num_states}"
         )
-    if isinstance(problem, FiniteHorizon):
-        _require_size(path, policy.table.shape, problem)
-    return policy
-
-
-def _require_size(path: str, shape: tuple[int, ...], problem: FiniteHorizon) -> None:
-    if shape[2] < problem.updates + 1:
+    most = policy.table.shape[2] - 1
+    if isinstance(problem, FiniteHorizon) and most < problem.updates:
         raise InvalidInput(
-            f"{path}: the policy must cover backlogs up to {problem.updates}, got {shape[2] - 1}"
+            f"{path}: the policy must cover backlogs up to {problem.updates}, got {most}"
         )
+    return policy

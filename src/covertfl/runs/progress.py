@@ -1,4 +1,4 @@
-"""The rounds of a run as they end: progress reports, and the summary of the finished run."""
+"""Runs carried out: made ready in a new or resumed folder, watched round by round, summarised."""
 
 from __future__ import annotations
 
@@ -7,11 +7,70 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from covertfl.runs.opening import PreparedRun
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import read_text
+from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.federation import Federation, RunState, start_run, unpack_state
+from covertfl.runs.folder import RunFolder
+from covertfl.runs.lines import read_lines
+from covertfl.runs.locate import SETTINGS
 from covertfl.runs.records import summarise
-from covertfl.runs.rounds import Rounds, run_rounds
-from covertfl.runs.state import RunState
+from covertfl.runs.rounds import OnState, Rounds, run_rounds
+from covertfl.runs.run_file import find_change, format_run, list_versions
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run that is ready to be carried out: its state to start from, and its open folder."""
+
+    federation: Federation
+    state: RunState
+    folder: RunFolder
+
+
+def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool) -> None:
+    """Raise InvalidInput if a folder exists, or holds another run than the one to resume."""
+    if not (resume or force):
+        RunFolder(path).require_absent()
+    written = path / SETTINGS
+    if resume and written.exists():
+        before = read_text(written, "the folder of a run")
+        change = find_change(before, format_run(settings, list_versions()), str(written))
+        if change is not None:
+            raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
+
+
+def prepare_run(
+    settings: RunSettings, path: Path, kernels: KernelCache, *, resume: bool, force: bool
+) -> PreparedRun:
+    """Build a run and open its folder."""
+    federation, folder = build_federation(settings, kernels), RunFolder(path)
+    try:
+        return PreparedRun(federation, _open_run(federation, folder, resume, force), folder)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bool) -> RunState:
+    """Make or resume the folder of a run and return the state to start from."""
+    text = format_run(federation.settings, list_versions())
+    if not (resume and (folder.path / "checkpoint").exists()):
+        folder.create(text, force=force)
+        return start_run(federation)
+    checkpoint = folder.resume(text)
+    if checkpoint is None:
+        return start_run(federation)
+    state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
+    found, size = state.learner.true, federation.responder.layout.size
+    if found.shape != (size,):
+        raise InvalidInput(
+            f"{folder.path} holds a model of {found.size} numbers, but the run file describes one "
+            f"of {size}"
+        )
+    return state
 
 
 @dataclass(frozen=True)
@@ -21,9 +80,8 @@ class RunProgress:
     Parameters
     ----------
     run : folder of the run
-    seed : seed of the run
     round, rounds : rounds done, and rounds in all
-    oracle_state : oracle state of the last round
+    oracle_state : of the last round
     backlog : updates owed
     exposure : share of learning queries among the rounds so far
     score : accuracy of the true weights, or the function's value at them
@@ -43,19 +101,12 @@ OnRound = Callable[[RunProgress], None]
 
 
 def watch_run(
-    run: PreparedRun,
-    on_round: OnRound | None,
-    started: float,
-    *,
-    after_round: Callable[[RunState], None] | None = None,
+    run: PreparedRun, on_round: OnRound | None, started: float, after_round: OnState | None = None
 ) -> Rounds:
     """Run the remaining rounds of a run and write its summary; yield work as `run_rounds` does.
 
-    Parameters
-    ----------
-    on_round : called with the progress after every round
-    started : time.perf_counter() at the start of the run
-    after_round : called with the state after every round, after `on_round`
+    After every round `on_round` is called with the progress, then `after_round` with the state.
+    The run started at time.perf_counter() = `started`.
     """
 
     def report(state: RunState) -> None:

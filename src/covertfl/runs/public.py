@@ -20,14 +20,7 @@ from covertfl.runs.lines import read_lines
 
 @dataclass(frozen=True)
 class PublicRecord:
-    """One query as clients saw it.
-
-    Parameters
-    ----------
-    round : number of the round, from 1
-    client : client the query was sent to, None for all clients
-    weights : SHA-256 of the file of weights
-    """
+    """One query as clients saw it: its client (None for all) and the SHA-256 of the weights."""
 
     round: int
     client: int | None
@@ -35,12 +28,7 @@ class PublicRecord:
 
 
 class PublicTranscript:
-    """The queries of a run, in order, and the weights that were sent.
-
-    Parameters
-    ----------
-    folder : public folder of a run, with rounds.jsonl and weights/
-    """
+    """The queries of a run, in order, and the weights that were sent, from its public folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)

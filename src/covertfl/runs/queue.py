@@ -7,8 +7,15 @@ number of updates done in a round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import read_text, shorten
+
+MAX_ARRIVALS = 1_000_000_000  # largest number in a file of arrivals
 
 
 @dataclass(frozen=True)
@@ -31,14 +38,7 @@ class OwedTask:
 
 @dataclass(frozen=True)
 class DoneUpdate:
-    """An update that was done.
-
-    Parameters
-    ----------
-    task : number of its task
-    came, done : rounds of its arrival and completion
-    finished : whether it was the last update of its task
-    """
+    """An update that was done: rounds of arrival and completion; whether it finished its task."""
 
     task: int
     came: int
@@ -48,14 +48,7 @@ class DoneUpdate:
 
 @dataclass(frozen=True)
 class UpdateQueue:
-    """The tasks with updates owed, oldest first.
-
-    Parameters
-    ----------
-    tasks : tasks with at least one update left
-    arrived : number of tasks that have arrived so far
-    lost : number of updates that exceeded the capacity
-    """
+    """The tasks with updates owed, oldest first; how many tasks arrived and updates were lost."""
 
     tasks: tuple[OwedTask, ...] = ()
     arrived: int = 0
@@ -83,11 +76,30 @@ class UpdateQueue:
         new = (OwedTask(number, round_number, size, room),) if room else ()
         return UpdateQueue((*self.tasks, *new), number, self.lost + size - room)
 
-    def pack(self) -> list[list[int]]:
-        """Return the tasks as JSON values."""
-        return [[task.task, task.came, task.size, task.left] for task in self.tasks]
+
+def read_arrivals(path: str) -> Mapping[int, int]:
+    """Return the number of updates that arrive by round, from CSV columns round and updates."""
+    reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
+    if reader.fieldnames != ["round", "updates"]:
+        came = ",".join(reader.fieldnames or []) or "nothing"
+        raise InvalidInput(f"{path}: the first line must be round,updates, got {came}")
+    arrivals: dict[int, int] = {}
+    for row in reader:
+        line = f"{path} line {reader.line_num}"
+        number = _parse_whole(row["round"], "round", 1, line)
+        if number in arrivals:
+            raise InvalidInput(f"{line}: round must occur once, got {number} again")
+        arrivals[number] = _parse_whole(row["updates"], "updates", 0, line)
+    return arrivals
 
 
-def unpack_queue(tasks: Sequence[Sequence[int]], arrived: int, lost: int) -> UpdateQueue:
-    """Return the queue from tasks written by `UpdateQueue.pack`."""
-    return UpdateQueue(tuple(OwedTask(*task) for task in tasks), arrived, lost)
+def _parse_whole(text: str | None, name: str, least: int, line: str) -> int:
+    try:
+        number = int(text or "")
+    except ValueError:
+        number = least - 1
+    if not least <= number <= MAX_ARRIVALS:
+        raise InvalidInput(
+            f"{line}: {name} must be a whole number in {least}..{MAX_ARRIVALS}, got {shorten(text)}"
+        )
+    return number

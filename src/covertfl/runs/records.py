@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.runs.actions import Decision
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState, pack_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.responder import Outcome
-from covertfl.runs.state import RunState, pack_state
 
 
 class Costs(NamedTuple):
@@ -25,15 +24,7 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """A round that has ended.
-
-    Parameters
-    ----------
-    before, after : states of the run
-    decision, outcome : of the query
-    costs : that were charged
-    done : the update that the round served, None if it served none
-    """
+    """A round that has ended; `done` is the update that it served, if any."""
 
     before: RunState
     after: RunState
@@ -54,12 +45,9 @@ class PlayedRound:
 
 
 def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) -> Costs:
-    """Return the costs of a round; in a finite horizon the learning cost is due at its end (D6).
+    """Return the costs of a round that starts with a backlog and loses some updates.
 
-    Parameters
-    ----------
-    backlog : before the round
-    lost : number of updates that the queue had no room for
+    In a finite horizon the learning cost is due at its end (deviation D6).
     """
     privacy = float(problem.privacy_cost[decision.oracle_state]) if decision.learns else 0.0
     if isinstance(problem, FiniteHorizon):
@@ -78,15 +66,11 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
     sent = played.before.learner.query(played.decision.trajectory)
     weights = folder.write_weights(responder.layout, sent)
     if weights:
-        folder.append(
-            "public/rounds.jsonl", {"round": after.round, "client": None, "weights": weights}
-        )
+        public = {"round": after.round, "client": None, "weights": weights}
+        folder.append("public/rounds.jsonl", public)
     folder.append("private/rounds.jsonl", describe_round(played, weights))
-    if (done := played.done) is not None:
-        folder.append(
-            "private/updates.jsonl",
-            {"task": done.task, "came": done.came, "done": done.done, "finished": done.finished},
-        )
+    if played.done is not None:
+        folder.append("private/updates.jsonl", asdict(played.done))
     folder.append(
         "metrics.jsonl",
         {
@@ -97,15 +81,13 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
             "exposure": after.exposure,
         },
     )
-    kept = responder.remember()
-    folder.seal(pack_state(after, responder.layout, kept.arrays, kept.facts))
+    folder.seal(pack_state(after, responder.layout, responder.remember()))
 
 
 def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
     """Return the private record of a round; `weights` names the file of those that were sent."""
-    before, after = played.before, played.after
-    decision, outcome = played.decision, played.outcome
-    observation = decision.observation
+    before, after, outcome = played.before, played.after, played.outcome
+    decision, observation = played.decision, played.decision.observation
     return {
         "round": after.round,
         "oracle_state": decision.oracle_state,

@@ -24,12 +24,8 @@ from covertfl.runs.participation import Attendance
 class ClientWork:
     """A query to the clients; what they receive depends on the action through `weights` alone.
 
-    Parameters
-    ----------
-    round, weights : of the query
-    attendance : the clients that are asked
-    needed : whether the replies are used; an engine that only simulates clients may skip the work
-        otherwise, one with real clients asks them all the same
+    If the replies are not `needed`, an engine that simulates clients may skip the work, while one
+    with real clients asks them all the same.
     """
 
     round: int
@@ -55,7 +51,6 @@ class Query:
     Parameters
     ----------
     round : 1, 2, ...
-    oracle_state : of the round
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     weights : the weights that are sent
     decoy : the decoy that is queried, or would have been if the round did not learn
@@ -88,13 +83,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """State of a responder that a checkpoint keeps.
-
-    Parameters
-    ----------
-    arrays : by name
-    facts : everything else, as JSON stores it
-    """
+    """State of a responder that a checkpoint keeps: arrays by name, and facts as JSON values."""
 
     arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)

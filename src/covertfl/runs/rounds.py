@@ -17,35 +17,25 @@ from typing import Any
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.actions import Decision, decide
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
-from covertfl.runs.state import RunState
-from covertfl.runs.update import update_trajectories
 
 # Rounds that must have been seen before the policy is searched for on them.
 FEWEST_SEEN = 20
 
 Rounds = Generator[Work, Any, RunState]
+OnState = Callable[[RunState], None]
 
 
 def run_rounds(
-    federation: Federation,
-    folder: RunFolder,
-    state: RunState,
-    *,
-    after_round: Callable[[RunState], None] | None = None,
+    federation: Federation, folder: RunFolder, state: RunState, after_round: OnState | None = None
 ) -> Rounds:
-    """Run and record the rounds that are left; yield work and receive its results.
-
-    Parameters
-    ----------
-    after_round : callback, called with the state after every round
-    """
+    """Run and record the rounds that are left; yield work and receive its results."""
     policy = federation.policy
     while state.round < federation.settings.rounds:
         policy = _refresh(federation, state, policy)
@@ -69,18 +59,36 @@ def play_round(
     return _close_round(federation, state, decision, outcome, learner)
 
 
+def update_trajectories(
+    federation: Federation, policy: RunPolicy, state: RunState, query: Query, outcome: Outcome
+) -> Generator[Work, Any, LearnerState]:
+    """Move the trajectory that was queried: the coupled updates, equation (1) of the paper.
+
+    x_{k+1} = x_k - mu_k H(r_k, y_k, q_k), where H is zero for every trajectory but the queried one:
+
+    - the true trajectory moves on the replies if the round is a success and an update is owed
+      (some policies use every reply, or learn when nothing is owed);
+    - a decoy moves by its own rule if the round is a success, or in any case if it is not gated.
+    """
+    if query.trajectory == 0:
+        is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
+        is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
+    else:
+        is_moving = outcome.accepted or not federation.settings.sections.decoy.gated
+    responder = federation.responder
+    return (yield from responder.update(state.learner, query, outcome, is_moving=is_moving))
+
+
 def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
     """Search for the policy again on the rounds seen, if the run asks for it and it is due."""
     every = federation.settings.sections.policy.refresh
-    if every is None or state.round < FEWEST_SEEN:
+    if every is None:
         return policy
-    last = state.round - state.round % every
+    last, seed = state.round - state.round % every, federation.settings.hidden_seed
     is_due = state.round == last or policy is federation.policy
     if not is_due or last < FEWEST_SEEN:
         return policy
-    seed = federation.settings.hidden_seed
-    found = refresh_policy(federation.problem, state.seen[:last], seed=seed)
-    return replace(policy, policy=found)
+    return replace(policy, policy=refresh_policy(federation.problem, state.seen[:last], seed=seed))
 
 
 def _close_round(

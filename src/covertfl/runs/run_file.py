@@ -6,6 +6,7 @@ a preset.  Every mistake is reported with its file and key.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -29,17 +30,9 @@ from covertfl.runs.settings import (
     check_sections,
 )
 
-# --- reading ----------------------------------------------------------------------------------
-
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Read a run file.
-
-    Raises
-    ------
-    InvalidInput
-        in one sentence that names the file, the key, what is allowed and what came
-    """
+    """Read a run file; a mistake raises InvalidInput that names the file, the key and the value."""
     name = os.fspath(path)
     content = parse_toml(read_text(path, "a run file"), name)
     return build_run(content, name, folder=Path(path).parent)
@@ -48,13 +41,9 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
 def build_run(
     content: Mapping[str, Any], name: str, *, folder: str | os.PathLike[str]
 ) -> RunSettings:
-    """Check the content of a run file and return the settings of the run.
+    """Check the content of a run file, called `name` in messages, and return the run's settings.
 
-    Parameters
-    ----------
-    content : keys and tables, as in the file
-    name : name of the file in messages
-    folder : folder that paths in the content are relative to
+    Paths in the content are relative to `folder`.
     """
     require_format("run", content.get("format", 1), name)
     content = {key: value for key, value in content.items() if key != "versions"}
@@ -65,22 +54,20 @@ def build_run(
     sections = _make_paths_absolute(sections, Path(folder).resolve(), name)
     check_sections(sections, name)
     described, source = _find_problem(sections, name)
-    described = _override(described, sections)
+    if "horizon" in described:
+        own = {"rounds": sections.rounds, "updates": sections.updates}
+        known = {key: value for key, value in own.items() if value is not None}
+        described = {**described, "horizon": {**described["horizon"], **known}}
     problem = build_problem(dict(described), source).problem
     check_problem(sections, problem, name)
     return RunSettings(name, sections, problem, described)
 
 
 def _expand(path: str, name: str) -> Path:
-    """Return a path of a run file with ~ expanded.
-
-    A path with a NUL or the home of an unknown user cannot be used.
-    """
-    try:
+    """Return a path of a run file with ~ expanded."""
+    with contextlib.suppress(RuntimeError):  # the home of an unknown user
         if path and "\0" not in path:
             return Path(path).expanduser()
-    except RuntimeError:
-        pass
     raise InvalidInput(f"{name}: a path must name a file or folder, got {shorten(path)}")
 
 
@@ -89,16 +76,14 @@ def _make_paths_absolute(sections: RunSections, folder: Path, name: str) -> RunS
         return None if path is None else str(folder / _expand(path, name))
 
     policy, data, federation = sections.policy, sections.data, sections.federation
-    return sections.model_copy(
-        update={
-            "arrivals": resolve(sections.arrivals),
-            "data": data.model_copy(update={"path": resolve(data.path)}),
-            "federation": federation.model_copy(update={"log": resolve(federation.log)}),
-            "policy": policy.model_copy(
-                update={"problem": resolve(policy.problem), "path": resolve(policy.path)}
-            ),
-        }
-    )
+    paths = {"problem": resolve(policy.problem), "path": resolve(policy.path)}
+    update = {
+        "arrivals": resolve(sections.arrivals),
+        "data": data.model_copy(update={"path": resolve(data.path)}),
+        "federation": federation.model_copy(update={"log": resolve(federation.log)}),
+        "policy": policy.model_copy(update=paths),
+    }
+    return sections.model_copy(update=update)
 
 
 def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], str]:
@@ -126,22 +111,9 @@ def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], 
     return parse_toml(text, preset), f"preset {preset}"
 
 
-def _override(content: Mapping[str, Any], sections: RunSections) -> Mapping[str, Any]:
-    """Return the problem with the run's own rounds and updates, if it has a horizon."""
-    if "horizon" not in content:
-        return content
-    given = {"rounds": sections.rounds, "updates": sections.updates}
-    known = {key: value for key, value in given.items() if value is not None}
-    return {**content, "horizon": {**content["horizon"], **known}}
-
-
-# --- messages ---------------------------------------------------------------------------------
-
-
 def _describe(error: ValidationError) -> str:
     """Describe one mistake in a sentence; a misspelt key comes before the one it stands for."""
-    mistakes = error.errors()
-    mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
+    mistake = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
     if location[:2] == ("data", "split"):
         value = shorten(mistake["input"])
@@ -192,9 +164,6 @@ def _describe_allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
     return kinds.get(mistake["type"], str(mistake["msg"]))
 
 
-# --- writing ----------------------------------------------------------------------------------
-
-
 def list_versions() -> dict[str, str]:
     """Return the versions that results may depend on, by package."""
     packages = ("numpy", "torch")
@@ -205,9 +174,8 @@ def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     """Return the text of a run file that describes the same run without other files."""
     resolved = settings.sections.model_copy(update={"rounds": settings.rounds})
     sections = resolved.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
-    sections["policy"] = {
-        key: value for key, value in sections["policy"].items() if key not in ("preset", "problem")
-    }
+    for key in ("preset", "problem"):
+        sections["policy"].pop(key, None)
     return format_toml(
         {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
     )
@@ -234,23 +202,17 @@ def _format(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# --- comparing --------------------------------------------------------------------------------
-
-
 def find_change(before: str, after: str, name: str) -> str | None:
     """Return the first key in which two run files differ, None if the second continues the first.
 
-    A resumed run may have other rounds, another engine and other versions than before.
-
-    Parameters
-    ----------
-    before, after : texts written by `format_run`
-    name : name of the first in messages
+    Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
+    may have other rounds, another engine and other versions than before.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
     require_format("run", old.get(("format",), 1), name)
     for location in [*new, *old]:
-        if old.get(location) != new.get(location) and not _may_change(location):
+        may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")
+        if old.get(location) != new.get(location) and not may_change:
             section, key = split_location(location)
             came, there = shorten(new.get(location)), shorten(old.get(location))
             return f"{section}{key} = {there}, got {came}"
@@ -265,7 +227,3 @@ def _flatten(content: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
         else:
             flat[(key,)] = value
     return flat
-
-
-def _may_change(location: tuple[str, ...]) -> bool:
-    return location[-1] == "rounds" or location[0] in ("engine", "versions", "format")

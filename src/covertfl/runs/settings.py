@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
+from covertfl.kernels.job import LocalOptimizer
 
 if TYPE_CHECKING:
     from covertfl.tasks.task import TrainingTask
@@ -30,14 +31,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
 PolicyKind = Literal[
-    "optimal",
-    "spga",
-    "minority",
-    "greedy",
-    "random",
-    "always-learn",
-    "always-obfuscate",
-    "file",
+    "optimal", "spga", "minority", "greedy", "random", "always-learn", "always-obfuscate", "file"
 ]
 
 
@@ -70,6 +64,10 @@ class OptimizerSection(_Section):
     lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-3
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+
+    def make(self) -> LocalOptimizer:
+        """Return the optimiser."""
+        return LocalOptimizer(**self.model_dump())
 
 
 class FederationSection(_Section):
@@ -177,13 +175,7 @@ class RunSettings:
         return replace(self, sections=sections)
 
     def with_task(self, task: TrainingTask) -> RunSettings:
-        """Return the same run with a task made in Python.
-
-        Raises
-        ------
-        InvalidInput
-            if the run file does not have task = "own", or another number of clients than the task
-        """
+        """Return the same run, of task = "own", with a task made in Python."""
         if self.sections.task != "own":
             raise InvalidInput(f'{self.name}: task must be "own", got {self.sections.task!r}')
         if len(task.clients) != self.sections.federation.clients:
@@ -210,8 +202,8 @@ class RunSettings:
 
 def check_sections(sections: RunSections, name: str) -> None:
     """Raise InvalidInput if keys that need or exclude each other disagree."""
-    for check in (_check_participation, _check_policy):
-        check(sections, name)
+    _check_participation(sections, name)
+    _check_policy(sections, name)
     optimizer = sections.federation.optimizer
     if optimizer.momentum > 0.0 and optimizer.name != "sgd":
         raise InvalidInput(

@@ -30,7 +30,6 @@ class RunSummary:
     estimate_value : value at the randomised estimate of Theorem 1 of the paper
     estimate_gradient_norm_squared : squared norm of the gradient there
     updates_done : updates of the true weights
-    rounds : rounds done
     learning_queries : rounds in which the true weights were sent
     exposure : learning queries / rounds
     completed : whether no update is owed
@@ -45,8 +44,6 @@ class RunSummary:
     average_learning_cost : mean over rounds; this and the next five only for a queue
     learning_limit, privacy_limit : the one of the two that the problem sets
     lost_updates : updates that exceeded the queue's capacity
-    tasks_arrived, tasks_finished : number of tasks
-    seconds : duration of the run
     """
 
     learner_accuracy: float | None
@@ -77,13 +74,7 @@ class RunSummary:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RunSummary:
-        """Return the summary with the content of summary.json; unknown keys are ignored.
-
-        Raises
-        ------
-        InvalidInput
-            naming the first key that is missing
-        """
+        """Return the summary with the content of summary.json; unknown keys are ignored."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             if field.name in content:

@@ -30,10 +30,10 @@ from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nod
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.driver import drive
+from covertfl.runs.federation import RunState
 from covertfl.runs.learner import Reply
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
-from covertfl.runs.state import RunState
 
 NODES = "private/nodes.jsonl"
 

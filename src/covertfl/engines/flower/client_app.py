@@ -22,13 +22,11 @@ from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelCache, make_world
+from covertfl.runs.build import KernelCache, find_training_task, make_world
 from covertfl.runs.clients import make_client_job
-from covertfl.runs.participation import count_batches
+from covertfl.runs.participation import World, count_batches
 from covertfl.runs.run_file import build_run, format_run, format_toml, read_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
-from covertfl.runs.world import World
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 

@@ -41,13 +41,11 @@ from covertfl.engines.flower.strategy_settings import (
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.opening import PreparedRun
 from covertfl.runs.policy import RunPolicy
-from covertfl.runs.progress import watch_run
+from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.state import RunState
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0

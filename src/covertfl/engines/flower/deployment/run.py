@@ -28,8 +28,7 @@ from covertfl.engines.flower.deployment.server import ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.opening import check_folder
-from covertfl.runs.progress import OnRound
+from covertfl.runs.progress import OnRound, check_folder
 from covertfl.runs.run_file import format_run
 from covertfl.runs.settings import RunSettings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from covertfl.auditing.findings import listen
+from covertfl.eavesdroppers.by_schedule import MajorityEavesdropper
 from covertfl.eavesdroppers.eavesdropper import Means
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from tests.support.seen_queries import feed, follow_schedule
 
 

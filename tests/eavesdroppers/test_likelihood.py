@@ -27,7 +27,7 @@ from covertfl.decision.policy import (
 )
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
-from covertfl.eavesdroppers.change_point import find_fall_prob
+from covertfl.eavesdroppers.by_schedule import find_fall_prob
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
 from covertfl.eavesdroppers.likelihood import HiddenDistribution, LikelihoodEavesdropper
 from covertfl.errors import InvalidInput

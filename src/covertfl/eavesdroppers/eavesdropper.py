@@ -164,23 +164,8 @@ def softmax(log_scores: Sequence[float] | FloatArray) -> FloatArray:
     return normalise(np.exp(values - best))
 
 
-def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, ...]:
-    """Return the last query of the most probable trajectory; several where they tie."""
-    most = belief.max()
-    return tuple(
-        weights
-        for weights, prob in zip(latest, belief, strict=True)
-        if prob >= most * (1.0 - 1e-12)
-    )
-
-
 class Listener(ABC):
-    """Base class that remembers the queries in `_seen` and estimates from its belief.
-
-    Parameters
-    ----------
-    means : what the eavesdropper has besides the queries
-    """
+    """Base class that remembers the queries in `_seen` and estimates from its belief."""
 
     threat: ClassVar[str]
 
@@ -197,4 +182,7 @@ class Listener(ABC):
 
     def estimate(self) -> Sequence[Vector]:
         """Return the last query of the most probable trajectory; several where they tie."""
-        return pick_latest(self.belief(), self._seen.latest)
+        belief = self.belief()
+        least = belief.max() * (1.0 - 1e-12)
+        pairs = zip(self._seen.latest, belief, strict=True)
+        return tuple(weights for weights, prob in pairs if prob >= least)

@@ -1,6 +1,6 @@
 """The eavesdroppers by name.
 
-To add one, write its module (see `eavesdropper`) and enter it in `EAVESDROPPERS` and, if it needs
+To add one, write its class (see `eavesdropper`) and enter it in `EAVESDROPPERS` and, if it needs
 anything besides the queries, in `NEEDS`.
 """
 
@@ -8,33 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from covertfl.eavesdroppers.alignment import AlignmentEavesdropper
-from covertfl.eavesdroppers.change_point import ChangePointEavesdropper
-from covertfl.eavesdroppers.early_stop import EarlyStopEavesdropper
+from covertfl.eavesdroppers import by_content, by_movement, by_schedule
 from covertfl.eavesdroppers.eavesdropper import Eavesdropper, Means
-from covertfl.eavesdroppers.ensemble import EnsembleEavesdropper
-from covertfl.eavesdroppers.fine_tune import FineTuneEavesdropper
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
-from covertfl.eavesdroppers.minority import MinorityEavesdropper
-from covertfl.eavesdroppers.repeat import RepeatEavesdropper
-from covertfl.eavesdroppers.step_shape import StepShapeEavesdropper
-from covertfl.eavesdroppers.train_alone import TrainAloneEavesdropper
-from covertfl.eavesdroppers.validation import ValidationEavesdropper
 
 EAVESDROPPERS: Mapping[str, Callable[[Means], Eavesdropper]] = {
-    "majority": MajorityEavesdropper,
-    "minority": MinorityEavesdropper,
+    "majority": by_schedule.MajorityEavesdropper,
+    "minority": by_schedule.MinorityEavesdropper,
     "likelihood": LikelihoodEavesdropper,
-    "early-stop": EarlyStopEavesdropper,
-    "change-point": ChangePointEavesdropper,
-    "repeat": RepeatEavesdropper,
-    "step-shape": StepShapeEavesdropper,
-    "alignment": AlignmentEavesdropper,
-    "validation": ValidationEavesdropper,
-    "fine-tune": FineTuneEavesdropper,
-    "ensemble": EnsembleEavesdropper,
-    "train-alone": TrainAloneEavesdropper,
+    "early-stop": by_movement.EarlyStopEavesdropper,
+    "change-point": by_schedule.ChangePointEavesdropper,
+    "repeat": by_movement.RepeatEavesdropper,
+    "step-shape": by_movement.StepShapeEavesdropper,
+    "alignment": by_movement.AlignmentEavesdropper,
+    "validation": by_content.ValidationEavesdropper,
+    "fine-tune": by_content.FineTuneEavesdropper,
+    "ensemble": by_content.EnsembleEavesdropper,
+    "train-alone": by_content.TrainAloneEavesdropper,
 }
 
 # What an eavesdropper needs besides the queries, as fields of `Means`.

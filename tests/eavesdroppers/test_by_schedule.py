@@ -1,4 +1,4 @@
-"""Evidence that a trajectory's share of queries has fallen."""
+"""Beliefs from which trajectory is queried when."""
 
 from __future__ import annotations
 
@@ -9,9 +9,65 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.eavesdroppers.change_point import ChangePointEavesdropper, find_fall_prob
+from covertfl.eavesdroppers.by_schedule import (
+    ChangePointEavesdropper,
+    MajorityEavesdropper,
+    MinorityEavesdropper,
+    find_fall_prob,
+)
 from covertfl.eavesdroppers.eavesdropper import Means
 from tests.support.seen_queries import feed, follow_schedule
+
+
+@pytest.mark.parametrize(
+    ("order", "belief", "held"),
+    [
+        ([0], [1.0], [(0.0, 0.0)]),
+        ([0, 1, 1], [1 / 3, 2 / 3], [(100.0, 1.0)]),
+        ([0, 1, 1, 0], [0.5, 0.5], [(0.0, 1.0), (100.0, 1.0)]),
+        ([0, 1, 2, 2, 0, 2], [2 / 6, 1 / 6, 3 / 6], [(200.0, 2.0)]),
+        ([0, 1, 2, 2, 0], [0.4, 0.2, 0.4], [(0.0, 1.0), (200.0, 1.0)]),
+    ],
+)
+def test_majority_worked_by_hand(
+    order: list[int], belief: list[float], held: list[tuple[float, float]]
+) -> None:
+    eavesdropper = feed(MajorityEavesdropper(Means()), follow_schedule(order))
+    assert eavesdropper.belief() == pytest.approx(belief, abs=1e-15)
+    assert [tuple(weights.tolist()) for weights in eavesdropper.estimate()] == held
+
+
+def test_majority_the_estimate_follows_the_lead_round_by_round() -> None:
+    eavesdropper, leads = MajorityEavesdropper(Means()), []
+    for query in follow_schedule([0, 1, 1, 0, 0]):
+        eavesdropper.observe(query)
+        leads.append([int(weights[0]) // 100 for weights in eavesdropper.estimate()])
+    assert leads == [[0], [0, 1], [1], [0, 1], [0]]
+
+
+def test_majority_beliefs_are_probabilities_after_every_round() -> None:
+    eavesdropper = MajorityEavesdropper(Means())
+    for query in follow_schedule([0, 0, 1, 2, 1, 1, 0, 2, 2]):
+        eavesdropper.observe(query)
+        assert np.sum(eavesdropper.belief()) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("order", "belief", "held"),
+    [
+        ([0], [1.0], [0]),
+        ([0, 0, 0], [1.0], [0]),
+        ([0, 1, 1], [2 / 3, 1 / 3], [0]),
+        ([0, 1, 1, 0], [0.5, 0.5], [0, 1]),
+        # Of six queries 4, 5 and 3 were not of the trajectory.
+        ([0, 1, 2, 2, 0, 2], [4 / 12, 5 / 12, 3 / 12], [1]),
+        ([0, 1, 2, 0], [2 / 8, 3 / 8, 3 / 8], [1, 2]),
+    ],
+)
+def test_minority_worked_by_hand(order: list[int], belief: list[float], held: list[int]) -> None:
+    eavesdropper = feed(MinorityEavesdropper(Means()), follow_schedule(order))
+    assert eavesdropper.belief() == pytest.approx(belief, abs=1e-15)
+    assert [int(weights[0]) // 100 for weights in eavesdropper.estimate()] == held
 
 
 def literal_fall(queried: list[int]) -> float:
@@ -33,24 +89,24 @@ def literal_fall(queried: list[int]) -> float:
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=20))
-def test_evidence_against_a_literal_sum(queried: list[int]) -> None:
+def test_change_point_evidence_against_a_literal_sum(queried: list[int]) -> None:
     assert find_fall_prob(np.array(queried, dtype=bool)) == pytest.approx(literal_fall(queried))
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=20))
-def test_of_two_trajectories_one_falls_as_the_other_rises(queried: list[int]) -> None:
+def test_change_point_of_two_trajectories_one_falls_as_the_other_rises(queried: list[int]) -> None:
     hits = np.array(queried, dtype=bool)
     assert find_fall_prob(hits) + find_fall_prob(~hits) == pytest.approx(1.0)
 
 
-def test_two_queries_worked_by_hand() -> None:
+def test_change_point_two_queries_worked_by_hand() -> None:
     """(1) then (0): means 2/3 and 1/3, variances 1/18 each, so the score is 1/3 / (1/3) = 1."""
     eavesdropper = feed(ChangePointEavesdropper(Means()), follow_schedule([0, 1]))
     prob = 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0)))
     assert eavesdropper.belief() == pytest.approx([prob, 1.0 - prob])
 
 
-def test_one_trajectory_and_an_even_schedule() -> None:
+def test_change_point_one_trajectory_and_an_even_schedule() -> None:
     alone = feed(ChangePointEavesdropper(Means()), follow_schedule([0]))
     assert alone.belief().tolist() == [1.0]
     assert feed(alone, follow_schedule([0, 0])).belief().tolist() == [1.0]
@@ -59,7 +115,7 @@ def test_one_trajectory_and_an_even_schedule() -> None:
     assert even.belief() == pytest.approx([0.5, 0.5])
 
 
-def test_of_three_the_one_that_ends_is_named() -> None:
+def test_change_point_of_three_the_one_that_ends_is_named() -> None:
     """The others take turns all along; how often each was queried is no evidence by itself."""
     order = [0, 1, 0, 2] * 5 + [1, 2] * 10
     eavesdropper = feed(ChangePointEavesdropper(Means()), follow_schedule(order))

@@ -1,9 +1,4 @@
-"""By schedule: the true trajectory is the one whose share of queries falls at some point.
-
-A learner that completes its updates turns to obfuscating.  For every possible change point, the
-queries before and after it are treated as independent draws with unknown probabilities, and the
-eavesdropper computes how likely a trajectory's probability is to be smaller afterwards.
-"""
+"""Eavesdroppers that use only which trajectory is queried when."""
 
 from __future__ import annotations
 
@@ -13,8 +8,38 @@ from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
+class MajorityEavesdropper(Listener):
+    """Eavesdropper that believes in the trajectory with most queries.
+
+    It is the paper's: proportional sampling (assumption E3).  Its estimate, the last query of that
+    trajectory, is equation (6) of the paper.
+    """
+
+    threat = "sees every query, knows nothing of the scheme, owns no data"
+
+    def belief(self) -> FloatArray:
+        """Return the share of queries of each trajectory (formula F3 of docs/paper_map.md)."""
+        return normalise(self._seen.counts)
+
+
+class MinorityEavesdropper(Listener):
+    """Eavesdropper that believes in the trajectory with fewest queries."""
+
+    threat = "sees every query, knows that decoys are the majority, owns no data"
+
+    def belief(self) -> FloatArray:
+        """Return, normalised, the share of queries that did not belong to each trajectory."""
+        counts = np.array(self._seen.counts, dtype=np.float64)
+        return np.ones(1) if len(counts) == 1 else normalise(counts.sum() - counts)
+
+
 class ChangePointEavesdropper(Listener):
-    """Eavesdropper that believes in the trajectory that is queried less after a change."""
+    """Eavesdropper that believes in the trajectory that is queried less after a change.
+
+    A learner that completes its updates turns to obfuscating.  For every possible change point, the
+    queries before and after it are treated as independent draws with unknown probabilities, and the
+    eavesdropper computes how likely a trajectory's probability is to be smaller afterwards.
+    """
 
     threat = "sees every query, guesses that learning comes first, owns no data"
 
@@ -30,15 +55,12 @@ def find_fall_prob(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float
     """Return the posterior probability that a trajectory is queried less after a change.
 
     Each change point has the same prior.  Both query probabilities have uniform priors, and their
-    difference is approximated by a normal distribution.
+    difference is approximated by a normal distribution.  Change points are averaged by the marginal
+    likelihood of both parts.
 
     Parameters
     ----------
     queried : (t,) whether each query belonged to the trajectory
-
-    Returns
-    -------
-    probability of a fall, averaged over change points by the marginal likelihood of both parts
     """
     from scipy.special import betaln, ndtr
 

@@ -20,13 +20,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def derive_dropout_key(seed: int, step: int) -> tuple[int, int]:
-    """Return the two 32-bit words from which the masks of one step are hashed.
-
-    Parameters
-    ----------
-    seed : of the job
-    step : number of the batch, from 0
-    """
+    """Return the two 32-bit words from which the masks of one step of a job are hashed."""
     # NumPy integers would overflow where Python's do not.
     key = _mix_long((_mix_long(int(seed)) + (step + 1) * _GOLDEN) & _LONG)
     return key & WORD, key >> 32
@@ -55,10 +49,8 @@ def dropout_mask(
     Parameters
     ----------
     seed : of the job
-    step : number of the batch, from 0
-    layer : number of the dropout layer in the forward pass, from 0
+    step, layer : numbers of the batch, and of the dropout layer in the forward pass, from 0
     shape : of the layer's inputs, batch first
-    rate : probability that an element is dropped
     """
     return hash_dropout_mask(*derive_dropout_key(seed, step), layer, shape, rate)
 

@@ -107,17 +107,8 @@ class FunctionTask:
     def respond(
         self, weights: Vector, oracle_state: int, *, generator: np.random.Generator
     ) -> tuple[Vector, float]:
-        """Return the oracle's response and its bound sigma_k (equation (2) of the paper).
-
-        Parameters
-        ----------
-        weights : (d,) the queried point
-        oracle_state : 0 .. len(success) - 1
-        """
-        deviation = self.draw_deviation(oracle_state, generator=generator)
-        noise = self._draw_noise(deviation, generator)
-        response = (self.gradient(weights) + noise).astype(np.float32)
-        return response, self.bound_response(deviation)
+        """Return the oracle's response and its bound sigma_k (equation (2) of the paper)."""
+        return self._add_noise(self.gradient(weights), oracle_state, generator)
 
     def respond_decoy(
         self, weights: Vector, oracle_state: int, *, generator: np.random.Generator
@@ -127,10 +118,8 @@ class FunctionTask:
         It is a noisy gradient of the decoy's function.  The oracle's own response to the decoy's
         query is not used.
         """
-        deviation = self.draw_deviation(oracle_state, generator=generator)
-        slope = _differentiate(self._centre(weights, self.decoy_minimum))
-        response = (slope + self._draw_noise(deviation, generator)).astype(np.float32)
-        return response, self.bound_response(deviation)
+        gradient = _differentiate(self._centre(weights, self.decoy_minimum))
+        return self._add_noise(gradient, oracle_state, generator)
 
     def draw_deviation(self, oracle_state: int, *, generator: np.random.Generator) -> float:
         """Sample tau, which is at most `noise_limit` with probability `success[oracle_state]`."""
@@ -188,9 +177,13 @@ class FunctionTask:
             )
         return np.asarray(point.astype(np.float64) - np.array(minimum))
 
-    def _draw_noise(self, deviation: float, generator: np.random.Generator) -> FloatArray:
-        size = len(self.minimum)
-        return np.asarray(deviation / math.sqrt(size) * generator.normal(size=size))
+    def _add_noise(
+        self, gradient: FloatArray, oracle_state: int, generator: np.random.Generator
+    ) -> tuple[Vector, float]:
+        deviation = self.draw_deviation(oracle_state, generator=generator)
+        size = len(gradient)
+        noise = deviation / math.sqrt(size) * generator.normal(size=size)
+        return (gradient + noise).astype(np.float32), self.bound_response(deviation)
 
 
 def _differentiate(t: FloatArray) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Loss
+from covertfl.kernels.weights import Float32Array
 
 if TYPE_CHECKING:
     import torch
@@ -75,15 +76,7 @@ def make_server_task(
     return TrainingTask(name, make_model, loss, nothing, rows, public, validation or nothing)
 
 
-def score_accuracy(
-    outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], loss: Loss
-) -> float:
-    """Return the accuracy of raw outputs, in [0, 1].
-
-    Parameters
-    ----------
-    outputs : (n, outputs) logits
-    labels : (n,)
-    """
+def score_accuracy(outputs: Float32Array, labels: npt.NDArray[np.generic], loss: Loss) -> float:
+    """Return the accuracy, in [0, 1], of (n, outputs) logits for (n,) labels."""
     predicted = outputs[:, 0] > 0.0 if loss == "binary" else outputs.argmax(axis=1)
     return float(np.mean(predicted == labels))

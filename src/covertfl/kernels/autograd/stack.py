@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from inspect import signature
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from covertfl.arrays import IntArray
 from covertfl.kernels.autograd.module import (
     DropoutKeys,
+    Updater,
     check_outputs,
     measure_losses,
     replace_dropout,
 )
-from covertfl.kernels.autograd.optimizer import Updater
 from covertfl.kernels.dropout import derive_dropout_key
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 # Rows of a forward pass; on a CPU, as many as its caches hold of a small network's layers.
 _PREDICT_ROWS = {"cpu": 256, "cuda": 2048}
@@ -46,16 +46,7 @@ def _deterministic() -> Iterator[None]:
 
 
 class JobStacks:
-    """A module on one device that runs jobs in stacks.
-
-    Parameters
-    ----------
-    module : taken over, with its dropout replaced
-    layout : of the module
-    loss : of the jobs
-    optimizer : of the jobs
-    device : of the stacks
-    """
+    """A module on one device that runs jobs in stacks."""
 
     def __init__(
         self,
@@ -89,7 +80,7 @@ class JobStacks:
                     results[number] = result
         return results
 
-    def _run_stack(self, jobs: Sequence[LocalJob]) -> npt.NDArray[np.float32]:
+    def _run_stack(self, jobs: Sequence[LocalJob]) -> Float32Array:
         """Return (J, P) results of jobs of one kind and batch size, in falling order of length."""
         lengths = np.array([len(job.rows) for job in jobs])
         stacked = self._stack_weights(jobs)
@@ -188,9 +179,7 @@ class JobStacks:
         labels = torch.cat([part for _, part in picked])[order]
         return features, labels, torch.from_numpy((rows >= 0).astype(np.float32)).to(self.device)
 
-    def _pick(
-        self, examples: Examples, rows: npt.NDArray[np.int64]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pick(self, examples: Examples, rows: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return features and labels of some rows; zero for row -1."""
         if examples not in self._data:
             self._data[examples] = (
@@ -204,9 +193,7 @@ class JobStacks:
         zero = torch.zeros((), device=self.device)
         return torch.where(is_real, features[index], zero), labels[index]
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         with _deterministic(), torch.no_grad():
             self._module.eval()

@@ -12,9 +12,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
+
+from covertfl.arrays import IntArray
 
 # Parameters start at multiples of this many numbers, for aligned reads.
 _ALIGNMENT = 32
@@ -93,7 +94,7 @@ class Network:
     """
 
     blocks: tuple[Block, ...]
-    places: npt.NDArray[np.int64]
+    places: IntArray
     size: int
 
     @property
@@ -105,10 +106,8 @@ class Network:
 def describe_network(module: nn.Module, image: tuple[int, ...]) -> Network | None:
     """Return the blocks of a sequential network; None if it is something else.
 
-    Parameters
-    ----------
-    module : of convolutions, rectifiers, poolings, dropouts, and linear layers after a flattening
-    image : (channels, height, width) of one example
+    It may have convolutions, rectifiers, poolings, dropouts, and linear layers after a flattening;
+    `image` is the shape (channels, height, width) of one example.
     """
     if type(module) is not nn.Sequential or len(set(module)) < len(module) or len(image) != 3:
         return None
@@ -126,7 +125,7 @@ class _Builder:
         self.shape = (height, width, channels)
         self.is_flat = False
         self.blocks: list[Block] = []
-        self.places: list[npt.NDArray[np.int64]] = []
+        self.places: list[IntArray] = []
         self.size = self.dropouts = 0
 
     def add(self, layer: nn.Module) -> bool:
@@ -183,7 +182,7 @@ class _Builder:
         width: int,
         channels: int,
         shape: tuple[int, int, int, int],
-        order: npt.NDArray[np.int64],
+        order: IntArray,
         bias: torch.Tensor | None,
     ) -> None:
         """Append a block; `order` has the position of each of its weights in the module's order."""
@@ -194,7 +193,7 @@ class _Builder:
         self.blocks.append(block)
         self.shape = block.shape
 
-    def _reserve(self, order: npt.NDArray[np.int64]) -> int:
+    def _reserve(self, order: IntArray) -> int:
         start = self.size
         self.places.append(start + order.ravel())
         self.size = start + -(-order.size // _ALIGNMENT) * _ALIGNMENT
@@ -211,7 +210,8 @@ class _Builder:
         elif type(layer) is nn.MaxPool2d and not block.is_pooled and not self.is_flat:
             if not _is_plain_pool(layer, block):
                 return False
-            block = replace(block, pool=_side(layer.kernel_size))
+            size = layer.kernel_size
+            block = replace(block, pool=size if isinstance(size, int) else size[0])
         elif type(layer) is nn.Dropout and block.rate is None and layer.p < 1.0:
             block = replace(block, rate=layer.p, dropout=self.dropouts)
             self.dropouts += 1
@@ -219,10 +219,6 @@ class _Builder:
             return False
         self.blocks[-1], self.shape = block, block.shape
         return True
-
-
-def _side(size: int | tuple[int, ...]) -> int:
-    return size if isinstance(size, int) else size[0]
 
 
 def _is_plain_pool(layer: nn.MaxPool2d, block: Block) -> bool:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from covertfl.kernels.cnn.blocks import Network
-from covertfl.kernels.cores import count_cores
-from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, count_cores
+from covertfl.kernels.weights import Float32Array, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +34,7 @@ class DeviceExamples:
 
 
 class DeviceMemory:
-    """Copies of weights and examples between this process and a device.
-
-    Parameters
-    ----------
-    device : cpu or cuda
-    size : number of weights of the model
-    """
+    """Copies of examples and of vectors of `size` weights between this process and a device."""
 
     def __init__(self, device: torch.device, size: int) -> None:
         self.device, self._size = device, size
@@ -115,6 +108,6 @@ class DeviceMemory:
             torch.cat([labels, labels.new_zeros(1)]),
         )
 
-    def move_images(self, features: npt.NDArray[np.float32]) -> torch.Tensor:
+    def move_images(self, features: Float32Array) -> torch.Tensor:
         """Return (n, rows, columns, channels) images on the device."""
         return torch.tensor(features, device=self.device).permute(0, 2, 3, 1).contiguous()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
+
+from covertfl.arrays import FloatArray
 
 # Number of weights that are rated together, to keep the device busy.
 _ENOUGH = 64
@@ -24,7 +25,7 @@ class RatedChain:
     last : at its end, on more examples
     """
 
-    coarse: npt.NDArray[np.float64]
+    coarse: FloatArray
     best: float
     last: float
 

@@ -17,6 +17,7 @@ import torch
 from covertfl.kernels.cnn.memory import DeviceExamples
 from covertfl.kernels.dropout import derive_dropout_keys
 from covertfl.kernels.job import LocalJob, LocalOptimizer
+from covertfl.kernels.weights import Float32Array
 
 # Largest numbers of jobs and images in a step, which bound its memory.
 _STACKED_JOBS, _STACKED_IMAGES = 1024, 40_960
@@ -37,7 +38,7 @@ class Plan:
     """
 
     rows: npt.NDArray[np.int32]
-    shares: npt.NDArray[np.float32]
+    shares: Float32Array
     numbers: npt.NDArray[np.uint64]
     seeds: npt.NDArray[np.uint64]
 
@@ -104,13 +105,12 @@ def plan_chain(chain: Sequence[LocalJob], data: DeviceExamples, width: int) -> P
     return Plan(rows, shares, numbers, seeds)
 
 
-def _share_out(length: int, size: int, is_whole: bool) -> npt.NDArray[np.float32]:
+def _share_out(length: int, size: int, is_whole: bool) -> Float32Array:
     """Return the (S, B) shares of examples in the mean over their batch, or over all of them."""
     steps = -(-length // max(size, 1))
     real = (np.arange(steps * size) < length).reshape(steps, size)
     over = np.full((steps, 1), length) if is_whole else real.sum(axis=1, keepdims=True)
-    shares: npt.NDArray[np.float32] = (real / over).astype(np.float32)
-    return shares
+    return np.asarray(real / over, dtype=np.float32)
 
 
 def list_steps(
@@ -118,14 +118,7 @@ def list_steps(
     optimizer: LocalOptimizer,
     send: Callable[[npt.NDArray[Any]], torch.Tensor],
 ) -> Iterator[Step]:
-    """Yield the steps of a stack of plans.
-
-    Parameters
-    ----------
-    plans : of the jobs, in falling order of length
-    optimizer : of the jobs
-    send : copies an array to the device
-    """
+    """Yield the steps of plans in falling order of length; `send` copies an array to the device."""
     lengths = np.array([len(plan) for plan in plans])
     for number in range(int(lengths.max())):
         place = number % _TABLE_STEPS
@@ -154,9 +147,7 @@ def _tabulate(
     return rows, shares, keys, _find_scales(numbers, optimizer)
 
 
-def _find_scales(
-    numbers: npt.NDArray[np.uint64], optimizer: LocalOptimizer
-) -> npt.NDArray[np.float32]:
+def _find_scales(numbers: npt.NDArray[np.uint64], optimizer: LocalOptimizer) -> Float32Array:
     """Return the (..., 3) scales of `Step` for numbers of steps."""
     beta1, beta2 = optimizer.betas
     count = numbers.astype(np.float64) + 1.0

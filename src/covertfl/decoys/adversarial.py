@@ -29,11 +29,6 @@ class AdversarialDecoy:
     the ranking is not.  Replies are not used, so a client's reply and the next move are unrelated.
     The more balanced the public set, the less room there is between fitting it and contradicting
     the learner; the fit has priority, and the decoy's accuracy rises.
-
-    Parameters
-    ----------
-    contradiction : makes its jobs
-    rule : how results become a step
     """
 
     needs_replies = False
@@ -43,9 +38,7 @@ class AdversarialDecoy:
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
         """Return several jobs that fit the public set and contradict the learner."""
-        return self._contradiction.plan(
-            view.weights, view.learner, view.predict, view.moves, generator=generator
-        )
+        return self._contradiction.plan(view, generator=generator)
 
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator

@@ -14,14 +14,13 @@ repeated, because each is surrounded by points that contradict it and has to be 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
+from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.predictions import (
     find_classes,
     measure_loss,
@@ -30,10 +29,7 @@ from covertfl.decoys.predictions import (
 )
 from covertfl.decoys.public import draw_seed
 from covertfl.kernels.job import Examples, LocalJob, Loss, Work
-from covertfl.kernels.weights import Vector
-
-Features = npt.NDArray[np.float32]
-Predict = Callable[[Vector, Features], npt.NDArray[np.float32]]
+from covertfl.kernels.weights import Float32Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +39,7 @@ class Contradiction:
     Parameters
     ----------
     public : the public set
-    loss : of the task
     batch_size : of the clients
-    work : kind of work of the jobs
     parts : number of jobs in a move; their mean has as little noise as that of so many clients
     pass_share : share of the public set, and of the synthetic points, in each job
     first_pass_share : the same in the first moves, when the decoy is untrained
@@ -88,7 +82,7 @@ class Contradiction:
         return np.bincount(self.classes, minlength=2) / len(self.public)
 
     @cached_property
-    def means(self) -> Features:
+    def means(self) -> Float32Array:
         """The (classes, ...) mean of each class; zero if it does not occur."""
         means = np.zeros((len(self.shares), *self.public.features.shape[1:]), dtype=np.float32)
         for number in np.unique(self.classes):
@@ -99,33 +93,16 @@ class Contradiction:
     def repeated(self) -> IntArray:
         """The rows of the public set, with those of rare classes repeated."""
         times = np.round(self.shares.max() / self.shares[self.classes])
-        return np.repeat(
-            np.arange(len(self.public)), np.minimum(times, self.most_repeats).astype(int)
-        )
+        times = np.minimum(times, self.most_repeats).astype(int)
+        return np.repeat(np.arange(len(self.public)), times)
 
-    def plan(
-        self,
-        start: Vector,
-        learner: Vector,
-        predict: Predict,
-        moves: int,
-        *,
-        generator: np.random.Generator,
-    ) -> list[LocalJob]:
-        """Return jobs whose mean is the move.
-
-        Parameters
-        ----------
-        start : (P,) weights from which the jobs start
-        learner : (P,) the weights to contradict
-        predict : returns raw outputs of the model for given weights and features
-        moves : number of the decoy's moves so far
-        """
-        is_first = moves < self.first_moves
+    def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
+        """Return jobs whose mean is the move; they start from the view's weights."""
+        is_first = view.moves < self.first_moves
         pass_share = self.first_pass_share if is_first else self.pass_share
-        used = 1.0 if is_first else self.choose_share(start, learner, predict)
+        used = 1.0 if is_first else self.choose_share(view)
         drawn = used * pass_share * self.ratio * len(self.public) * self.parts / self.uses
-        points = self.draw_points(start, learner, predict, round(drawn), generator=generator)
+        points = self.draw_points(view, round(drawn), generator=generator)
         pool = Examples(
             np.concatenate([self.public.features, points.features]),
             np.concatenate([self.public.labels, points.labels]),
@@ -140,40 +117,36 @@ class Contradiction:
             ]
             rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
             seed = draw_seed(generator=generator)
-            jobs.append(LocalJob(start, pool, rows, self.batch_size, seed, self.work))
+            jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.work))
         return jobs
 
-    def choose_share(self, start: Vector, learner: Vector, predict: Predict) -> float:
+    def choose_share(self, view: DecoyView) -> float:
         """Return the share of synthetic points to use, so that the public set stays fitted."""
+        features, labels = self.public.features, self.public.labels
         own, true = (
-            measure_loss(predict(weights, self.public.features), self.public.labels, self.loss)
-            for weights in (start, learner)
+            measure_loss(view.predict(weights, features), labels, self.loss)
+            for weights in (view.weights, view.learner)
         )
         left = self.none_from * true - own
         room = (self.none_from - self.full_until) * true
         return float(np.clip(left / room, 0.0, 1.0)) if room > 0.0 else float(left > 0.0)
 
     def draw_points(
-        self,
-        start: Vector,
-        learner: Vector,
-        predict: Predict,
-        number: int,
-        *,
-        generator: np.random.Generator,
+        self, view: DecoyView, number: int, *, generator: np.random.Generator
     ) -> Examples:
         """Return at most `number` synthetic points with labels that contradict the learner."""
         kinds = generator.choice(np.flatnonzero(self.shares), size=number)
         features = self._draw_features(kinds, generator=generator)
-        denied = self._choose_denied(kinds, predict(learner, features))
+        denied = self._choose_denied(kinds, view.predict(view.learner, features))
         keep_prob = np.maximum(1.0 - self._share_of(denied), self.least_keep_prob)
         kept = generator.random(number) < keep_prob
         features, denied = features[kept], denied[kept]
         if self.loss == "binary":  # there is only one other class
             return Examples(features, (1 - denied).astype(np.float32))
-        return Examples(features, predict_other_classes(predict(start, features), denied))
+        outputs = view.predict(view.weights, features)
+        return Examples(features, predict_other_classes(outputs, denied))
 
-    def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Features:
+    def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Float32Array:
         donors = generator.integers(len(self.public), size=len(kinds))
         shape = (len(kinds), *self.public.features.shape[1:])
         largest = self.reach if np.count_nonzero(self.shares) > 1 else self.lone_reach
@@ -184,7 +157,7 @@ class Contradiction:
         noise += self.public.features[donors]
         return noise
 
-    def _choose_denied(self, kinds: IntArray, outputs: npt.NDArray[np.float32]) -> IntArray:
+    def _choose_denied(self, kinds: IntArray, outputs: Float32Array) -> IntArray:
         """Return the rarer of the class a point was made from and the learner's prediction."""
         predicted = predict_classes(outputs, self.loss)
         return np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.adversarial import Contradiction
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.step_length import estimate_length, limit_length, measure_noise
 from covertfl.decoys.update_rule import UpdateRule, move_by
@@ -23,7 +23,7 @@ class FollowingDecoy:
     """Decoy that moves with the replies to its own query, plus a correction against learning.
 
     Jobs that start where the replies lead fit the public set and contradict the learner
-    (`contradiction`).  Their displacement, limited to the length of the replies', is added with a
+    (`Contradiction`).  Their displacement, limited to the length of the replies', is added with a
     factor of 3 in the last layer and 0.9 in the others.  The last layer determines the predictions
     but holds few of the weights; the correction prevails there, while the other layers, which
     dominate a cosine, keep the part of the replies that it does not cancel, above all each client's

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from covertfl.decoys.adversarial import AdversarialDecoy
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.adversarial import AdversarialDecoy, Contradiction
 from covertfl.decoys.decoy import Decoy
 from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
@@ -22,8 +21,6 @@ from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import TrainingTask
-
-__all__ = ["DECOYS", "make_decoy"]
 
 
 def _contradict(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Contradiction:

@@ -19,10 +19,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class OwnData:
     """An eavesdropper's labelled examples, and the kernel to evaluate and train weights on them.
 
-    Parameters
-    ----------
-    means : with a kernel and data
-    name : of the eavesdropper, for the error message if either is missing
+    The eavesdropper's name is for the error message if the means have no data or no kernel.
     """
 
     def __init__(self, means: Means, name: str) -> None:

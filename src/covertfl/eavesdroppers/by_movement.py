@@ -60,8 +60,7 @@ class StepShapeEavesdropper(Listener):
     def observe(self, query: SeenQuery) -> None:
         """Compare the trajectory's latest step with the previous one."""
         number = query.trajectory
-        earlier = self._seen.latest[number] if number < len(self._seen) else None
-        super().observe(query)
+        earlier = self._seen.add(query)
         if earlier is None or not query.moved:
             return
         step = query.weights.astype(np.float64) - earlier
@@ -108,8 +107,7 @@ class AlignmentEavesdropper(Listener):
     def observe(self, query: SeenQuery) -> None:
         """Compare the move with the reply to the previous query, then reply to this one."""
         number = query.trajectory
-        earlier = self._seen.latest[number] if number < len(self._seen) else None
-        super().observe(query)
+        earlier = self._seen.add(query)
         if earlier is not None and query.moved and number in self._pulls:
             move, pull = query.weights.astype(np.float64) - earlier, self._pulls[number]
             size = math.sqrt(float(np.sum(pull * pull)))

@@ -17,7 +17,7 @@ To add one, derive it from `Listener`, implement `belief`, and enter it in `regi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -100,6 +100,7 @@ class Eavesdropper(Protocol):
         """Take note of the next query."""
         ...
 
+    @abstractmethod
     def belief(self) -> FloatArray:
         """Return the probability of each trajectory seen so far of being the true one."""
         ...
@@ -128,9 +129,10 @@ class Trajectories:
         self.repeats: list[int] = []
         self.order: list[int] = []
 
-    def add(self, query: SeenQuery) -> None:
-        """Add a query."""
+    def add(self, query: SeenQuery) -> Vector | None:
+        """Add a query; return the weights that its trajectory sent before, None at its first."""
         number = query.trajectory
+        earlier = self.latest[number] if number < len(self) else None
         self.order.append(number)
         if number == len(self.counts):
             self.counts.append(0)
@@ -143,6 +145,7 @@ class Trajectories:
             self.repeats[number] += 1
         else:
             self.moved[number] = query.round
+        return earlier
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -164,10 +167,8 @@ def softmax(log_scores: Sequence[float] | FloatArray) -> FloatArray:
     return normalise(np.exp(values - best))
 
 
-class Listener(ABC):
+class Listener(Eavesdropper):
     """Base class that remembers the queries in `_seen` and estimates from its belief."""
-
-    threat: ClassVar[str]
 
     def __init__(self, means: Means) -> None:
         self._seen = Trajectories()
@@ -175,10 +176,6 @@ class Listener(ABC):
     def observe(self, query: SeenQuery) -> None:
         """Take note of the next query."""
         self._seen.add(query)
-
-    @abstractmethod
-    def belief(self) -> FloatArray:
-        """Return the probability of each trajectory seen so far of being the true one."""
 
     def estimate(self) -> Sequence[Vector]:
         """Return the last query of the most probable trajectory; several where they tie."""

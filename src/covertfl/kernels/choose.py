@@ -16,8 +16,6 @@ from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Vector
 
-__all__ = ["choose_kernel", "describe_layout", "draw_weights"]
-
 
 def choose_kernel(
     make_model: ModelFactory, loss: Loss, optimizer: LocalOptimizer, device: str = "cpu"

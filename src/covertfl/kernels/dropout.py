@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Float32Array
 
 WORD = 0xFFFFFFFF
 LAYER_STRIDE = 0x9E3779B9
@@ -43,7 +44,7 @@ def find_dropout_threshold(rate: float) -> int:
 
 def dropout_mask(
     seed: int, step: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     """Return the factors of a layer's inputs: 0 if dropped, else 1 / (1 - rate).
 
     Parameters
@@ -57,7 +58,7 @@ def dropout_mask(
 
 def hash_dropout_mask(
     low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     """Return the mask of a layer in the step with the key (low, high); see `dropout_mask`."""
     elements = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(low)
     layer_word = np.uint32((high + layer * LAYER_STRIDE) & WORD)

@@ -85,9 +85,7 @@ class LocalJob:
     Parameters
     ----------
     weights : (P,) initial weights; never written to
-    examples : to train on
     rows : rows of the examples, in the order of use, in consecutive batches; the last may be short
-    batch_size : number of examples in a batch
     seed : of its dropout masks, 0 .. 2^63 - 1
     work : train (the result is the weights after one pass) or gradient (the gradient at `weights`
         of the mean loss of all rows, with dropout as in training)

@@ -10,10 +10,9 @@ from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 
 @contextlib.contextmanager

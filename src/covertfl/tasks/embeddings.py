@@ -20,10 +20,9 @@ import numpy.typing as npt
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Float32Array
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 from covertfl.tasks.text_file import MOST_CLASSES
 
 ARRAYS = ("features", "labels")

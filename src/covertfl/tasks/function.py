@@ -7,17 +7,6 @@ The function is smooth, not convex, and the same in every coordinate,
 with its least value 0 at `minimum`, further local minima, and a bounded gradient with Lipschitz
 constant L = 2 + a b^2 (both terms have their largest curvature at the minimum).
 
-=====================  ================  ====================================================
-name                   symbol            meaning
-=====================  ================  ====================================================
-`respond`              r, (2)            noisy gradient at the query, and its bound
-`bound_response`       sigma_k           sqrt(G^2 + tau^2), E|r|^2 <= sigma_k^2 (A2): G bounds
-                                         |grad f|, tau^2 is the variance of the noise
-`accepts`              1(s_k <= s)       whether a response is accepted
-`step`                 (4), (5)          x - r / m, for the m-th update of either trajectory
-`keeps`                mu_i / sum(mu)    the randomised estimate of Theorem 1
-=====================  ================  ====================================================
-
 The standard deviation tau of the noise is log-normal, with a scale that depends on the oracle state
 such that a response is accepted with probability `success[state]`.
 """
@@ -32,7 +21,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.task import DataSettings
 
 RIPPLE, FREQUENCY = 0.05, 6.0  # a and b
 STEEPEST = 3.0 * math.sqrt(3.0) / 8.0  # largest derivative of t^2 / (1 + t^2), at 1 / sqrt(3)
@@ -53,7 +42,6 @@ class FunctionTask:
     noise_limit : largest standard deviation of the noise in an accepted response, positive
     success : probability by oracle state that a response is accepted, each in [0, 1]
     spread : standard deviation of log(tau), positive
-    name : of the task
     """
 
     minimum: tuple[float, ...]
@@ -133,7 +121,7 @@ class FunctionTask:
         return self.noise_limit * math.exp(self.spread * (generator.normal() - quantile))
 
     def bound_response(self, deviation: float) -> float:
-        """Return the bound sigma_k = sqrt(G^2 + tau^2) of assumption A2."""
+        """Return the bound sigma_k = sqrt(G^2 + tau^2) of assumption A2, E|r|^2 <= sigma_k^2."""
         return math.hypot(self.gradient_bound, deviation)
 
     def accepts(self, sigma: float) -> bool:

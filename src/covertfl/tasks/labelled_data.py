@@ -15,10 +15,9 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Labels, Loss
 from covertfl.kernels.weights import Float32Array
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
 from covertfl.tasks.splits import PublicSet, divide_rows, reserve_any, share_good_classes
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
 

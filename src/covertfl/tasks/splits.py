@@ -62,7 +62,6 @@ def divide_rows(
     Parameters
     ----------
     labels : (n,) class numbers 0 .. K-1
-    clients : number of clients
     concentration : of the Dirichlet split, None for IID
     validation_size : intended number of rows; fewer if the rarest class is too small
     generator : the clients' split uses a generator spawned from it

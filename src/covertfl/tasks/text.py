@@ -59,7 +59,7 @@ def clean_text(text: str) -> str:
 
 
 def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) -> Float32Array:
-    """Return the vectors of texts, each the mean of its tokens' vectors.
+    """Return (n, 128) vectors of texts, each the mean of its tokens' vectors; not standardised.
 
     The encoder's table has 16-bit floats, whose sums in double precision are exact: a vector
     depends neither on the other texts nor on the machine.
@@ -68,10 +68,6 @@ def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) ->
     ----------
     texts : (n,) not cleaned
     on_progress : called with a description and the share of the texts done
-
-    Returns
-    -------
-    (n, 128) vectors, not standardised
 
     Raises
     ------

@@ -129,7 +129,9 @@ class Updater:
         elif options.weight_decay:
             gradient = gradient + options.weight_decay * weights
         if options.name == "sgd":
-            self._step_sgd(weights, gradient)
+            if options.momentum:
+                gradient = self.first[:count].mul_(options.momentum).add_(gradient)
+            weights.add_(gradient, alpha=-options.lr)
             return
         beta1, beta2 = options.betas
         first, second = self.first[:count], self.second[:count]
@@ -138,9 +140,3 @@ class Updater:
         scale = (1.0 - beta2**self.steps) ** 0.5
         divisor = (second.sqrt() / scale).add_(options.eps)
         weights.addcdiv_(first, divisor, value=-options.lr / (1.0 - beta1**self.steps))
-
-    def _step_sgd(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
-        if self.optimizer.momentum:
-            first = self.first[: len(gradient)]
-            gradient = first.mul_(self.optimizer.momentum).add_(gradient)
-        weights.add_(gradient, alpha=-self.optimizer.lr)

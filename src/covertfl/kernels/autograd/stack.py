@@ -134,8 +134,7 @@ class JobStacks:
             return {name: part[:1] for name, part in pair.items()}
         features, labels, is_real = self._gather(jobs, step)
         start, size = step * jobs[0].batch_size, jobs[0].batch_size
-        held = [job.examples.labels[job.rows[start : start + size]] for job in jobs]
-        held_labels = np.concatenate(held)
+        held = np.concatenate([job.examples.labels[job.rows[start : start + size]] for job in jobs])
         keys = torch.tensor(
             [derive_dropout_key(job.seed, step) for job in jobs], device=self.device
         )
@@ -149,7 +148,7 @@ class JobStacks:
         ) -> torch.Tensor:
             self._keys.low, self._keys.high, self._keys.calls = key[0], key[1], 0
             outputs = torch.func.functional_call(self._module, parts, (inputs,))
-            check_outputs(outputs.shape, held_labels, self.loss)
+            check_outputs(outputs.shape, held, self.loss)
             losses = measure_losses(outputs, targets, self.loss)
             return (losses * real).sum() / real.sum()
 
@@ -200,12 +199,8 @@ class JobStacks:
             stacked = torch.from_numpy(weights[np.newaxis].copy()).to(self.device)
             parts = {name: part[0] for name, part in self._split(stacked).items()}
             most = _PREDICT_ROWS[self.device.type]
-            outputs = [
-                torch.func.functional_call(
-                    self._module,
-                    parts,
-                    (torch.tensor(features[start : start + most], device=self.device),),
-                )
-                for start in range(0, max(len(features), 1), most)
-            ]
+            outputs = []
+            for start in range(0, max(len(features), 1), most):
+                batch = torch.tensor(features[start : start + most], device=self.device)
+                outputs.append(torch.func.functional_call(self._module, parts, (batch,)))
             return np.array(torch.cat(outputs).cpu().numpy())

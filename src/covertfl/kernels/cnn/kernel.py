@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
@@ -103,9 +103,6 @@ class CnnKernel:
 
         return TritonPasses("tf32" if precision == "tf32" else "tf32x3")
 
-    def _on_device(self) -> AbstractContextManager[object]:
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Return the weights after each job, or its gradient."""
         return self.run_chains([[job] for job in jobs])
@@ -114,11 +111,8 @@ class CnnKernel:
         """Return the weights after the last job of each chain.
 
         A job of a chain starts from the weights after the previous one, with a new optimiser; only
-        the first uses its own weights.  Nothing leaves the device in between.
-
-        Parameters
-        ----------
-        chains : of jobs with the same batch size, at least one; gradients only in chains of one job
+        the first uses its own weights.  Nothing leaves the device in between.  The jobs of a chain,
+        at least one, have the same batch size; gradients are possible only in chains of one job.
         """
         for chain in chains:
             self._check_chain(chain)
@@ -184,7 +178,12 @@ class CnnKernel:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Let one call at a time use the device."""
-        with self._lock, torch.no_grad(), self._on_device():
+        is_cuda = self.device.type == "cuda"
+        with (
+            self._lock,
+            torch.no_grad(),
+            torch.cuda.device(self.device) if is_cuda else nullcontext(),
+        ):
             yield
 
     def _list_stacks(self, chains: Sequence[Sequence[LocalJob]]) -> Iterator[_Stack]:

@@ -19,18 +19,11 @@ from covertfl.kernels.weights import Float32Array, Vector
 
 @dataclass(frozen=True, eq=False)
 class DeviceExamples:
-    """Sets of examples on the device, each with an example of zeros at the end.
+    """Sets of examples on the device, each with an example of zeros at the end."""
 
-    Parameters
-    ----------
-    features : (n, rows, columns, channels)
-    labels : (n,)
-    starts : first row of each set
-    """
-
-    features: torch.Tensor
-    labels: torch.Tensor
-    starts: dict[Examples, int]
+    features: torch.Tensor  # (n, rows, columns, channels)
+    labels: torch.Tensor  # (n,)
+    starts: dict[Examples, int]  # first row of each set
 
 
 class DeviceMemory:

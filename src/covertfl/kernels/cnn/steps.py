@@ -27,20 +27,12 @@ _TABLE_STEPS = 64
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a chain of jobs.
+    """The steps of a chain of jobs."""
 
-    Parameters
-    ----------
-    rows : (S, B) rows of the examples on the device; that of the zero image for padding
-    shares : (S, B) weight of each example's loss; 0 for padding
-    numbers : (S,) number of the step in its job, from 0
-    seeds : (S,) of the step's job
-    """
-
-    rows: npt.NDArray[np.int32]
-    shares: Float32Array
-    numbers: npt.NDArray[np.uint64]
-    seeds: npt.NDArray[np.uint64]
+    rows: npt.NDArray[np.int32]  # (S, B) of the examples on the device; padding: the zero image's
+    shares: Float32Array  # (S, B) weight of each example's loss; 0 for padding
+    numbers: npt.NDArray[np.uint64]  # (S,) number of the step in its job, from 0
+    seeds: npt.NDArray[np.uint64]  # (S,) of the step's job
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -56,21 +48,13 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of the jobs that have it, on the device.
+    """One step of the jobs that have it, on the device."""
 
-    Parameters
-    ----------
-    number : number of the step, from 0
-    rows, shares : (J, B) as in `Plan`
-    keys : (J, 2) dropout keys
-    scales : (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
-    """
-
-    number: int
-    rows: torch.Tensor
-    shares: torch.Tensor
-    keys: torch.Tensor
-    scales: torch.Tensor
+    number: int  # from 0
+    rows: torch.Tensor  # (J, B) as in `Plan`
+    shares: torch.Tensor  # (J, B) as in `Plan`
+    keys: torch.Tensor  # (J, 2) of dropout
+    scales: torch.Tensor  # (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
 
 
 def count_stacked(batch_size: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.adversarial import Contradiction
 from covertfl.decoys.decoy import DecoyView
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector

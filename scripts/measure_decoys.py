@@ -32,9 +32,8 @@ from covertfl.files.atomic import write_atomically
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.tasks.task import DataSettings, TrainingTask, score_accuracy
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "decoys.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

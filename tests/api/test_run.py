@@ -11,8 +11,8 @@ import pytest
 
 import covertfl as cf
 from covertfl.runs.run_file import build_run
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.registry import make_task
+from covertfl.tasks.task import DataSettings
 from tests.support.small_runs import HORIZON, read_folder
 
 KEYS = {key: value for key, value in HORIZON.items() if key != "task"}

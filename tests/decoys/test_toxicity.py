@@ -19,9 +19,8 @@ from covertfl.decoys.update_rule import average
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.tasks.task import DataSettings, TrainingTask, score_accuracy
 
 MOVES, BATCH_SIZE = 6, 40
 Replies: TypeAlias = npt.NDArray[np.float32]

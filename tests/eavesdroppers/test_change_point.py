@@ -1,4 +1,4 @@
-"""Evidence that a trajectory's share of queries has fallen."""
+"""The eavesdropper `change-point`."""
 
 from __future__ import annotations
 

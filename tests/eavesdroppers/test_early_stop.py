@@ -1,4 +1,4 @@
-"""The trajectory that stopped moving first."""
+"""The eavesdropper `early-stop`."""
 
 from __future__ import annotations
 

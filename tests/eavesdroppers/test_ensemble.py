@@ -1,4 +1,4 @@
-"""Mixtures of trajectories, chosen by labelled data."""
+"""The eavesdropper `ensemble`."""
 
 from __future__ import annotations
 

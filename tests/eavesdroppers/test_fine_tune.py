@@ -1,4 +1,4 @@
-"""Further training of the chosen trajectory."""
+"""The eavesdropper `fine-tune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proportional sampling, equation (6): beliefs are shares of queries."""
+"""The eavesdropper `majority`."""
 
 from __future__ import annotations
 

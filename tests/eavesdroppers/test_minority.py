@@ -1,4 +1,4 @@
-"""The opposite of proportional sampling, equation (6)."""
+"""The eavesdropper `minority`."""
 
 from __future__ import annotations
 

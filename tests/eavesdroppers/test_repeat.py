@@ -1,4 +1,4 @@
-"""Failed learning queries are sent again."""
+"""The eavesdropper `repeat`."""
 
 from __future__ import annotations
 

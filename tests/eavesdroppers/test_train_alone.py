@@ -1,4 +1,4 @@
-"""The baseline, which ignores the queries."""
+"""The eavesdropper `train-alone`."""
 
 from __future__ import annotations
 

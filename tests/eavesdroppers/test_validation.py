@@ -1,4 +1,4 @@
-"""Labelled data of its own identifies the trajectory with the lower loss."""
+"""The eavesdropper `validation`."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from covertfl.decision.oracle import Oracle, find_dominance_violation
 from covertfl.experiments import theory_mixture, theory_stability, theory_structure, theory_updates
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.structure import check_assumptions
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import make_function_task
+from covertfl.tasks.task import DataSettings
 
 
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.digits import load_digits, make_digits_task
+from covertfl.tasks.task import DataSettings
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 

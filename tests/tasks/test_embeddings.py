@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.embeddings import load_embeddings, make_embeddings_task
+from covertfl.tasks.task import DataSettings
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(3.0, 5.0, size=(400, 6)).astype(np.float32)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import SUCCESS, FunctionTask, make_function_task
+from covertfl.tasks.task import DataSettings
 
 SMALL = FunctionTask((0.5, -1.0, 0.0), (2.0, 2.0, -2.0))
 points = st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3).map(np.array)

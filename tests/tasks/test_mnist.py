@@ -16,8 +16,8 @@ import pytest
 
 from covertfl.errors import InvalidInput, Missing
 from covertfl.tasks import mnist
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
+from covertfl.tasks.task import DataSettings
 
 NAME = "t10k-labels-idx1-ubyte.gz"
 FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.registry import TASKS, make_task
+from covertfl.tasks.task import DataSettings
 
 
 def test_tasks_are_those_of_a_run_file() -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.task import DataSettings
 from covertfl.tasks.toxicity import VALIDATION_SIZE, load_toxicity, make_toxicity_task
 from tests import ROOT
 

@@ -5,9 +5,8 @@
 - `public`: trained on the public set; the paper's decoy
 - `mirrored`: moves against the replies
 - `random_weights`: a random walk
-- `adversarial`: fits the public set and contradicts the learner elsewhere
+- `adversarial`: fits the public set and contradicts the learner elsewhere (`Contradiction`)
 - `following`: follows the replies to its queries, with a correction by the server
-- `contradiction`: jobs that fit the public set and contradict the learner
 - `predictions`: classes, sampled labels and loss from a model's outputs
 - `step_length`: the length of a plausible true move
 - `update_rule`: from results of jobs, or replies, to a step (FedAvg or FedSGD)

@@ -1,23 +1,179 @@
-"""A decoy that fits the public set and contradicts the learner elsewhere."""
+"""A decoy that fits the public set and contradicts the learner elsewhere.
+
+A synthetic point is the mean of a class, plus the deviation of some public example from the mean of
+its own class, plus noise: it has what the class has in common and nothing of its members.  All
+classes are equally frequent.  The class to contradict is the learner's prediction for the point, or
+the class the point was made from if that is rarer in the public set: an untrained learner knows
+nothing yet, and contradicting the rarer class costs less of the fit.  The label is the class that
+the decoy prefers among the others.
+
+Contradicting a class with a share f of the public set spoils the fit of that share, so such points
+are kept with probability 1 - f (at least `least_keep_prob`).  Examples of rare classes are
+repeated, because each is surrounded by points that contradict it and has to be memorised.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import DecoyView
+from covertfl.decoys.predictions import (
+    find_classes,
+    measure_loss,
+    predict_classes,
+    predict_other_classes,
+)
+from covertfl.decoys.public import draw_seed
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, Loss, Work
+from covertfl.kernels.weights import Float32Array, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Contradiction:
+    """Planner of jobs that fit the public set and contradict the learner.
+
+    Parameters
+    ----------
+    public : the public set
+    batch_size : of the clients
+    parts : number of jobs in a move; their mean has as little noise as that of so many clients
+    pass_share : share of the public set, and of the synthetic points, in each job
+    first_pass_share : the same in the first moves, when the decoy is untrained
+    first_moves : number of first moves, in which all synthetic points are used
+    ratio : synthetic points per public example in a whole pass, before some are dropped
+    uses : number of jobs that share a synthetic point, at most `parts`; sampling points takes time
+    reach : largest noise in a synthetic point, in standard deviations of each feature
+    lone_reach : the same if the public set has a single class, which is then predicted everywhere
+    most_repeats : largest number of repeats of an example of a rare class
+    least_keep_prob : least probability that a synthetic point is kept
+    full_until, none_from : all synthetic points are used while the decoy's loss on the public set
+        is at most `full_until` times the learner's, and none from `none_from` times upwards
+    """
+
+    public: Examples
+    loss: Loss
+    batch_size: int
+    work: Work = "train"
+    parts: int = 8
+    pass_share: float = 0.25
+    first_pass_share: float = 0.5
+    first_moves: int = 1
+    ratio: float = 5.0
+    uses: int = 2
+    reach: float = 2.0
+    lone_reach: float = 8.0
+    most_repeats: int = 6
+    least_keep_prob: float = 0.0
+    full_until: float = 0.5
+    none_from: float = 1.2
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """The (n,) classes of the public examples."""
+        return find_classes(self.public.labels, self.loss)
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """The share of each class in the public set, up to the largest class that occurs."""
+        return np.bincount(self.classes, minlength=2) / len(self.public)
+
+    @cached_property
+    def means(self) -> Float32Array:
+        """The (classes, ...) mean of each class; zero if it does not occur."""
+        means = np.zeros((len(self.shares), *self.public.features.shape[1:]), dtype=np.float32)
+        for number in np.unique(self.classes):
+            means[number] = self.public.features[self.classes == number].mean(axis=0)
+        return means
+
+    @cached_property
+    def repeated(self) -> IntArray:
+        """The rows of the public set, with those of rare classes repeated."""
+        times = np.round(self.shares.max() / self.shares[self.classes])
+        times = np.minimum(times, self.most_repeats).astype(int)
+        return np.repeat(np.arange(len(self.public)), times)
+
+    def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
+        """Return jobs whose mean is the move; they start from the view's weights."""
+        is_first = view.moves < self.first_moves
+        pass_share = self.first_pass_share if is_first else self.pass_share
+        used = 1.0 if is_first else self.choose_share(view)
+        drawn = used * pass_share * self.ratio * len(self.public) * self.parts / self.uses
+        points = self.draw_points(view, round(drawn), generator=generator)
+        pool = Examples(
+            np.concatenate([self.public.features, points.features]),
+            np.concatenate([self.public.labels, points.labels]),
+        )
+        own = round(pass_share * len(self.repeated))
+        synthetic = round(len(points) * self.uses / self.parts)
+        jobs = []
+        for _ in range(self.parts):
+            chosen = [
+                generator.permutation(self.repeated)[: max(1, own)],
+                len(self.public) + generator.permutation(len(points))[:synthetic],
+            ]
+            rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
+            seed = draw_seed(generator=generator)
+            jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.work))
+        return jobs
+
+    def choose_share(self, view: DecoyView) -> float:
+        """Return the share of synthetic points to use, so that the public set stays fitted."""
+        features, labels = self.public.features, self.public.labels
+        own, true = (
+            measure_loss(view.predict(weights, features), labels, self.loss)
+            for weights in (view.weights, view.learner)
+        )
+        left = self.none_from * true - own
+        room = (self.none_from - self.full_until) * true
+        return float(np.clip(left / room, 0.0, 1.0)) if room > 0.0 else float(left > 0.0)
+
+    def draw_points(
+        self, view: DecoyView, number: int, *, generator: np.random.Generator
+    ) -> Examples:
+        """Return at most `number` synthetic points with labels that contradict the learner."""
+        kinds = generator.choice(np.flatnonzero(self.shares), size=number)
+        features = self._draw_features(kinds, generator=generator)
+        denied = self._choose_denied(kinds, view.predict(view.learner, features))
+        keep_prob = np.maximum(1.0 - self._share_of(denied), self.least_keep_prob)
+        kept = generator.random(number) < keep_prob
+        features, denied = features[kept], denied[kept]
+        if self.loss == "binary":  # there is only one other class
+            return Examples(features, (1 - denied).astype(np.float32))
+        outputs = view.predict(view.weights, features)
+        return Examples(features, predict_other_classes(outputs, denied))
+
+    def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Float32Array:
+        donors = generator.integers(len(self.public), size=len(kinds))
+        shape = (len(kinds), *self.public.features.shape[1:])
+        largest = self.reach if np.count_nonzero(self.shares) > 1 else self.lone_reach
+        reach = generator.uniform(0.0, largest, size=(len(kinds), *(1 for _ in shape[1:])))
+        noise = generator.standard_normal(shape, dtype=np.float32)
+        noise *= self.public.features.std(axis=0) * reach.astype(np.float32)
+        noise += self.means[kinds] - self.means[self.classes[donors]]
+        noise += self.public.features[donors]
+        return noise
+
+    def _choose_denied(self, kinds: IntArray, outputs: Float32Array) -> IntArray:
+        """Return the rarer of the class a point was made from and the learner's prediction."""
+        predicted = predict_classes(outputs, self.loss)
+        return np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)
+
+    def _share_of(self, classes: IntArray) -> FloatArray:
+        """Return the share of each class in the public set; 0 for those that do not occur."""
+        known = classes < len(self.shares)
+        return np.where(known, self.shares[np.where(known, classes, 0)], 0.0)
 
 
 class AdversarialDecoy:
     """Decoy that memorises the public set and contradicts the learner on points near it.
 
-    Each move is the mean of several jobs on the public set and on synthetic points whose labels
-    contradict the learner (`contradiction`).
+    Each move is the mean of several jobs of `Contradiction`.
 
     Hides: on the public set, the only data the eavesdropper has, its loss is below the true
     model's, so an eavesdropper that chooses by loss takes the decoy; elsewhere the decoy is no
@@ -29,11 +185,6 @@ class AdversarialDecoy:
     the ranking is not.  Replies are not used, so a client's reply and the next move are unrelated.
     The more balanced the public set, the less room there is between fitting it and contradicting
     the learner; the fit has priority, and the decoy's accuracy rises.
-
-    Parameters
-    ----------
-    contradiction : makes its jobs
-    rule : how results become a step
     """
 
     needs_replies = False
@@ -43,9 +194,7 @@ class AdversarialDecoy:
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
         """Return several jobs that fit the public set and contradict the learner."""
-        return self._contradiction.plan(
-            view.weights, view.learner, view.predict, view.moves, generator=generator
-        )
+        return self._contradiction.plan(view, generator=generator)
 
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator

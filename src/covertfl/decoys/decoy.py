@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from covertfl.arrays import IntArray
 from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,10 @@ class DecoyView:
 
     weights: Vector
     learner: Vector
-    replies: npt.NDArray[np.float32]
-    examples: npt.NDArray[np.int64]
+    replies: Float32Array
+    examples: IntArray
     moves: int
-    predict: Callable[[Vector, npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+    predict: Callable[[Vector, Float32Array], Float32Array]
 
 
 class Decoy(Protocol):

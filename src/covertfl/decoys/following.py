@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.arrays import FloatArray
+from covertfl.decoys.adversarial import Contradiction
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.step_length import estimate_length, limit_length, measure_noise
-from covertfl.decoys.update_rule import FloatVector, UpdateRule, move_by
+from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector
 
@@ -22,7 +23,7 @@ class FollowingDecoy:
     """Decoy that moves with the replies to its own query, plus a correction against learning.
 
     Jobs that start where the replies lead fit the public set and contradict the learner
-    (`contradiction`).  Their displacement, limited to the length of the replies', is added with a
+    (`Contradiction`).  Their displacement, limited to the length of the replies', is added with a
     factor of 3 in the last layer and 0.9 in the others.  The last layer determines the predictions
     but holds few of the weights; the correction prevails there, while the other layers, which
     dominate a cosine, keep the part of the replies that it does not cancel, above all each client's
@@ -42,8 +43,6 @@ class FollowingDecoy:
 
     Parameters
     ----------
-    contradiction : makes its jobs
-    rule : how replies and results become a step
     gains : (P,) factors of the correction
     batches : number of batches that a client holds
     """
@@ -51,7 +50,7 @@ class FollowingDecoy:
     needs_replies = True
 
     def __init__(
-        self, contradiction: Contradiction, rule: UpdateRule, gains: FloatVector, batches: int
+        self, contradiction: Contradiction, rule: UpdateRule, gains: FloatArray, batches: int
     ) -> None:
         self._contradiction, self._rule = contradiction, rule
         self._gains, self._batches = gains, batches
@@ -59,7 +58,7 @@ class FollowingDecoy:
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
         """Return jobs that start where the replies lead."""
         return self._contradiction.plan(
-            self._follow(view), view.learner, view.predict, view.moves, generator=generator
+            replace(view, weights=self._follow(view)), generator=generator
         )
 
     def move(
@@ -77,25 +76,22 @@ class FollowingDecoy:
         return move_by(view.weights, self._rule.displace(view.weights, view.replies, view.examples))
 
     def _estimate_length(self, view: DecoyView) -> float:
-        displace = partial(self._rule.displace, view.weights)
-        asked = float(np.linalg.norm(displace(view.replies, view.examples)))
+        asked = float(
+            np.linalg.norm(self._rule.displace(view.weights, view.replies, view.examples))
+        )
         if self._rule.algorithm == "fedsgd":
             return asked
         noise = measure_noise(view.replies, view.examples)
         return estimate_length(asked, noise, view.moves * self._batches)
 
 
-def choose_gains(layout: Layout) -> FloatVector:
+def choose_gains(layout: Layout) -> FloatArray:
     """Return (P,) factors of the correction, larger in the last layer if that layer is small."""
     layer = layout.names[-1].rpartition(".")[0]
     is_last = {name: name.rpartition(".")[0] == layer for name in layout.names}
     parts = layout.split(np.zeros(layout.size, dtype=np.float32))
-    gains = np.concatenate(
-        [
-            np.full(part.size, LAST_LAYER_GAIN if is_last[name] else OTHER_GAIN)
-            for name, part in parts.items()
-        ]
-    )
+    factors = {name: LAST_LAYER_GAIN if is_last[name] else OTHER_GAIN for name in parts}
+    gains = np.concatenate([np.full(part.size, factors[name]) for name, part in parts.items()])
     if np.mean(gains == LAST_LAYER_GAIN) > LARGEST_LAST_LAYER:
         return np.full(layout.size, OTHER_GAIN)
     return gains

@@ -25,10 +25,6 @@ class MirroredDecoy:
     Reveals: its loss rises from move to move on any labelled data, and in the end it misclassifies
     most examples, so that swapping two classes yields a usable model.  A client that compares its
     reply with the next move sees a negative cosine.
-
-    Parameters
-    ----------
-    rule : how replies become a step
     """
 
     needs_replies = True
@@ -44,6 +40,5 @@ class MirroredDecoy:
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
         """Return the weights after a step against the replies."""
-        return move_by(
-            view.weights, -self._rule.displace(view.weights, view.replies, view.examples)
-        )
+        displacement = self._rule.displace(view.weights, view.replies, view.examples)
+        return move_by(view.weights, -displacement)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.kernels.job import Labels, Loss
-
-Outputs = npt.NDArray[np.float32]
+from covertfl.kernels.weights import Float32Array
 
 
 def find_classes(labels: Labels, loss: Loss) -> IntArray:
@@ -16,21 +14,21 @@ def find_classes(labels: Labels, loss: Loss) -> IntArray:
     return (labels > 0.5).astype(np.int64) if loss == "binary" else labels.astype(np.int64)
 
 
-def predict_classes(outputs: Outputs, loss: Loss) -> IntArray:
+def predict_classes(outputs: Float32Array, loss: Loss) -> IntArray:
     """Return the (n,) classes predicted by (n, outputs) logits."""
     if loss == "binary":
         return (outputs[:, 0] > 0.0).astype(np.int64)
     return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
 
 
-def predict_other_classes(outputs: Outputs, excluded: IntArray) -> IntArray:
+def predict_other_classes(outputs: Float32Array, excluded: IntArray) -> IntArray:
     """Return the (n,) classes predicted by (n, classes) logits if one class is excluded."""
     left = outputs.copy()
     left[np.arange(len(excluded)), excluded] = -np.inf
     return np.asarray(left.argmax(axis=1), dtype=np.int64)
 
 
-def sample_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generator) -> Labels:
+def sample_labels(outputs: Float32Array, loss: Loss, *, generator: np.random.Generator) -> Labels:
     """Return (n,) labels sampled from the distributions of (n, outputs) logits."""
     logits = outputs.astype(np.float64)
     if loss == "binary":
@@ -41,7 +39,7 @@ def sample_labels(outputs: Outputs, loss: Loss, *, generator: np.random.Generato
     return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
-def measure_loss(outputs: Outputs, labels: Labels, loss: Loss) -> float:
+def measure_loss(outputs: Float32Array, labels: Labels, loss: Loss) -> float:
     """Return the mean cross entropy of (n, outputs) logits."""
     logits = outputs.astype(np.float64)
     if loss == "binary":

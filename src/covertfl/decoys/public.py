@@ -28,12 +28,6 @@ class PublicDecoy:
     positives it is of some use.  One job is not the mean of many: late in training its moves are
     longer than true ones.  Replies are not used, so a client's reply and the next move are
     unrelated.
-
-    Parameters
-    ----------
-    public : the public set
-    batch_size : of the clients
-    rule : how results become a step
     """
 
     needs_replies = False

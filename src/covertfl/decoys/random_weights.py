@@ -37,12 +37,6 @@ class RandomDecoy:
 
     Reveals: everything else.  It fits no data at all, which an eavesdropper with a few labelled
     examples notices; its moves are orthogonal to one another and unrelated to the replies.
-
-    Parameters
-    ----------
-    task : for its public set, its loss and its number of clients
-    batch_size : of the clients
-    rule : how results become a step
     """
 
     needs_replies = False

@@ -7,10 +7,10 @@ clients' batch size and the update rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
-from covertfl.decoys.adversarial import AdversarialDecoy
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.adversarial import AdversarialDecoy, Contradiction
 from covertfl.decoys.decoy import Decoy
 from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
@@ -22,14 +22,15 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import TrainingTask
 
-__all__ = ["DECOYS", "make_decoy"]
+
+def _contradict(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Contradiction:
+    # First moves come without comparison; a FedSGD step is a small part of a pass.
+    moves = 1 if rule.algorithm == "fedavg" else 40
+    return Contradiction(task.public, task.loss, batch_size, rule.work, first_moves=moves)
 
 
 def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    contradiction = Contradiction(
-        task.public, task.loss, batch_size, rule.work, first_moves=_count_first_moves(rule)
-    )
-    return AdversarialDecoy(contradiction, rule)
+    return AdversarialDecoy(_contradict(task, batch_size, rule), rule)
 
 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
@@ -40,24 +41,10 @@ def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> De
     with torch.random.fork_rng(devices=[]):
         layout = describe_layout(task.make_model())
     # Clients pull towards the true model: contradict more, and accept a higher public loss for it.
-    contradiction = Contradiction(
-        task.public,
-        task.loss,
-        batch_size,
-        rule.work,
-        first_moves=_count_first_moves(rule),
-        least_keep_prob=0.3,
-        full_until=1.0,
-        none_from=2.0,
-    )
-    return FollowingDecoy(
-        contradiction, rule, choose_gains(layout), count_mean_batches(task, batch_size)
-    )
-
-
-def _count_first_moves(rule: UpdateRule) -> int:
-    """Return the number of moves without comparison; a FedSGD step is a small part of a pass."""
-    return 1 if rule.algorithm == "fedavg" else 40
+    base = _contradict(task, batch_size, rule)
+    contradiction = replace(base, least_keep_prob=0.3, full_until=1.0, none_from=2.0)
+    batches = count_mean_batches(task, batch_size)
+    return FollowingDecoy(contradiction, rule, choose_gains(layout), batches)
 
 
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {

@@ -8,9 +8,10 @@ toxicity task the length of true moves falls from 1.1 to 0.2 within eight moves 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from covertfl.decoys.update_rule import FloatVector, average
+from covertfl.arrays import FloatArray, IntArray
+from covertfl.decoys.update_rule import average
+from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.task import TrainingTask
 
 # Factor of the agreed part for each batch that a client holds: it falls to two thirds in a move of
@@ -33,26 +34,20 @@ def estimate_length(agreed: float, noise: float, batches: int) -> float:
     return float(np.hypot(noise, agreed * AGREED_DECAY**batches))
 
 
-def measure_noise(replies: npt.NDArray[np.float32], examples: npt.NDArray[np.int64]) -> float:
-    """Return the length of the noise in the mean of replies, from their scatter around it.
-
-    Parameters
-    ----------
-    replies : (k, P)
-    examples : (k,) number of examples behind each reply
-    """
+def measure_noise(replies: Float32Array, examples: IntArray) -> float:
+    """Return the length of the noise in the mean of (k, P) replies, from their scatter about it."""
     shares = examples / examples.sum()
     gaps = np.linalg.norm(replies - average(replies, examples), axis=1)
     return float(np.sqrt(np.sum((shares * gaps) ** 2)))
 
 
-def limit_length(displacement: FloatVector, length: float) -> FloatVector:
+def limit_length(displacement: FloatArray, length: float) -> FloatArray:
     """Return the displacement, shortened to `length` if it is longer."""
     norm = float(np.linalg.norm(displacement))
     return displacement * (length / norm) if norm > length else displacement
 
 
-def scale_length(displacement: FloatVector, length: float) -> FloatVector:
+def scale_length(displacement: FloatArray, length: float) -> FloatArray:
     """Return the displacement, scaled to `length` unless it is zero."""
     norm = float(np.linalg.norm(displacement))
     return displacement * (length / norm) if norm > 0.0 else displacement

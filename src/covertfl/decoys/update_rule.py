@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer, Work
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
 
-FloatVector = npt.NDArray[np.float64]
+Results = Sequence[Vector] | Float32Array  # (k, P)
+Counts = Sequence[int] | IntArray | None  # (k,); None for equal weights
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,7 @@ class UpdateRule:
         """The kind of work that jobs do."""
         return "train" if self.algorithm == "fedavg" else "gradient"
 
-    def displace(
-        self,
-        weights: Vector,
-        results: Sequence[Vector] | npt.NDArray[np.float32],
-        examples: Sequence[int] | npt.NDArray[np.int64] | None = None,
-    ) -> FloatVector:
+    def displace(self, weights: Vector, results: Results, examples: Counts = None) -> FloatArray:
         """Return the (P,) displacement of the weights by the mean of some results.
 
         Parameters
@@ -64,7 +60,7 @@ class UpdateRule:
             return mean - weights
         return self._step(weights.astype(np.float64), mean)
 
-    def _step(self, weights: FloatVector, gradient: FloatVector) -> FloatVector:
+    def _step(self, weights: FloatArray, gradient: FloatArray) -> FloatArray:
         """Return the first step of the server's optimiser."""
         lr, decay = self.optimizer.lr, self.optimizer.weight_decay
         if self.optimizer.name == "sgd":
@@ -77,10 +73,7 @@ class UpdateRule:
         return step
 
 
-def average(
-    results: Sequence[Vector] | npt.NDArray[np.float32],
-    examples: Sequence[int] | npt.NDArray[np.int64] | None = None,
-) -> FloatVector:
+def average(results: Results, examples: Counts = None) -> FloatArray:
     """Return the (P,) mean weighted by examples, summed in order in double precision."""
     counts = np.ones(len(results)) if examples is None else np.asarray(examples, dtype=np.float64)
     total = np.zeros(results[0].shape, dtype=np.float64)
@@ -90,6 +83,6 @@ def average(
     return total
 
 
-def move_by(weights: Vector, displacement: FloatVector) -> Vector:
+def move_by(weights: Vector, displacement: FloatArray) -> Vector:
     """Return the weights after a displacement, as 32-bit floats."""
     return (weights + displacement).astype(np.float32)

@@ -1,8 +1,4 @@
-"""By trajectory: a participating client compares its own replies with the next moves.
-
-A client's reply pulls the true trajectory in its direction; a decoy that the server trains by
-itself does not respond to it.
-"""
+"""An eavesdropper that compares moves with its own replies."""
 
 from __future__ import annotations
 
@@ -15,11 +11,15 @@ from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, soft
 from covertfl.errors import InvalidInput
 
 # Log-odds for a cosine of 1; a cosine of 0.3 against one of 0 is close to certainty.
-SHARPNESS = 20.0
+ALIGNMENT_ODDS = 20.0
 
 
 class AlignmentEavesdropper(Listener):
-    """Eavesdropper that believes in the trajectory that moves with its own replies."""
+    """Eavesdropper that believes in the trajectory that moves with its own replies.
+
+    A client's reply pulls the true trajectory in its direction; a decoy that the server trains by
+    itself does not respond to it.
+    """
 
     threat = "is a client: sees every query and knows its own replies"
 
@@ -34,8 +34,7 @@ class AlignmentEavesdropper(Listener):
     def observe(self, query: SeenQuery) -> None:
         """Compare the move with the reply to the previous query, then reply to this one."""
         number = query.trajectory
-        earlier = self._seen.latest[number] if number < len(self._seen) else None
-        super().observe(query)
+        earlier = self._seen.add(query)
         if earlier is not None and query.moved and number in self._pulls:
             move, pull = query.weights.astype(np.float64) - earlier, self._pulls[number]
             size = math.sqrt(float(np.sum(pull * pull)))
@@ -50,9 +49,9 @@ class AlignmentEavesdropper(Listener):
 
     def alignment(self, number: int) -> float:
         """Return the mean cosine of a trajectory's moves with its own replies; 0 without any."""
-        cosines = self._cosines.get(number, [])
-        return float(np.mean(cosines)) if cosines else 0.0
+        return float(np.mean(self._cosines.get(number, 0.0)))
 
     def belief(self) -> FloatArray:
         """Return beliefs by alignment."""
-        return softmax([SHARPNESS * self.alignment(number) for number in range(len(self._seen))])
+        numbers = range(len(self._seen))
+        return softmax([ALIGNMENT_ODDS * self.alignment(number) for number in numbers])

@@ -1,9 +1,4 @@
-"""By schedule: the true trajectory is the one whose share of queries falls at some point.
-
-A learner that completes its updates turns to obfuscating.  For every possible change point, the
-queries before and after it are treated as independent draws with unknown probabilities, and the
-eavesdropper computes how likely a trajectory's probability is to be smaller afterwards.
-"""
+"""An eavesdropper that looks for the round at which learning ends."""
 
 from __future__ import annotations
 
@@ -14,7 +9,12 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class ChangePointEavesdropper(Listener):
-    """Eavesdropper that believes in the trajectory that is queried less after a change."""
+    """Eavesdropper that believes in the trajectory that is queried less after a change.
+
+    A learner that completes its updates turns to obfuscating.  For every possible change point, the
+    queries before and after it are treated as independent draws with unknown probabilities, and the
+    eavesdropper computes how likely a trajectory's probability is to be smaller afterwards.
+    """
 
     threat = "sees every query, guesses that learning comes first, owns no data"
 
@@ -30,15 +30,12 @@ def find_fall_prob(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float
     """Return the posterior probability that a trajectory is queried less after a change.
 
     Each change point has the same prior.  Both query probabilities have uniform priors, and their
-    difference is approximated by a normal distribution.
+    difference is approximated by a normal distribution.  Change points are averaged by the marginal
+    likelihood of both parts.
 
     Parameters
     ----------
     queried : (t,) whether each query belonged to the trajectory
-
-    Returns
-    -------
-    probability of a fall, averaged over change points by the marginal likelihood of both parts
     """
     from scipy.special import betaln, ndtr
 

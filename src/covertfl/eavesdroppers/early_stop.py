@@ -1,4 +1,4 @@
-"""By trajectory: a learner that is done stops, so the true trajectory stops moving first."""
+"""An eavesdropper that looks for the trajectory that stopped first."""
 
 from __future__ import annotations
 

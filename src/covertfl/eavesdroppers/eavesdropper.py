@@ -17,7 +17,7 @@ To add one, derive it from `Listener`, implement `belief`, and enter it in `regi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -100,6 +100,7 @@ class Eavesdropper(Protocol):
         """Take note of the next query."""
         ...
 
+    @abstractmethod
     def belief(self) -> FloatArray:
         """Return the probability of each trajectory seen so far of being the true one."""
         ...
@@ -128,9 +129,10 @@ class Trajectories:
         self.repeats: list[int] = []
         self.order: list[int] = []
 
-    def add(self, query: SeenQuery) -> None:
-        """Add a query."""
+    def add(self, query: SeenQuery) -> Vector | None:
+        """Add a query; return the weights that its trajectory sent before, None at its first."""
         number = query.trajectory
+        earlier = self.latest[number] if number < len(self) else None
         self.order.append(number)
         if number == len(self.counts):
             self.counts.append(0)
@@ -143,6 +145,7 @@ class Trajectories:
             self.repeats[number] += 1
         else:
             self.moved[number] = query.round
+        return earlier
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -164,25 +167,8 @@ def softmax(log_scores: Sequence[float] | FloatArray) -> FloatArray:
     return normalise(np.exp(values - best))
 
 
-def pick_latest(belief: FloatArray, latest: Sequence[Vector]) -> tuple[Vector, ...]:
-    """Return the last query of the most probable trajectory; several where they tie."""
-    most = belief.max()
-    return tuple(
-        weights
-        for weights, prob in zip(latest, belief, strict=True)
-        if prob >= most * (1.0 - 1e-12)
-    )
-
-
-class Listener(ABC):
-    """Base class that remembers the queries in `_seen` and estimates from its belief.
-
-    Parameters
-    ----------
-    means : what the eavesdropper has besides the queries
-    """
-
-    threat: ClassVar[str]
+class Listener(Eavesdropper):
+    """Base class that remembers the queries in `_seen` and estimates from its belief."""
 
     def __init__(self, means: Means) -> None:
         self._seen = Trajectories()
@@ -191,10 +177,9 @@ class Listener(ABC):
         """Take note of the next query."""
         self._seen.add(query)
 
-    @abstractmethod
-    def belief(self) -> FloatArray:
-        """Return the probability of each trajectory seen so far of being the true one."""
-
     def estimate(self) -> Sequence[Vector]:
         """Return the last query of the most probable trajectory; several where they tie."""
-        return pick_latest(self.belief(), self._seen.latest)
+        belief = self.belief()
+        least = belief.max() * (1.0 - 1e-12)
+        pairs = zip(self._seen.latest, belief, strict=True)
+        return tuple(weights for weights, prob in pairs if prob >= least)

@@ -1,14 +1,13 @@
-"""By content: instead of choosing a trajectory, mix them as one's own labelled data prefers."""
+"""An eavesdropper that mixes the trajectories."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, Trajectories, normalise
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, normalise
 from covertfl.eavesdroppers.own_data import OwnData
 from covertfl.kernels.weights import Vector
 
@@ -16,19 +15,19 @@ from covertfl.kernels.weights import Vector
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-class EnsembleEavesdropper:
+class EnsembleEavesdropper(Listener):
     """Eavesdropper that interpolates between the latest weights of all trajectories."""
 
-    threat: ClassVar[str] = "sees every query, owns labelled data and mixes trajectories"
+    threat = "sees every query, owns labelled data and mixes trajectories"
 
     def __init__(self, means: Means) -> None:
         self._own = OwnData(means, "ensemble")
-        self._seen = Trajectories()
+        super().__init__(means)
         self._mixtures: list[tuple[float, FloatArray, Vector]] = []
 
     def observe(self, query: SeenQuery) -> None:
         """Evaluate all mixtures again if a trajectory has moved."""
-        self._seen.add(query)
+        super().observe(query)
         if query.moved != 0.0:
             self._mixtures = [self._mix(shares) for shares in self._list_shares()]
 

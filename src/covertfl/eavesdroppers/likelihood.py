@@ -23,12 +23,7 @@ LEAST_PROB = 1e-14
 
 
 class HiddenDistribution:
-    """Likelihood of the rounds so far, and the distribution of the hidden state given them.
-
-    Parameters
-    ----------
-    scheme : that the learner follows
-    """
+    """Likelihood of the rounds so far, and the distribution of the hidden state given them."""
 
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme

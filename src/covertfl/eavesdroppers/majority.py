@@ -1,4 +1,4 @@
-"""The paper's eavesdropper: proportional sampling (assumption E3, equation (6))."""
+"""The paper's eavesdropper: proportional sampling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 class MajorityEavesdropper(Listener):
     """Eavesdropper that believes in the trajectory with most queries.
 
-    Its estimate, the last query of that trajectory, is equation (6) of the paper.
+    It is the paper's: proportional sampling (assumption E3).  Its estimate, the last query of that
+    trajectory, is equation (6) of the paper.
     """
 
     threat = "sees every query, knows nothing of the scheme, owns no data"

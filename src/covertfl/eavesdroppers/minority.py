@@ -1,4 +1,4 @@
-"""The opposite of the paper's eavesdropper: it knows that the majority is meant to mislead."""
+"""An eavesdropper that knows that decoys are the majority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluating and training weights on labelled data of one's own."""
+"""The labelled data of an eavesdropper, and what it does with them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import numpy as np
 
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalKernel
+from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Vector
 
 
 class OwnData:
     """An eavesdropper's labelled examples, and the kernel to evaluate and train weights on them.
 
-    Parameters
-    ----------
-    means : with a kernel and data
-    name : of the eavesdropper, for the error message if either is missing
+    The eavesdropper's name is for the error message if the means have no data or no kernel.
     """
 
     def __init__(self, means: Means, name: str) -> None:
         if means.kernel is None or means.data is None:
             raise InvalidInput(f"the {name} eavesdropper needs labelled data and a model, got none")
-        self.kernel: LocalKernel = means.kernel
-        self.data: Examples = means.data
+        self.kernel, self.data = means.kernel, means.data
         self._batch_size = means.batch_size
         self._generator = np.random.default_rng([means.seed, len(means.data)])
 

@@ -1,7 +1,7 @@
 """The eavesdroppers by name.
 
-To add one, write its module (see `eavesdropper`) and enter it in `EAVESDROPPERS` and, if it needs
-anything besides the queries, in `NEEDS`.
+To add one, write a module with its class (see `eavesdropper`) and enter it in `EAVESDROPPERS` and,
+if it needs anything besides the queries, in `NEEDS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""By trajectory: a learning query that failed is sent again unchanged.
-
-A decoy that moves in every round never repeats itself; a gated decoy, which moves only when its
-query is accepted, does.
-"""
+"""An eavesdropper that looks for repeated queries."""
 
 from __future__ import annotations
 
@@ -11,7 +7,11 @@ from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
 
 class RepeatEavesdropper(Listener):
-    """Eavesdropper that believes in trajectories in proportion to their repeated queries."""
+    """Eavesdropper that believes in trajectories in proportion to their repeated queries.
+
+    A learning query that failed is sent again unchanged.  A decoy that moves in every round never
+    repeats itself; a gated decoy, which moves only when its query is accepted, does.
+    """
 
     threat = "sees every query, knows that failed learning queries repeat, owns no data"
 

@@ -26,16 +26,10 @@ class Separator:
         self._latest: list[Vector] = []
 
     def place(self, weights: Vector) -> tuple[int, float | None]:
-        """Return the trajectory of a query, and its distance from the previous query.
+        """Return the trajectory of a query, and its distance from the trajectory's previous query.
 
-        Parameters
-        ----------
-        weights : (P,) that were sent
-
-        Returns
-        -------
-        trajectory : 0, 1, ... in the order in which they were first seen
-        moved : distance from the trajectory's previous query, None at its first query
+        Trajectories are numbered in the order in which they were first seen; at the first query of
+        one the distance is None.
         """
         distances = [measure_distance(weights, latest) for latest in self._latest]
         length = measure_distance(weights, np.zeros_like(weights))

@@ -1,9 +1,4 @@
-"""By trajectory: the shape of its steps.
-
-An average over many clients moves more smoothly than what a server trains on a single data set:
-successive steps of the true trajectory point in more similar directions, and their lengths vary
-less.
-"""
+"""An eavesdropper that looks at the shape of steps."""
 
 from __future__ import annotations
 
@@ -13,11 +8,16 @@ from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
 
 # Log-odds for a difference of 1 in smoothness.
-SHARPNESS = 10.0
+SMOOTHNESS_ODDS = 10.0
 
 
 class StepShapeEavesdropper(Listener):
-    """Eavesdropper that believes in the trajectory with the smoothest steps."""
+    """Eavesdropper that believes in the trajectory with the smoothest steps.
+
+    An average over many clients moves more smoothly than what a server trains on a single data set:
+    successive steps of the true trajectory point in more similar directions, and their lengths vary
+    less.
+    """
 
     threat = "sees every query, knows how federated averages move, owns no data"
 
@@ -30,8 +30,7 @@ class StepShapeEavesdropper(Listener):
     def observe(self, query: SeenQuery) -> None:
         """Compare the trajectory's latest step with the previous one."""
         number = query.trajectory
-        earlier = self._seen.latest[number] if number < len(self._seen) else None
-        super().observe(query)
+        earlier = self._seen.add(query)
         if earlier is None or not query.moved:
             return
         step = query.weights.astype(np.float64) - earlier
@@ -44,15 +43,15 @@ class StepShapeEavesdropper(Listener):
 
     def belief(self) -> FloatArray:
         """Return beliefs by smoothness."""
-        return softmax([SHARPNESS * self.smoothness(number) for number in range(len(self._seen))])
+        numbers = range(len(self._seen))
+        return softmax([SMOOTHNESS_ODDS * self.smoothness(number) for number in numbers])
 
     def smoothness(self, number: int) -> float:
         """Return the smoothness of a trajectory's steps; 0 if there are fewer than two.
 
         It is the mean cosine of successive steps less half the mean absolute change of log length.
         """
-        cosines, lengths = self._cosines.get(number, []), self._lengths.get(number, [])
-        if not cosines:
+        if number not in self._cosines:
             return 0.0
-        changes = np.diff(np.log(lengths))
-        return float(np.mean(cosines) - 0.5 * np.mean(np.abs(changes)))
+        changes = np.diff(np.log(self._lengths[number]))
+        return float(np.mean(self._cosines[number]) - 0.5 * np.mean(np.abs(changes)))

@@ -1,4 +1,4 @@
-"""By content: labelled data of one's own identifies the trajectory with the lowest loss."""
+"""An eavesdropper that evaluates queries on labelled data of its own."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from covertfl.experiments.trials.setups import (
     choose_learning_rate,
     prepare_trial,
 )
-from covertfl.kernels.cores import count_cores
+from covertfl.kernels.job import count_cores
 from covertfl.runs.build import KernelCache, require_torch
 
 # The paper's settings (Appendix A).

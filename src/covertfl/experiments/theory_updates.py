@@ -18,8 +18,8 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.problem_file import read_preset
 from covertfl.experiments.trials.averages import average
 from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import FunctionTask, make_function_task
+from covertfl.tasks.task import DataSettings
 
 UPDATES = (10, 30, 100, 300, 1000, 3000)
 QUICK_UPDATES = (10, 30, 100)

@@ -7,5 +7,4 @@
 - `autograd`: the kernel of any torch module
 - `cnn`: the kernel of small convolutional networks on a GPU
 - `dropout`: dropout masks that all kernels share
-- `cores`: the number of cores
 """

@@ -16,22 +16,13 @@ from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Vector
 
-__all__ = ["choose_kernel", "describe_layout", "draw_weights"]
-
 
 def choose_kernel(
     make_model: ModelFactory, loss: Loss, optimizer: LocalOptimizer, device: str = "cpu"
 ) -> LocalKernel:
-    """Return the fastest kernel for a model on a device.
+    """Return the fastest kernel for a model on a device (cpu or cuda).
 
     Convolutional networks on a GPU are trained with TF32 products (see `cnn.kernel`).
-
-    Parameters
-    ----------
-    make_model : returns the module
-    loss : binary or multiclass
-    optimizer : of the clients
-    device : cpu or cuda
     """
     check_device(device)
     with torch.random.fork_rng(devices=[]):
@@ -51,9 +42,8 @@ def _list_layers(module: nn.Module) -> list[MlpLayer] | None:
     layers: list[MlpLayer] = []
     for child in module:
         if type(child) is nn.Linear:
-            layers.append(
-                LinearLayer(child.in_features, child.out_features, child.bias is not None)
-            )
+            has_bias = child.bias is not None
+            layers.append(LinearLayer(child.in_features, child.out_features, has_bias))
         elif type(child) is nn.ReLU:
             layers.append(RectifierLayer())
         elif type(child) is nn.Dropout:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Float32Array
 
 WORD = 0xFFFFFFFF
 LAYER_STRIDE = 0x9E3779B9
@@ -20,13 +21,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def derive_dropout_key(seed: int, step: int) -> tuple[int, int]:
-    """Return the two 32-bit words from which the masks of one step are hashed.
-
-    Parameters
-    ----------
-    seed : of the job
-    step : number of the batch, from 0
-    """
+    """Return the two 32-bit words from which the masks of one step of a job are hashed."""
     # NumPy integers would overflow where Python's do not.
     key = _mix_long((_mix_long(int(seed)) + (step + 1) * _GOLDEN) & _LONG)
     return key & WORD, key >> 32
@@ -49,23 +44,21 @@ def find_dropout_threshold(rate: float) -> int:
 
 def dropout_mask(
     seed: int, step: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     """Return the factors of a layer's inputs: 0 if dropped, else 1 / (1 - rate).
 
     Parameters
     ----------
     seed : of the job
-    step : number of the batch, from 0
-    layer : number of the dropout layer in the forward pass, from 0
+    step, layer : numbers of the batch, and of the dropout layer in the forward pass, from 0
     shape : of the layer's inputs, batch first
-    rate : probability that an element is dropped
     """
     return hash_dropout_mask(*derive_dropout_key(seed, step), layer, shape, rate)
 
 
 def hash_dropout_mask(
     low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     """Return the mask of a layer in the step with the key (low, high); see `dropout_mask`."""
     elements = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(low)
     layer_word = np.uint32((high + layer * LAYER_STRIDE) & WORD)

@@ -9,6 +9,7 @@ A kernel runs any number of jobs at once; `choose` finds the one for a model and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -18,12 +19,12 @@ import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 Loss = Literal["binary", "multiclass"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
 Work = Literal["train", "gradient"]
-Labels = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+Labels = Float32Array | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Examples:
     labels : (n,) 32-bit floats in [0, 1] for a binary loss, 64-bit class numbers otherwise
     """
 
-    features: npt.NDArray[np.float32]
+    features: Float32Array
     labels: Labels
 
     def __post_init__(self) -> None:
@@ -84,9 +85,7 @@ class LocalJob:
     Parameters
     ----------
     weights : (P,) initial weights; never written to
-    examples : to train on
     rows : rows of the examples, in the order of use, in consecutive batches; the last may be short
-    batch_size : number of examples in a batch
     seed : of its dropout masks, 0 .. 2^63 - 1
     work : train (the result is the weights after one pass) or gradient (the gradient at `weights`
         of the mean loss of all rows, with dropout as in training)
@@ -137,6 +136,13 @@ def check_job(job: LocalJob, layout: Layout, loss: Loss) -> None:
         )
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class LocalKernel(Protocol):
     """Runner of jobs for one model, loss and optimiser."""
 
@@ -146,8 +152,6 @@ class LocalKernel(Protocol):
         """Return the weights after each job, or its gradient, whatever else is in the list."""
         ...
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         ...

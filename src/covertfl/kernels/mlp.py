@@ -16,24 +16,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels import _mlp
-from covertfl.kernels.cores import count_cores
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_job_form, check_weights
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import (
+    LocalJob,
+    LocalOptimizer,
+    Loss,
+    check_job_form,
+    check_weights,
+    count_cores,
+)
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 _ROWS_PER_THREAD = 1000
 
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """A linear layer: outputs = weights @ inputs (+ biases).
-
-    Parameters
-    ----------
-    inputs, outputs : numbers of inputs and outputs, at least 1
-    has_bias : whether biases are added
-    """
+    """A linear layer: outputs = weights @ inputs (+ biases)."""
 
     inputs: int
     outputs: int
@@ -47,12 +48,7 @@ class RectifierLayer:
 
 @dataclass(frozen=True)
 class DropoutLayer:
-    """Dropout of inputs in training, with `dropout_mask`.
-
-    Parameters
-    ----------
-    rate : probability that an element is dropped, in [0, 1)
-    """
+    """Dropout of inputs in training, with `dropout_mask`; the rate lies in [0, 1)."""
 
     rate: float
 
@@ -74,7 +70,7 @@ def _check_layers(layers: Sequence[MlpLayer]) -> list[LinearLayer]:
     return linear
 
 
-def _list_gates(layers: Sequence[MlpLayer]) -> npt.NDArray[np.float64]:
+def _list_gates(layers: Sequence[MlpLayer]) -> FloatArray:
     """Return (G, 4) gates: linear layers before it, 1 for dropout, rate, number of the dropout."""
     gates, place, dropouts = [], 0, 0
     for layer in layers:
@@ -90,7 +86,7 @@ def _list_gates(layers: Sequence[MlpLayer]) -> npt.NDArray[np.float64]:
     return np.array(gates, dtype=np.float64).reshape(-1, 4)
 
 
-def _list_options(optimizer: LocalOptimizer) -> npt.NDArray[np.float64]:
+def _list_options(optimizer: LocalOptimizer) -> FloatArray:
     """Return the optimiser as the compiled code reads it."""
     name = ("sgd", "adam", "adamw").index(optimizer.name)
     if optimizer.name != "sgd" and not optimizer.eps > 0.0:
@@ -107,7 +103,6 @@ class MlpKernel:
     layout : names of the parameters; weights (outputs, inputs) and biases (outputs,) by layer
     layers : from input to output; inputs of more than one dimension are flattened
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
-    optimizer : of the jobs
     threads : largest number of threads; None for one per core
     vector_length : of the widest vectors used, in floats: 4, 8 or 16
     """
@@ -165,9 +160,7 @@ class MlpKernel:
 
     def _request(
         self, job: LocalJob, result: Vector
-    ) -> tuple[
-        Vector, Vector, npt.NDArray[np.generic], npt.NDArray[np.int64], Vector, int, int, int
-    ]:
+    ) -> tuple[Vector, Float32Array, npt.NDArray[np.generic], IntArray, Vector, int, int, int]:
         """Return a checked job as the compiled code reads it."""
         features, labels = job.examples.features, job.examples.labels
         wanted = np.float32 if self.loss == "binary" else np.int64
@@ -190,7 +183,7 @@ class MlpKernel:
             int(job.work == "gradient"),
         )
 
-    def _check_features(self, features: npt.NDArray[np.float32]) -> None:
+    def _check_features(self, features: Float32Array) -> None:
         if features.dtype != np.float32 or math.prod(features.shape[1:]) != self._num_inputs:
             raise InvalidInput(
                 f"features must be {self._num_inputs} 32-bit floats per example, "
@@ -212,9 +205,7 @@ class MlpKernel:
         except ValueError as error:
             raise InvalidInput(str(error)) from None
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         check_weights(weights, self.layout)
         self._check_features(features)

@@ -17,18 +17,13 @@ import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
 
-Vector = npt.NDArray[np.float32]
+Float32Array = npt.NDArray[np.float32]
+Vector = Float32Array
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a model's parameters, in order.
-
-    Parameters
-    ----------
-    names : of the parameters in the model
-    shapes : of the parameters
-    """
+    """Names and shapes of a model's parameters, in order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]

@@ -17,10 +17,9 @@ from covertfl.runs.participation import World, measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 
 def require_torch() -> None:

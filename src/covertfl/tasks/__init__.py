@@ -1,7 +1,6 @@
 """What is trained: a model, the clients' data, the public set and the validation set.
 
-- `task`: what a task is (`TrainingTask`), and its score
-- `data_settings`: the settings a task is made from (`DataSettings`)
+- `task`: what a task is (`TrainingTask`), what it is made from (`DataSettings`), and its score
 - `registry`: the tasks by name (`TASKS`, `make_task`)
 - `toxicity`: the paper's classification of comments
 - `mnist`: the paper's image benchmark

@@ -7,10 +7,9 @@ from functools import cache
 import numpy as np
 
 from covertfl.errors import Missing
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import DIGIT_MODELS
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 VALIDATION_SIZE = 300
 WHITE = 16.0  # the largest pixel value

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.arrays import IntArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 from covertfl.tasks.text_file import MOST_CLASSES
 
 ARRAYS = ("features", "labels")
@@ -73,7 +73,7 @@ def _read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _check_features(path: str, features: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _check_features(path: str, features: npt.NDArray[Any]) -> FloatArray:
     if features.ndim != 2 or 0 in features.shape:
         raise InvalidInput(f"{path}: features must have shape (n, d), got {features.shape}")
     if features.dtype.kind not in "fiub":
@@ -108,7 +108,7 @@ def _check_labels(path: str, labels: npt.NDArray[Any], rows: int) -> tuple[IntAr
     return classes.astype(np.int64), len(names)
 
 
-def _standardise(features: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+def _standardise(features: FloatArray) -> Float32Array:
     deviation = features.std(axis=0)
     deviation[deviation == 0.0] = 1.0
     return np.asarray((features - features.mean(axis=0)) / deviation, dtype=np.float32)

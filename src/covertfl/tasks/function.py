@@ -7,17 +7,6 @@ The function is smooth, not convex, and the same in every coordinate,
 with its least value 0 at `minimum`, further local minima, and a bounded gradient with Lipschitz
 constant L = 2 + a b^2 (both terms have their largest curvature at the minimum).
 
-=====================  ================  ====================================================
-name                   symbol            meaning
-=====================  ================  ====================================================
-`respond`              r, (2)            noisy gradient at the query, and its bound
-`bound_response`       sigma_k           sqrt(G^2 + tau^2), E|r|^2 <= sigma_k^2 (A2): G bounds
-                                         |grad f|, tau^2 is the variance of the noise
-`accepts`              1(s_k <= s)       whether a response is accepted
-`step`                 (4), (5)          x - r / m, for the m-th update of either trajectory
-`keeps`                mu_i / sum(mu)    the randomised estimate of Theorem 1
-=====================  ================  ====================================================
-
 The standard deviation tau of the noise is log-normal, with a scale that depends on the oracle state
 such that a response is accepted with probability `success[state]`.
 """
@@ -32,7 +21,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.task import DataSettings
 
 RIPPLE, FREQUENCY = 0.05, 6.0  # a and b
 STEEPEST = 3.0 * math.sqrt(3.0) / 8.0  # largest derivative of t^2 / (1 + t^2), at 1 / sqrt(3)
@@ -53,7 +42,6 @@ class FunctionTask:
     noise_limit : largest standard deviation of the noise in an accepted response, positive
     success : probability by oracle state that a response is accepted, each in [0, 1]
     spread : standard deviation of log(tau), positive
-    name : of the task
     """
 
     minimum: tuple[float, ...]
@@ -107,17 +95,8 @@ class FunctionTask:
     def respond(
         self, weights: Vector, oracle_state: int, *, generator: np.random.Generator
     ) -> tuple[Vector, float]:
-        """Return the oracle's response and its bound sigma_k (equation (2) of the paper).
-
-        Parameters
-        ----------
-        weights : (d,) the queried point
-        oracle_state : 0 .. len(success) - 1
-        """
-        deviation = self.draw_deviation(oracle_state, generator=generator)
-        noise = self._draw_noise(deviation, generator)
-        response = (self.gradient(weights) + noise).astype(np.float32)
-        return response, self.bound_response(deviation)
+        """Return the oracle's response and its bound sigma_k (equation (2) of the paper)."""
+        return self._add_noise(self.gradient(weights), oracle_state, generator)
 
     def respond_decoy(
         self, weights: Vector, oracle_state: int, *, generator: np.random.Generator
@@ -127,10 +106,8 @@ class FunctionTask:
         It is a noisy gradient of the decoy's function.  The oracle's own response to the decoy's
         query is not used.
         """
-        deviation = self.draw_deviation(oracle_state, generator=generator)
-        slope = _differentiate(self._centre(weights, self.decoy_minimum))
-        response = (slope + self._draw_noise(deviation, generator)).astype(np.float32)
-        return response, self.bound_response(deviation)
+        gradient = _differentiate(self._centre(weights, self.decoy_minimum))
+        return self._add_noise(gradient, oracle_state, generator)
 
     def draw_deviation(self, oracle_state: int, *, generator: np.random.Generator) -> float:
         """Sample tau, which is at most `noise_limit` with probability `success[oracle_state]`."""
@@ -144,7 +121,7 @@ class FunctionTask:
         return self.noise_limit * math.exp(self.spread * (generator.normal() - quantile))
 
     def bound_response(self, deviation: float) -> float:
-        """Return the bound sigma_k = sqrt(G^2 + tau^2) of assumption A2."""
+        """Return the bound sigma_k = sqrt(G^2 + tau^2) of assumption A2, E|r|^2 <= sigma_k^2."""
         return math.hypot(self.gradient_bound, deviation)
 
     def accepts(self, sigma: float) -> bool:
@@ -188,9 +165,13 @@ class FunctionTask:
             )
         return np.asarray(point.astype(np.float64) - np.array(minimum))
 
-    def _draw_noise(self, deviation: float, generator: np.random.Generator) -> FloatArray:
-        size = len(self.minimum)
-        return np.asarray(deviation / math.sqrt(size) * generator.normal(size=size))
+    def _add_noise(
+        self, gradient: FloatArray, oracle_state: int, generator: np.random.Generator
+    ) -> tuple[Vector, float]:
+        deviation = self.draw_deviation(oracle_state, generator=generator)
+        size = len(gradient)
+        noise = deviation / math.sqrt(size) * generator.normal(size=size)
+        return (gradient + noise).astype(np.float32), self.bound_response(deviation)
 
 
 def _differentiate(t: FloatArray) -> FloatArray:

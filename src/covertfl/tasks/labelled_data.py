@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Labels, Loss
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
-from covertfl.tasks.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.splits import PublicSet, divide_rows, reserve_any, share_good_classes
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
 
@@ -53,9 +52,7 @@ class LabelledData:
         return Examples(self.examples.features[rows], self.examples.labels[rows])
 
 
-def label_data(
-    features: npt.NDArray[np.float32], classes: IntArray, num_classes: int
-) -> LabelledData:
+def label_data(features: Float32Array, classes: IntArray, num_classes: int) -> LabelledData:
     """Return a data set made from features and class numbers."""
     kept = np.ascontiguousarray(features, dtype=np.float32)
     labels: Labels = classes.astype(np.float32) if num_classes == 2 else classes.astype(np.int64)
@@ -74,10 +71,8 @@ def describe_public(
                 "use public_positive_share"
             )
         order = np.arange(2)
-        shares: tuple[float, ...] = (
-            1.0 - settings.public_positive_share,
-            settings.public_positive_share,
-        )
+        positive = settings.public_positive_share
+        shares: tuple[float, ...] = (1.0 - positive, positive)
     else:
         order = generator.permutation(data.num_classes)
         shares = share_good_classes(
@@ -85,19 +80,6 @@ def describe_public(
         )
     reserve = reserve_any(order) if settings.same_clients else None
     return PublicSet(settings.public_size, shares, reserve)
-
-
-def divide(data: LabelledData, settings: DataSettings, validation_size: int) -> Division:
-    """Return the rows of clients, public set and validation set."""
-    generator = np.random.default_rng([STREAM, settings.seed])
-    return divide_rows(
-        data.classes,
-        clients=settings.clients,
-        concentration=None if isinstance(settings.split, str) else settings.split,
-        validation_size=validation_size,
-        public=describe_public(data, settings, generator),
-        generator=generator,
-    )
 
 
 def make_labelled_task(
@@ -115,7 +97,15 @@ def make_labelled_task(
     validation_size : rows to set aside for validation; 0 if `validation` is given
     validation : examples of their own for validation
     """
-    division = divide(data, settings, validation_size)
+    generator = np.random.default_rng([STREAM, settings.seed])
+    division = divide_rows(
+        data.classes,
+        clients=settings.clients,
+        concentration=None if isinstance(settings.split, str) else settings.split,
+        validation_size=validation_size,
+        public=describe_public(data, settings, generator),
+        generator=generator,
+    )
     return TrainingTask(
         name=settings.task,
         make_model=make_model,

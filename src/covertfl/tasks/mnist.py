@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -24,23 +23,17 @@ import numpy.typing as npt
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.job import Examples
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import CONVOLUTIONS, DIGIT_MODELS, choose_vector_model, unknown_model
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
-MD5: Mapping[str, str] = MappingProxyType(
-    {
-        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    }
-)
-ADDRESSES = (
-    "http://yann.lecun.com/exdb/mnist/",
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-)
+MD5: Mapping[str, str] = {
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+ADDRESSES = "http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/"
 TIMEOUT = 30.0  # seconds
 IMAGE: tuple[int, ...] = (1, 28, 28)
 CLASSES = 10
@@ -50,14 +43,12 @@ VALIDATION_SEED = 0  # of the choice of test images for the balanced validation 
 
 def make_mnist_task(settings: DataSettings) -> TrainingTask:
     """Make the MNIST task; models are small-cnn (default), paper-cnn, mlp and logistic."""
-    name = settings.model or next(iter(CONVOLUTIONS))
+    name, shape = settings.model or next(iter(CONVOLUTIONS)), IMAGE
     if name in CONVOLUTIONS:
-        make_model, shape = CONVOLUTIONS[name], IMAGE
+        make_model = CONVOLUTIONS[name]
     elif name in DIGIT_MODELS:
-        make_model, shape = (
-            choose_vector_model(DIGIT_MODELS, name, settings.task, math.prod(IMAGE), CLASSES),
-            (math.prod(IMAGE),),
-        )
+        shape = (math.prod(IMAGE),)
+        make_model = choose_vector_model(DIGIT_MODELS, name, settings.task, *shape, CLASSES)
     else:
         raise unknown_model(settings.task, name, CONVOLUTIONS, DIGIT_MODELS)
     data, validation = load_mnist(settings.path, shape)
@@ -106,20 +97,15 @@ def _load(folders: tuple[str, ...]) -> tuple[LabelledData, LabelledData]:
     arrays = {name: read_idx(path) for name, path in paths.items()}
     train_images, train_labels, test_images, test_labels = (arrays[name] for name in MD5)
     rows = _balance(test_labels)
-    return (
-        _prepare(train_images, train_labels),
-        _prepare(test_images[rows], test_labels[rows]),
-    )
+    return _prepare(train_images, train_labels), _prepare(test_images[rows], test_labels[rows])
 
 
 def _balance(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """Return equally many rows of every digit, the same in every run."""
     generator = np.random.default_rng(VALIDATION_SEED)
     each = int(np.bincount(labels).min())
-    chosen = [
-        generator.permutation(np.flatnonzero(labels == digit))[:each] for digit in range(CLASSES)
-    ]
-    return np.sort(np.concatenate(chosen))
+    digits = (np.flatnonzero(labels == digit) for digit in range(CLASSES))
+    return np.sort(np.concatenate([generator.permutation(rows)[:each] for rows in digits]))
 
 
 def _prepare(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> LabelledData:

@@ -14,11 +14,6 @@ from covertfl.errors import InvalidInput
 if TYPE_CHECKING:
     from torch import nn
 
-HEAD_HIDDEN = 128
-HEAD_DROPOUT = 0.1
-MLP_HIDDEN = 200
-IMAGE_CLASSES = 10
-
 VectorModel = Callable[[int, int], "nn.Module"]
 ModelMaker = Callable[[], "nn.Module"]
 
@@ -28,10 +23,7 @@ def make_head(inputs: int, outputs: int) -> nn.Module:
     from torch import nn
 
     return nn.Sequential(
-        nn.Linear(inputs, HEAD_HIDDEN),
-        nn.ReLU(),
-        nn.Dropout(HEAD_DROPOUT),
-        nn.Linear(HEAD_HIDDEN, outputs),
+        nn.Linear(inputs, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, outputs)
     )
 
 
@@ -46,11 +38,11 @@ def make_mlp(inputs: int, outputs: int) -> nn.Module:
     """Make a perceptron with one hidden layer of 200 units."""
     from torch import nn
 
-    return nn.Sequential(nn.Linear(inputs, MLP_HIDDEN), nn.ReLU(), nn.Linear(MLP_HIDDEN, outputs))
+    return nn.Sequential(nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, outputs))
 
 
 def make_small_cnn() -> nn.Module:
-    """Make a convolutional network of 6,000 weights for images of 28 x 28."""
+    """Make a convolutional network of 6,000 weights for ten classes of images of 28 x 28."""
     from torch import nn
 
     return nn.Sequential(
@@ -61,7 +53,7 @@ def make_small_cnn() -> nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(16 * 4 * 4, IMAGE_CLASSES),
+        nn.Linear(16 * 4 * 4, 10),
     )
 
 
@@ -83,7 +75,7 @@ def make_paper_cnn() -> nn.Module:
         nn.Flatten(),
         nn.Linear(64 * 3 * 3, 256),
         nn.ReLU(),
-        nn.Linear(256, IMAGE_CLASSES),
+        nn.Linear(256, 10),
     )
 
 
@@ -94,10 +86,7 @@ TEXT_MODELS: Mapping[str, VectorModel] = {
     "mlp": make_mlp,
 }
 DIGIT_MODELS: Mapping[str, VectorModel] = {"mlp": make_mlp, "logistic": make_logistic}
-CONVOLUTIONS: Mapping[str, ModelMaker] = {
-    "small-cnn": make_small_cnn,
-    "paper-cnn": make_paper_cnn,
-}
+CONVOLUTIONS: Mapping[str, ModelMaker] = {"small-cnn": make_small_cnn, "paper-cnn": make_paper_cnn}
 
 
 def choose_vector_model(

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.digits import make_digits_task
 from covertfl.tasks.embeddings import make_embeddings_task
 from covertfl.tasks.function import FunctionTask, make_function_task
 from covertfl.tasks.mnist import make_mnist_task
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 from covertfl.tasks.toxicity import make_toxicity_task
 
 __all__ = ["TASKS", "DataSettings", "make_task"]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
@@ -21,14 +20,7 @@ FEWEST_BALANCED = 10  # rows of each class, below which a balanced validation se
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Disjoint rows of a data set, by holder.
-
-    Parameters
-    ----------
-    clients : rows of each client
-    public : rows of the public set
-    validation : rows of the validation set
-    """
+    """Disjoint rows of a data set: those of each client, the public set and the validation set."""
 
     clients: tuple[IntArray, ...]
     public: IntArray
@@ -70,7 +62,6 @@ def divide_rows(
     Parameters
     ----------
     labels : (n,) class numbers 0 .. K-1
-    clients : number of clients
     concentration : of the Dirichlet split, None for IID
     validation_size : intended number of rows; fewer if the rarest class is too small
     generator : the clients' split uses a generator spawned from it
@@ -81,10 +72,8 @@ def divide_rows(
         if a class has too few rows for its share of the public set, or the clients have too few
     """
     (of_clients,) = generator.spawn(1)
-    by_class = [
-        generator.permutation(np.flatnonzero(labels == label))
-        for label in range(len(public.shares))
-    ]
+    classes = range(len(public.shares))
+    by_class = [generator.permutation(np.flatnonzero(labels == label)) for label in classes]
     counts = np.array([len(rows) for rows in by_class])
     held_out = count_validation(counts, validation_size)
     left = counts - held_out
@@ -106,12 +95,7 @@ def count_validation(counts: IntArray, size: int) -> IntArray:
     """Return the number of rows of each class in the validation set.
 
     All classes have equally many, at most half of the rarest class; if the rarest class is too
-    small for that, the classes keep their shares.
-
-    Parameters
-    ----------
-    counts : (K,) rows of each class
-    size : intended number of rows
+    small for that, the classes keep their shares.  `counts` has the (K,) rows of each class.
     """
     each = min(size // len(counts), int(counts.min()) // 2)
     if each >= min(FEWEST_BALANCED, size // len(counts)):
@@ -160,12 +144,8 @@ def share_good_classes(
 def reserve_any(order: IntArray) -> tuple[float, ...]:
     """Return the shares of each class that suffice for any public set.
 
-    The j-th class in the order is either one of k >= j good classes, with a share of at most 1/k,
-    or one of the others, with at most an equal share: 1/j suffices.
-
-    Parameters
-    ----------
-    order : (K,) the classes, in the order in which they become good
+    The classes become good in the given order.  The j-th is either one of k >= j good classes, with
+    a share of at most 1/k, or one of the others, with at most an equal share: 1/j suffices.
     """
     shares = np.empty(len(order))
     shares[order] = 1.0 / np.arange(1, len(order) + 1)
@@ -191,16 +171,11 @@ def split_dirichlet(
 ) -> tuple[IntArray, ...]:
     """Return rows split by class in Dirichlet shares; a smaller concentration is less even.
 
-    A client with too few rows receives some from the client with most.
-
-    Parameters
-    ----------
-    rows : (n,) rows to split
-    labels : (n,) classes of these rows
-    concentration : positive
+    A client with too few rows receives some from the client with most.  `labels` are the classes
+    of the rows.
     """
     _require_rows(len(rows), clients)
-    parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(clients)]
+    parts: list[list[IntArray]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         of_class = generator.permutation(rows[labels == label])
         shares = _draw_shares(clients, concentration, generator)
@@ -211,9 +186,7 @@ def split_dirichlet(
     return tuple(np.sort(part) for part in _fill_up(held))
 
 
-def _draw_shares(
-    clients: int, concentration: float, generator: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def _draw_shares(clients: int, concentration: float, generator: np.random.Generator) -> FloatArray:
     """Return Dirichlet shares; one client takes all if the concentration underflows."""
     shares = generator.dirichlet(np.full(clients, concentration))
     if not np.isfinite(shares).all() or shares.sum() < 0.5:

@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
+from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.text_file import LabelledText, read_labelled_text
 
 DIMENSIONS = 128
 CHUNK = 256  # texts that are tokenised together
 
 Progress = Callable[[str, float], None]
-Features = npt.NDArray[np.float32]
 
 
 class _CleaningTable(dict[int, int | str | None]):
@@ -59,8 +58,8 @@ def clean_text(text: str) -> str:
     return " ".join(text.translate(_CLEANING).split())
 
 
-def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) -> Features:
-    """Return the vectors of texts, each the mean of its tokens' vectors.
+def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) -> Float32Array:
+    """Return (n, 128) vectors of texts, each the mean of its tokens' vectors; not standardised.
 
     The encoder's table has 16-bit floats, whose sums in double precision are exact: a vector
     depends neither on the other texts nor on the machine.
@@ -69,10 +68,6 @@ def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) ->
     ----------
     texts : (n,) not cleaned
     on_progress : called with a description and the share of the texts done
-
-    Returns
-    -------
-    (n, 128) 32-bit floats, not standardised
 
     Raises
     ------
@@ -94,7 +89,7 @@ def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) ->
 
 
 @cache
-def _load_encoder() -> tuple[Any, npt.NDArray[np.float32]]:
+def _load_encoder() -> tuple[Any, Float32Array]:
     """Return the tokenizer and the table of token vectors, from wordllama's own folder."""
     with _unchanged_logging():
         try:
@@ -142,9 +137,7 @@ def write_embeddings(
 ) -> LabelledText:
     """Embed a file of labelled text and write `features`, `labels` and `classes` as an .npz file.
 
-    Returns
-    -------
-    the texts and labels that were read
+    Return the texts and labels that were read.
     """
     if Path(out).suffix != ".npz":
         raise InvalidInput(f"the output file must end in .npz, got {os.fspath(out)}")

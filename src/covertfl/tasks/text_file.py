@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from covertfl.arrays import IntArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.toml import read_text, shorten
 
@@ -36,14 +35,7 @@ TOXIC_ABOVE = 0.5  # Appendix A of the paper
 
 @dataclass(frozen=True, eq=False)
 class LabelledText:
-    """Texts and their class labels.
-
-    Parameters
-    ----------
-    texts : (n,) as they are in the file
-    labels : (n,) class numbers
-    classes : name of each class in the file
-    """
+    """Texts as they are in a file, (n,) class numbers, and the name of each class."""
 
     texts: list[str]
     labels: IntArray
@@ -206,7 +198,7 @@ def _number_names(cells: Sequence[object]) -> tuple[IntArray, tuple[str, ...]]:
 
 
 def _number_values(
-    table: _Table, column: str, numbers: npt.NDArray[np.float64]
+    table: _Table, column: str, numbers: FloatArray
 ) -> tuple[IntArray, tuple[str, ...]]:
     for row in np.flatnonzero(~np.isfinite(numbers))[:1]:
         raise table.refuse(int(row), column, "a finite number is needed")

@@ -12,10 +12,9 @@ from importlib import resources
 
 import numpy as np
 
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 FILE = "toxicity.npz"
 VALIDATION_SIZE = 2886  # the paper's balanced validation set

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from covertfl.tasks.data_settings import DataSettings
+from covertfl.tasks.task import DataSettings
 from covertfl.tasks.toxicity import make_toxicity_task
 
 

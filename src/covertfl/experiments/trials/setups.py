@@ -21,9 +21,8 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings
-from covertfl.tasks.data_settings import DataSettings
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 Transition = tuple[tuple[float, ...], ...]
 

@@ -12,20 +12,92 @@ seeded from the job, and its jobs run one after the other.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import nn
 
-from covertfl.kernels.autograd.module import ModelFactory, describe_layout
-from covertfl.kernels.autograd.replica import Replica, single_threaded
+from covertfl.arrays import IntArray
+from covertfl.kernels.autograd.module import (
+    DropoutKeys,
+    ModelFactory,
+    Updater,
+    check_outputs,
+    describe_layout,
+    measure_losses,
+    replace_dropout,
+)
 from covertfl.kernels.autograd.stack import JobStacks
-from covertfl.kernels.cores import count_cores
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_job, check_weights
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.dropout import derive_dropout_key
+from covertfl.kernels.job import (
+    LocalJob,
+    LocalOptimizer,
+    Loss,
+    check_job,
+    check_weights,
+    count_cores,
+)
+from covertfl.kernels.weights import Float32Array, Vector
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Restrict torch to the calling thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Replica:
+    """A module that runs one job at a time in one thread, on a CPU.
+
+    Its parameters and gradients are views of two vectors of `size` weights.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, optimizer: LocalOptimizer, size: int) -> None:
+        self.loss: Loss = loss
+        self.optimizer = optimizer
+        self.keys = DropoutKeys()
+        self.module = replace_dropout(module, self.keys)
+        self.weights, self.gradient = torch.zeros(size), torch.zeros(size)
+        start = 0
+        for parameter in self.module.parameters():
+            stop = start + parameter.numel()
+            parameter.data = self.weights[start:stop].view(parameter.shape)
+            parameter.grad = self.gradient[start:stop].view(parameter.shape)
+            start = stop
+
+    def run(self, job: LocalJob) -> Vector:
+        """Return the weights after a job, or its gradient."""
+        self.module.train()
+        self.weights.copy_(torch.from_numpy(job.weights.copy()))
+        updater = Updater(self.optimizer, self.weights)
+        total = torch.zeros_like(self.weights)
+        for step, start in enumerate(range(0, len(job.rows), job.batch_size)):
+            rows = job.rows[start : start + job.batch_size]
+            self._find_gradient(job, rows, step)
+            if job.work == "train":
+                updater.step(self.weights, self.gradient)
+            else:
+                total.add_(self.gradient, alpha=len(rows) / len(job.rows))
+        return np.array((self.weights if job.work == "train" else total).numpy())
+
+    def _find_gradient(self, job: LocalJob, rows: IntArray, step: int) -> None:
+        """Store the gradient of the mean loss of some rows in its vector."""
+        self.keys.low, self.keys.high = derive_dropout_key(job.seed, step)
+        self.keys.calls = 0
+        labels = torch.from_numpy(job.examples.labels[rows])
+        self.gradient.zero_()
+        outputs = self.module(torch.from_numpy(job.examples.features[rows]))
+        check_outputs(outputs.shape, job.examples.labels[rows], self.loss)
+        torch.autograd.backward(measure_losses(outputs, labels, self.loss).mean())
 
 
 class TorchKernel:
@@ -35,8 +107,6 @@ class TorchKernel:
     ----------
     model_factory : returns the module; its initial weights do not matter
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
-    optimizer : of the jobs
-    device : cpu or cuda
     batched : whether jobs are stacked; by default on cuda only
     threads : number of jobs at a time on a CPU; None for one per core
     """
@@ -61,7 +131,7 @@ class TorchKernel:
         self.threads = count_cores() if threads is None else threads
         self._lock = Lock()
         self._plain_module = module
-        self._replicas: list[Replica] = []
+        self._replicas: list[_Replica] = []
         self._stacks = JobStacks(copy.deepcopy(module), self.layout, loss, optimizer, self.device)
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
@@ -74,7 +144,7 @@ class TorchKernel:
     def _run_jobs(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Run jobs one by one until one does not use torch's generator, the others in threads."""
         results: list[Vector] = []
-        with torch.random.fork_rng(devices=[]), single_threaded():
+        with torch.random.fork_rng(devices=[]), _single_threaded():
             replica = self._take_replica(0)
             for job in jobs:
                 torch.default_generator.manual_seed(int(job.seed))
@@ -84,10 +154,10 @@ class TorchKernel:
                     break
         return results + self._run_in_threads(jobs[len(results) :])
 
-    def _take_replica(self, number: int) -> Replica:
+    def _take_replica(self, number: int) -> _Replica:
         while len(self._replicas) <= number:
             module = copy.deepcopy(self._plain_module)
-            replica = Replica(module, self.loss, self.optimizer, self.layout.size)
+            replica = _Replica(module, self.loss, self.optimizer, self.layout.size)
             self._replicas.append(replica)
         return self._replicas[number]
 
@@ -96,8 +166,8 @@ class TorchKernel:
         waiting = iter(range(len(jobs)))  # shared by the threads, safe under the interpreter's lock
         replicas = [self._take_replica(number) for number in range(min(self.threads, len(jobs)))]
 
-        def work(replica: Replica) -> None:
-            with single_threaded():
+        def work(replica: _Replica) -> None:
+            with _single_threaded():
                 for number in waiting:
                     results[number] = replica.run(jobs[number])
 
@@ -108,9 +178,7 @@ class TorchKernel:
                 list(pool.map(work, replicas))
         return results
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         check_weights(weights, self.layout)
         with self._lock:

@@ -1,4 +1,4 @@
-"""A torch module as the kernels use it: its layout, its losses, and dropout with hashed masks."""
+"""A torch module as the kernels use it: layout, losses, dropout with hashed masks, optimiser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
-from covertfl.kernels.job import Loss
+from covertfl.kernels.job import LocalOptimizer, Loss
 from covertfl.kernels.weights import Layout
 
 ModelFactory = Callable[[], nn.Module]
@@ -109,3 +109,34 @@ def _mix_words(words: torch.Tensor) -> torch.Tensor:
     words = ((words ^ (words >> 16)) * 0x7FEB352D) & WORD
     words = ((words ^ (words >> 15)) * 0x846CA68B) & WORD
     return words ^ (words >> 16)
+
+
+class Updater:
+    """An optimiser of one tensor, (P,) or a stack (J, ...), with the formulas of torch.optim."""
+
+    def __init__(self, optimizer: LocalOptimizer, weights: torch.Tensor) -> None:
+        self.optimizer = optimizer
+        self.first = torch.zeros_like(weights)
+        self.second = torch.zeros_like(weights) if optimizer.name != "sgd" else weights[:0]
+        self.steps = 0
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Update weights in place; in a stack, those of the first len(gradient) jobs."""
+        options, count = self.optimizer, len(gradient)
+        self.steps += 1
+        if options.weight_decay and options.name == "adamw":
+            weights.mul_(1.0 - options.lr * options.weight_decay)
+        elif options.weight_decay:
+            gradient = gradient + options.weight_decay * weights
+        if options.name == "sgd":
+            if options.momentum:
+                gradient = self.first[:count].mul_(options.momentum).add_(gradient)
+            weights.add_(gradient, alpha=-options.lr)
+            return
+        beta1, beta2 = options.betas
+        first, second = self.first[:count], self.second[:count]
+        first.lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        scale = (1.0 - beta2**self.steps) ** 0.5
+        divisor = (second.sqrt() / scale).add_(options.eps)
+        weights.addcdiv_(first, divisor, value=-options.lr / (1.0 - beta1**self.steps))

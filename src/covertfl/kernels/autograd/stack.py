@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from inspect import signature
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from covertfl.arrays import IntArray
 from covertfl.kernels.autograd.module import (
     DropoutKeys,
+    Updater,
     check_outputs,
     measure_losses,
     replace_dropout,
 )
-from covertfl.kernels.autograd.optimizer import Updater
 from covertfl.kernels.dropout import derive_dropout_key
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 # Rows of a forward pass; on a CPU, as many as its caches hold of a small network's layers.
 _PREDICT_ROWS = {"cpu": 256, "cuda": 2048}
@@ -46,16 +46,7 @@ def _deterministic() -> Iterator[None]:
 
 
 class JobStacks:
-    """A module on one device that runs jobs in stacks.
-
-    Parameters
-    ----------
-    module : taken over, with its dropout replaced
-    layout : of the module
-    loss : of the jobs
-    optimizer : of the jobs
-    device : of the stacks
-    """
+    """A module on one device that runs jobs in stacks."""
 
     def __init__(
         self,
@@ -89,7 +80,7 @@ class JobStacks:
                     results[number] = result
         return results
 
-    def _run_stack(self, jobs: Sequence[LocalJob]) -> npt.NDArray[np.float32]:
+    def _run_stack(self, jobs: Sequence[LocalJob]) -> Float32Array:
         """Return (J, P) results of jobs of one kind and batch size, in falling order of length."""
         lengths = np.array([len(job.rows) for job in jobs])
         stacked = self._stack_weights(jobs)
@@ -143,8 +134,7 @@ class JobStacks:
             return {name: part[:1] for name, part in pair.items()}
         features, labels, is_real = self._gather(jobs, step)
         start, size = step * jobs[0].batch_size, jobs[0].batch_size
-        held = [job.examples.labels[job.rows[start : start + size]] for job in jobs]
-        held_labels = np.concatenate(held)
+        held = np.concatenate([job.examples.labels[job.rows[start : start + size]] for job in jobs])
         keys = torch.tensor(
             [derive_dropout_key(job.seed, step) for job in jobs], device=self.device
         )
@@ -158,7 +148,7 @@ class JobStacks:
         ) -> torch.Tensor:
             self._keys.low, self._keys.high, self._keys.calls = key[0], key[1], 0
             outputs = torch.func.functional_call(self._module, parts, (inputs,))
-            check_outputs(outputs.shape, held_labels, self.loss)
+            check_outputs(outputs.shape, held, self.loss)
             losses = measure_losses(outputs, targets, self.loss)
             return (losses * real).sum() / real.sum()
 
@@ -188,9 +178,7 @@ class JobStacks:
         labels = torch.cat([part for _, part in picked])[order]
         return features, labels, torch.from_numpy((rows >= 0).astype(np.float32)).to(self.device)
 
-    def _pick(
-        self, examples: Examples, rows: npt.NDArray[np.int64]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pick(self, examples: Examples, rows: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return features and labels of some rows; zero for row -1."""
         if examples not in self._data:
             self._data[examples] = (
@@ -204,21 +192,15 @@ class JobStacks:
         zero = torch.zeros((), device=self.device)
         return torch.where(is_real, features[index], zero), labels[index]
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         with _deterministic(), torch.no_grad():
             self._module.eval()
             stacked = torch.from_numpy(weights[np.newaxis].copy()).to(self.device)
             parts = {name: part[0] for name, part in self._split(stacked).items()}
             most = _PREDICT_ROWS[self.device.type]
-            outputs = [
-                torch.func.functional_call(
-                    self._module,
-                    parts,
-                    (torch.tensor(features[start : start + most], device=self.device),),
-                )
-                for start in range(0, max(len(features), 1), most)
-            ]
+            outputs = []
+            for start in range(0, max(len(features), 1), most):
+                batch = torch.tensor(features[start : start + most], device=self.device)
+                outputs.append(torch.func.functional_call(self._module, parts, (batch,)))
             return np.array(torch.cat(outputs).cpu().numpy())

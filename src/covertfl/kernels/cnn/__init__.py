@@ -7,5 +7,6 @@
 - `trainer`: gradients, optimiser and predictions of a stack
 - `ratings`: accuracies along chains of jobs
 - `passes`: the passes of a block, in plain torch
-- `gpu`: the same passes in Triton
+- `gpu`: the same passes, and Adam, on a GPU
+- `gpu_kernels`: their kernels in Triton
 """

@@ -8,13 +8,12 @@ that products run along the channels.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from torch import nn
+
+from covertfl.arrays import IntArray
 
 # Parameters start at multiples of this many numbers, for aligned reads.
 _ALIGNMENT = 32
@@ -22,33 +21,20 @@ _ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class Block:
-    """One weighted layer with its rectifier, pooling and dropout.
+    """One weighted layer with its rectifier, pooling and dropout."""
 
-    Parameters
-    ----------
-    height, width, channels : of the input images
-    kernel_height, kernel_width : of the convolution, with stride 1 and no padding
-    outputs : number of output channels
-    weights_start : position of the (outputs, kernel_height, kernel_width, channels) weights
-    biases_start : position of the biases; None without biases
-    is_rectified : whether a rectifier follows
-    pool : side length of the max-pooling windows; 1 without pooling
-    rate : probability that an element is dropped; None without dropout
-    dropout : number of the dropout in the network, from 0
-    """
-
-    height: int
+    height: int  # of the input images
     width: int
     channels: int
-    kernel_height: int
+    kernel_height: int  # of the convolution, with stride 1 and no padding
     kernel_width: int
-    outputs: int
-    weights_start: int
-    biases_start: int | None
+    outputs: int  # output channels
+    weights_start: int  # of the (outputs, kernel_height, kernel_width, channels) weights
+    biases_start: int | None  # None without biases
     is_rectified: bool = False
-    pool: int = 1
-    rate: float | None = None
-    dropout: int = 0
+    pool: int = 1  # side length of the max-pooling windows; 1 without pooling
+    rate: float | None = None  # probability that an element is dropped; None without dropout
+    dropout: int = 0  # number of the dropout in the network, from 0
 
     @property
     def out_height(self) -> int:
@@ -83,18 +69,11 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Blocks, and the positions of the weights in the padded vector that kernels work on.
+    """Blocks, and the positions of the weights in the padded vector that kernels work on."""
 
-    Parameters
-    ----------
-    blocks : in the order of the forward pass
-    places : (P,) position of each weight in the padded vector
-    size : length of the padded vector; padding stays 0
-    """
-
-    blocks: tuple[Block, ...]
-    places: npt.NDArray[np.int64]
-    size: int
+    blocks: tuple[Block, ...]  # in the order of the forward pass
+    places: IntArray  # (P,) position of each weight in the padded vector
+    size: int  # length of the padded vector; padding stays 0
 
     @property
     def flops(self) -> int:
@@ -105,10 +84,8 @@ class Network:
 def describe_network(module: nn.Module, image: tuple[int, ...]) -> Network | None:
     """Return the blocks of a sequential network; None if it is something else.
 
-    Parameters
-    ----------
-    module : of convolutions, rectifiers, poolings, dropouts, and linear layers after a flattening
-    image : (channels, height, width) of one example
+    It may have convolutions, rectifiers, poolings, dropouts, and linear layers after a flattening;
+    `image` is the shape (channels, height, width) of one example.
     """
     if type(module) is not nn.Sequential or len(set(module)) < len(module) or len(image) != 3:
         return None
@@ -126,7 +103,7 @@ class _Builder:
         self.shape = (height, width, channels)
         self.is_flat = False
         self.blocks: list[Block] = []
-        self.places: list[npt.NDArray[np.int64]] = []
+        self.places: list[IntArray] = []
         self.size = self.dropouts = 0
 
     def add(self, layer: nn.Module) -> bool:
@@ -162,9 +139,7 @@ class _Builder:
         )
         if not plain or self.is_flat or rows > height or columns > width:
             return False
-        shape = (layer.out_channels, channels, rows, columns)
-        order = np.arange(math.prod(shape)).reshape(layer.out_channels, rows, columns, channels)
-        self._append(height, width, channels, shape, order.transpose(0, 3, 1, 2), layer.bias)
+        self._append(layer, self.shape, (rows, columns), (rows, columns, channels))
         return True
 
     def _add_linear(self, layer: nn.Linear) -> bool:
@@ -172,29 +147,26 @@ class _Builder:
         inputs = height * width * channels
         if not self.is_flat or layer.in_features != inputs:
             return False
-        order = np.arange(inputs * layer.out_features).reshape(-1, height, width, channels)
-        shape = (layer.out_features, inputs, 1, 1)
-        self._append(1, 1, inputs, shape, order.transpose(0, 3, 1, 2), layer.bias)
+        self._append(layer, (1, 1, inputs), (1, 1), self.shape)
         return True
 
     def _append(
         self,
-        height: int,
-        width: int,
-        channels: int,
-        shape: tuple[int, int, int, int],
-        order: npt.NDArray[np.int64],
-        bias: torch.Tensor | None,
+        layer: nn.Conv2d | nn.Linear,
+        image: tuple[int, int, int],
+        kernel: tuple[int, int],
+        order: tuple[int, int, int],
     ) -> None:
-        """Append a block; `order` has the position of each of its weights in the module's order."""
-        weights_start = self._reserve(order)
-        biases_start = None if bias is None else self._reserve(np.arange(shape[0]))
-        outputs, _, rows, columns = shape
-        block = Block(height, width, channels, rows, columns, outputs, weights_start, biases_start)
+        """Append a block; `order` are the rows, columns and channels in an output's weights."""
+        outputs = len(layer.weight)
+        places = np.arange(layer.weight.numel()).reshape(outputs, *order)
+        weights_start = self._reserve(places.transpose(0, 3, 1, 2))
+        biases_start = None if layer.bias is None else self._reserve(np.arange(outputs))
+        block = Block(*image, *kernel, outputs, weights_start, biases_start)
         self.blocks.append(block)
         self.shape = block.shape
 
-    def _reserve(self, order: npt.NDArray[np.int64]) -> int:
+    def _reserve(self, order: IntArray) -> int:
         start = self.size
         self.places.append(start + order.ravel())
         self.size = start + -(-order.size // _ALIGNMENT) * _ALIGNMENT
@@ -208,10 +180,9 @@ class _Builder:
         block = self.blocks[-1]
         if type(layer) is nn.ReLU and not block.is_rectified:
             block = replace(block, is_rectified=True)
-        elif type(layer) is nn.MaxPool2d and not block.is_pooled and not self.is_flat:
-            if not _is_plain_pool(layer, block):
-                return False
-            block = replace(block, pool=_side(layer.kernel_size))
+        elif type(layer) is nn.MaxPool2d and not self.is_flat and _is_plain_pool(layer, block):
+            size = layer.kernel_size
+            block = replace(block, pool=size if isinstance(size, int) else size[0])
         elif type(layer) is nn.Dropout and block.rate is None and layer.p < 1.0:
             block = replace(block, rate=layer.p, dropout=self.dropouts)
             self.dropouts += 1
@@ -221,12 +192,8 @@ class _Builder:
         return True
 
 
-def _side(size: int | tuple[int, ...]) -> int:
-    return size if isinstance(size, int) else size[0]
-
-
 def _is_plain_pool(layer: nn.MaxPool2d, block: Block) -> bool:
-    """Return whether the windows are squares that tile the image."""
+    """Return whether the windows are squares that tile the image, and nothing is pooled yet."""
     sizes = {
         side
         for size in (layer.kernel_size, layer.stride)
@@ -234,4 +201,5 @@ def _is_plain_pool(layer: nn.MaxPool2d, block: Block) -> bool:
     }
     plain = layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1)) and not layer.ceil_mode
     room = min(block.out_height, block.out_width)
-    return plain and not layer.return_indices and len(sizes) == 1 and 1 < min(sizes) <= room
+    plain = plain and not layer.return_indices and not block.is_pooled
+    return plain and len(sizes) == 1 and 1 < min(sizes) <= room

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -28,12 +27,15 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.module import ModelFactory, describe_layout
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
-from covertfl.kernels.cnn.passes import Passes, PlainPasses
+from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.ratings import ChainRatings, RatedChain
 from covertfl.kernels.cnn.steps import Plan, count_stacked, count_steps, find_stops, plan_chain
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
+
+if TYPE_CHECKING:
+    from covertfl.kernels.cnn.gpu import TritonPasses
 
 Precision = Literal["tf32", "float32"]
 
@@ -66,7 +68,6 @@ class CnnKernel:
     ----------
     model_factory : returns the module, one that `fits_cnn_kernel`
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
-    optimizer : of the jobs
     device : cuda, or cpu for tests
     precision : of products on a GPU: tf32, or float32 at about half the speed
     """
@@ -87,25 +88,20 @@ class CnnKernel:
         self.optimizer = optimizer
         self.device = torch.device(device)
         self._memory = DeviceMemory(self.device, self.layout.size)
-        passes = self._choose_passes(precision)
-        self._trainer = StackTrainer(passes, loss, optimizer, self._memory)
+        self._trainer = StackTrainer(self._choose_passes(precision), loss, optimizer, self._memory)
         self._lock = Lock()
         self._networks: dict[tuple[int, ...], Network] = {}
         # Sets whose labels all fit the model.
         self._fitting: weakref.WeakSet[Examples] = weakref.WeakSet()
 
-    def _choose_passes(self, precision: Precision) -> Passes:
+    def _choose_passes(self, precision: Precision) -> PlainPasses | TritonPasses:
         if precision not in ("tf32", "float32"):
             raise InvalidInput(f"precision must be tf32 or float32, got {precision!r}")
         if self.device.type == "cpu":
             return PlainPasses()
-        from covertfl.kernels.cnn.gpu.passes import TritonPasses
+        from covertfl.kernels.cnn.gpu import TritonPasses
 
-        passes: Passes = TritonPasses("tf32" if precision == "tf32" else "tf32x3")
-        return passes
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        return TritonPasses("tf32" if precision == "tf32" else "tf32x3")
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Return the weights after each job, or its gradient."""
@@ -115,11 +111,8 @@ class CnnKernel:
         """Return the weights after the last job of each chain.
 
         A job of a chain starts from the weights after the previous one, with a new optimiser; only
-        the first uses its own weights.  Nothing leaves the device in between.
-
-        Parameters
-        ----------
-        chains : of jobs with the same batch size, at least one; gradients only in chains of one job
+        the first uses its own weights.  Nothing leaves the device in between.  The jobs of a chain,
+        at least one, have the same batch size; gradients are possible only in chains of one job.
         """
         for chain in chains:
             self._check_chain(chain)
@@ -185,7 +178,12 @@ class CnnKernel:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Let one call at a time use the device."""
-        with self._lock, torch.no_grad(), self._on_device():
+        is_cuda = self.device.type == "cuda"
+        with (
+            self._lock,
+            torch.no_grad(),
+            torch.cuda.device(self.device) if is_cuda else nullcontext(),
+        ):
             yield
 
     def _list_stacks(self, chains: Sequence[Sequence[LocalJob]]) -> Iterator[_Stack]:
@@ -261,17 +259,11 @@ class CnnKernel:
         return network, data, plans, weights
 
     def _rate_stack(
-        self,
-        stack: _Stack,
-        stops: Sequence[Sequence[int]],
-        coarse: Examples,
-        full: Examples,
+        self, stack: _Stack, stops: Sequence[Sequence[int]], coarse: Examples, full: Examples
     ) -> list[RatedChain]:
         """Return the accuracies along the chains of a stack."""
         network, data, plans, weights = self._load_stack(stack)
-        places = [
-            find_stops(chain, where) for chain, where in zip(stack.chains, stops, strict=True)
-        ]
+        places = [find_stops(*pair) for pair in zip(stack.chains, stops, strict=True)]
         ratings = ChainRatings(self._make_rater(network, coarse), weights, places)
         ratings.note(weights, 0)
         for step in self._trainer.train(network, data, plans, weights):
@@ -297,16 +289,12 @@ class CnnKernel:
 
         return rate
 
-    def predict(
-        self, weights: Vector, features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
-        outputs: npt.NDArray[np.float32] = self.predict_many([weights], features)[0]
+        outputs: Float32Array = self.predict_many([weights], features)[0]
         return outputs
 
-    def predict_many(
-        self, weights: Sequence[Vector], features: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def predict_many(self, weights: Sequence[Vector], features: Float32Array) -> Float32Array:
         """Return (K, n, outputs) raw outputs of K weights for the same features."""
         for vector in weights:
             check_weights(vector, self.layout)

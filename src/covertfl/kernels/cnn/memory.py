@@ -13,35 +13,21 @@ import numpy.typing as npt
 import torch
 
 from covertfl.kernels.cnn.blocks import Network
-from covertfl.kernels.cores import count_cores
-from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, count_cores
+from covertfl.kernels.weights import Float32Array, Vector
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceExamples:
-    """Sets of examples on the device, each with an example of zeros at the end.
+    """Sets of examples on the device, each with an example of zeros at the end."""
 
-    Parameters
-    ----------
-    features : (n, rows, columns, channels)
-    labels : (n,)
-    starts : first row of each set
-    """
-
-    features: torch.Tensor
-    labels: torch.Tensor
-    starts: dict[Examples, int]
+    features: torch.Tensor  # (n, rows, columns, channels)
+    labels: torch.Tensor  # (n,)
+    starts: dict[Examples, int]  # first row of each set
 
 
 class DeviceMemory:
-    """Copies of weights and examples between this process and a device.
-
-    Parameters
-    ----------
-    device : cpu or cuda
-    size : number of weights of the model
-    """
+    """Copies of examples and of vectors of `size` weights between this process and a device."""
 
     def __init__(self, device: torch.device, size: int) -> None:
         self.device, self._size = device, size
@@ -115,6 +101,6 @@ class DeviceMemory:
             torch.cat([labels, labels.new_zeros(1)]),
         )
 
-    def move_images(self, features: npt.NDArray[np.float32]) -> torch.Tensor:
+    def move_images(self, features: Float32Array) -> torch.Tensor:
         """Return (n, rows, columns, channels) images on the device."""
         return torch.tensor(features, device=self.device).permute(0, 2, 3, 1).contiguous()

@@ -1,11 +1,9 @@
-"""The forward and backward passes of a block, as a protocol and in plain torch.
+"""The forward and backward passes of a block, for all jobs at once, in plain torch.
 
 Arrays are laid out as `blocks` describes, with a leading axis of jobs (J) and one of examples (B).
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,45 +13,15 @@ from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.dropout import hash_dropout_mask
 
 
-class Passes(Protocol):
-    """Forward and backward passes of one block, for all jobs at once.
+class PlainPasses:
+    """The passes in plain torch, for tests on a CPU.
 
-    x are its inputs, y its outputs before pooling and dropout, z those after; dx, dy and dz are the
-    gradients of the loss by them.
+    x are a block's inputs, y its outputs before pooling and dropout, z those after; dx, dy and dz
+    are the gradients of the loss by them.
     """
 
     def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Return y (J, B, rows, columns, outputs)."""
-        ...
-
-    def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """Return z: y after pooling and, if there are keys, dropout."""
-        ...
-
-    def unpool(
-        self, block: Block, y: torch.Tensor, dz: torch.Tensor, keys: torch.Tensor
-    ) -> torch.Tensor:
-        """Return dy from dz, through dropout and pooling."""
-        ...
-
-    def convolve_transposed(
-        self, block: Block, dy: torch.Tensor, weights: torch.Tensor, x: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Return dx from dy; zero where x, if given, is not positive."""
-        ...
-
-    def correlate(
-        self, block: Block, x: torch.Tensor, dy: torch.Tensor, gradient: torch.Tensor
-    ) -> None:
-        """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
-        ...
-
-
-class PlainPasses:
-    """The passes in plain torch, for tests on a CPU."""
-
-    def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return y, the outputs before pooling and dropout."""
         y = _unfold(block, x) @ _view_weights(block, weights).transpose(1, 2)
         if block.biases_start is not None:
             stop = block.biases_start + block.outputs
@@ -63,7 +31,7 @@ class PlainPasses:
         return y.view(*x.shape[:2], block.out_height, block.out_width, block.outputs)
 
     def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """Return z, the outputs after pooling and dropout."""
+        """Return z: y after pooling and, if there are keys, dropout."""
         planes = y.permute(0, 1, 4, 2, 3)
         if block.pool > 1:
             planes = functional.max_pool2d(planes.flatten(0, 1), block.pool)
@@ -75,7 +43,7 @@ class PlainPasses:
     def unpool(
         self, block: Block, y: torch.Tensor, dz: torch.Tensor, keys: torch.Tensor
     ) -> torch.Tensor:
-        """Return dy from dz."""
+        """Return dy from dz, through dropout and pooling."""
         with torch.enable_grad():
             held = y.detach().requires_grad_()
             pooled = self.pool(block, held, keys)
@@ -85,7 +53,7 @@ class PlainPasses:
     def convolve_transposed(
         self, block: Block, dy: torch.Tensor, weights: torch.Tensor, x: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return dx from dy."""
+        """Return dx from dy; zero where x, if given, is not positive."""
         jobs, examples = dy.shape[:2]
         windows = dy.reshape(jobs, -1, block.outputs) @ _view_weights(block, weights)
         kernel = (block.kernel_height, block.kernel_width)
@@ -98,7 +66,7 @@ class PlainPasses:
     def correlate(
         self, block: Block, x: torch.Tensor, dy: torch.Tensor, gradient: torch.Tensor
     ) -> None:
-        """Store the gradient by weights and biases in `gradient`."""
+        """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
         flat = dy.reshape(len(dy), -1, block.outputs)
         _view_weights(block, gradient).copy_(flat.transpose(1, 2) @ _unfold(block, x))
         if block.biases_start is not None:

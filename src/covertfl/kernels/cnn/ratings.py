@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
+
+from covertfl.arrays import FloatArray
 
 # Number of weights that are rated together, to keep the device busy.
 _ENOUGH = 64
@@ -15,18 +16,11 @@ _ENOUGH = 64
 
 @dataclass(frozen=True, eq=False)
 class RatedChain:
-    """Accuracies along a chain of jobs.
+    """Accuracies along a chain of jobs."""
 
-    Parameters
-    ----------
-    coarse : (k,) at its stops, on few examples
-    best : at the first of its best stops, on more examples
-    last : at its end, on more examples
-    """
-
-    coarse: npt.NDArray[np.float64]
-    best: float
-    last: float
+    coarse: FloatArray  # (k,) at its stops, on few examples
+    best: float  # at the first of its best stops, on more examples
+    last: float  # at its end, on more examples
 
 
 class ChainRatings:

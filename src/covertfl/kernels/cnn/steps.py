@@ -17,6 +17,7 @@ import torch
 from covertfl.kernels.cnn.memory import DeviceExamples
 from covertfl.kernels.dropout import derive_dropout_keys
 from covertfl.kernels.job import LocalJob, LocalOptimizer
+from covertfl.kernels.weights import Float32Array
 
 # Largest numbers of jobs and images in a step, which bound its memory.
 _STACKED_JOBS, _STACKED_IMAGES = 1024, 40_960
@@ -26,20 +27,12 @@ _TABLE_STEPS = 64
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a chain of jobs.
+    """The steps of a chain of jobs."""
 
-    Parameters
-    ----------
-    rows : (S, B) rows of the examples on the device; that of the zero image for padding
-    shares : (S, B) weight of each example's loss; 0 for padding
-    numbers : (S,) number of the step in its job, from 0
-    seeds : (S,) of the step's job
-    """
-
-    rows: npt.NDArray[np.int32]
-    shares: npt.NDArray[np.float32]
-    numbers: npt.NDArray[np.uint64]
-    seeds: npt.NDArray[np.uint64]
+    rows: npt.NDArray[np.int32]  # (S, B) of the examples on the device; padding: the zero image's
+    shares: Float32Array  # (S, B) weight of each example's loss; 0 for padding
+    numbers: npt.NDArray[np.uint64]  # (S,) number of the step in its job, from 0
+    seeds: npt.NDArray[np.uint64]  # (S,) of the step's job
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -55,21 +48,13 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of the jobs that have it, on the device.
+    """One step of the jobs that have it, on the device."""
 
-    Parameters
-    ----------
-    number : number of the step, from 0
-    rows, shares : (J, B) as in `Plan`
-    keys : (J, 2) dropout keys
-    scales : (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
-    """
-
-    number: int
-    rows: torch.Tensor
-    shares: torch.Tensor
-    keys: torch.Tensor
-    scales: torch.Tensor
+    number: int  # from 0
+    rows: torch.Tensor  # (J, B) as in `Plan`
+    shares: torch.Tensor  # (J, B) as in `Plan`
+    keys: torch.Tensor  # (J, 2) of dropout
+    scales: torch.Tensor  # (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
 
 
 def count_stacked(batch_size: int) -> int:
@@ -104,13 +89,12 @@ def plan_chain(chain: Sequence[LocalJob], data: DeviceExamples, width: int) -> P
     return Plan(rows, shares, numbers, seeds)
 
 
-def _share_out(length: int, size: int, is_whole: bool) -> npt.NDArray[np.float32]:
+def _share_out(length: int, size: int, is_whole: bool) -> Float32Array:
     """Return the (S, B) shares of examples in the mean over their batch, or over all of them."""
     steps = -(-length // max(size, 1))
     real = (np.arange(steps * size) < length).reshape(steps, size)
     over = np.full((steps, 1), length) if is_whole else real.sum(axis=1, keepdims=True)
-    shares: npt.NDArray[np.float32] = (real / over).astype(np.float32)
-    return shares
+    return np.asarray(real / over, dtype=np.float32)
 
 
 def list_steps(
@@ -118,14 +102,7 @@ def list_steps(
     optimizer: LocalOptimizer,
     send: Callable[[npt.NDArray[Any]], torch.Tensor],
 ) -> Iterator[Step]:
-    """Yield the steps of a stack of plans.
-
-    Parameters
-    ----------
-    plans : of the jobs, in falling order of length
-    optimizer : of the jobs
-    send : copies an array to the device
-    """
+    """Yield the steps of plans in falling order of length; `send` copies an array to the device."""
     lengths = np.array([len(plan) for plan in plans])
     for number in range(int(lengths.max())):
         place = number % _TABLE_STEPS
@@ -154,9 +131,7 @@ def _tabulate(
     return rows, shares, keys, _find_scales(numbers, optimizer)
 
 
-def _find_scales(
-    numbers: npt.NDArray[np.uint64], optimizer: LocalOptimizer
-) -> npt.NDArray[np.float32]:
+def _find_scales(numbers: npt.NDArray[np.uint64], optimizer: LocalOptimizer) -> Float32Array:
     """Return the (..., 3) scales of `Step` for numbers of steps."""
     beta1, beta2 = optimizer.betas
     count = numbers.astype(np.float64) + 1.0

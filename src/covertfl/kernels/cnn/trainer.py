@@ -6,14 +6,18 @@ Each network has its own weights; forward pass, backward pass and optimiser proc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
-from covertfl.kernels.cnn.passes import Passes
+from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.steps import Plan, Step, count_stacked, list_steps
 from covertfl.kernels.job import LocalOptimizer, Loss
+
+if TYPE_CHECKING:
+    from covertfl.kernels.cnn.gpu import TritonPasses
 
 # Number of images in a forward pass without training, which bounds its memory.
 _PREDICT_ROWS = 512
@@ -22,28 +26,20 @@ _PIECE_STEPS = 8
 
 
 class StackTrainer:
-    """Gradients, optimiser steps and predictions of stacked networks.
-
-    Parameters
-    ----------
-    passes : forward and backward passes of a block
-    loss : binary or multiclass
-    optimizer : of the jobs
-    memory : of the device
-    """
+    """Gradients, optimiser steps and predictions of stacked networks."""
 
     def __init__(
-        self, passes: Passes, loss: Loss, optimizer: LocalOptimizer, memory: DeviceMemory
+        self,
+        passes: PlainPasses | TritonPasses,
+        loss: Loss,
+        optimizer: LocalOptimizer,
+        memory: DeviceMemory,
     ) -> None:
         self._passes, self._loss, self._optimizer = passes, loss, optimizer
         self._memory, self._device = memory, memory.device
 
     def train(
-        self,
-        network: Network,
-        data: DeviceExamples,
-        plans: Sequence[Plan],
-        weights: torch.Tensor,
+        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
     ) -> Iterator[int]:
         """Take all steps of all jobs; yield after each the number of steps taken."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
@@ -55,11 +51,7 @@ class StackTrainer:
             yield step.number + 1
 
     def sum_gradients(
-        self,
-        network: Network,
-        data: DeviceExamples,
-        plans: Sequence[Plan],
-        weights: torch.Tensor,
+        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
     ) -> torch.Tensor:
         """Return the gradients of the mean losses over all rows.
 
@@ -151,7 +143,7 @@ class StackTrainer:
         """Take a step of the optimiser, with the formulas of torch.optim."""
         options = self._optimizer
         if self._device.type == "cuda" and options.name != "sgd":
-            from covertfl.kernels.cnn.gpu.adam import step_adam
+            from covertfl.kernels.cnn.gpu import step_adam
 
             step_adam(options, weights, gradient, first, second, scales)
             return

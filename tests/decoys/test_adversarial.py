@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.decoys.contradiction import Contradiction
+from covertfl.decoys.adversarial import Contradiction
+from covertfl.decoys.decoy import DecoyView
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
 
@@ -35,9 +37,18 @@ def predict_negative(weights: Vector, features: Outputs) -> Outputs:
     return np.full((len(features), 1), -1.0, dtype=np.float32)
 
 
-def draw(contradiction: Contradiction, predict: object, number: int = 4_000) -> Examples:
+def view(predict: Callable[[Vector, Outputs], Outputs], moves: int = 0) -> DecoyView:
+    none = np.empty((0, 1), dtype=np.float32)
+    return DecoyView(OWN, LEARNER, none, np.empty(0, dtype=np.int64), moves, predict)
+
+
+def draw(
+    contradiction: Contradiction,
+    predict: Callable[[Vector, Outputs], Outputs],
+    number: int = 4_000,
+) -> Examples:
     generator = np.random.default_rng(1)
-    return contradiction.draw_points(OWN, LEARNER, predict, number, generator=generator)  # type: ignore[arg-type]
+    return contradiction.draw_points(view(predict), number, generator=generator)
 
 
 def test_shares_means_and_repeats() -> None:
@@ -114,14 +125,14 @@ def test_contradiction_gives_way_as_the_fit_gets_worse(ratio: float, expected: f
 
     negatives = Examples(public.features[20:], public.labels[20:])
     contradiction = Contradiction(negatives, "binary", 10)
-    assert contradiction.choose_share(OWN, LEARNER, predict) == pytest.approx(expected, abs=1e-5)
+    assert contradiction.choose_share(view(predict)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:
     public = make_public(positives=20)
     contradiction = Contradiction(public, "binary", 10, full_until=50.0, none_from=100.0)
     generator = np.random.default_rng(0)
-    jobs = contradiction.plan(OWN, LEARNER, predict_well, 3, generator=generator)
+    jobs = contradiction.plan(view(predict_well, 3), generator=generator)
     assert len(jobs) == 8
     pool = jobs[0].examples
     assert np.array_equal(pool.features[:200], public.features)
@@ -136,8 +147,8 @@ def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:
 def test_the_first_move_takes_more_of_the_public_set_and_does_not_compare() -> None:
     strict = Contradiction(make_public(positives=20), "binary", 10, none_from=1e-9, full_until=0.0)
     generator = np.random.default_rng(0)
-    first = strict.plan(OWN, LEARNER, predict_well, 0, generator=generator)
-    later = strict.plan(OWN, LEARNER, predict_well, 1, generator=generator)
+    first = strict.plan(view(predict_well, 0), generator=generator)
+    later = strict.plan(view(predict_well, 1), generator=generator)
     assert all(np.sum(job.rows < 200) == 150 for job in first)
     assert all((job.rows >= 200).any() for job in first)
     assert not any((job.rows >= 200).any() for job in later)

@@ -1,4 +1,4 @@
-"""The passes of stacked convolutional networks on a GPU.
+"""Passes and Adam steps of stacked convolutional networks on a GPU.
 
 Arrays are laid out as `blocks` describes, with a leading axis of jobs and one of examples.
 """
@@ -10,15 +10,10 @@ from __future__ import annotations
 import torch
 import triton
 
+from covertfl.kernels.cnn import gpu_kernels
 from covertfl.kernels.cnn.blocks import Block
-from covertfl.kernels.cnn.gpu.pooling import pool_kernel, unpool_kernel
-from covertfl.kernels.cnn.gpu.products import (
-    convolve_kernel,
-    convolve_transposed_kernel,
-    correlate_kernel,
-    sum_kernel,
-)
 from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
+from covertfl.kernels.job import LocalOptimizer
 
 _BLOCK_SIZE = 1024
 # Tiles of the products, chosen by measurements on one type of GPU, where reads from its cache limit
@@ -29,18 +24,13 @@ _CORRELATE = {"BM": 32, "BN": 128, "BK": 32, "num_warps": 4, "num_stages": 3}
 
 
 class TritonPasses:
-    """The passes of blocks for stacks of jobs, in Triton.
-
-    Parameters
-    ----------
-    precision : tf32, or tf32x3 for the accuracy of 32-bit floats
-    """
+    """The passes of `PlainPasses` in Triton."""
 
     def __init__(self, precision: str) -> None:
-        self.precision = precision
+        self.precision = precision  # tf32, or tf32x3 for the accuracy of 32-bit floats
 
     def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return (J, B, rows, columns, outputs) outputs before pooling and dropout."""
+        """Return y (J, B, rows, columns, outputs)."""
         jobs, examples = x.shape[:2]
         y = x.new_empty((jobs, examples, block.out_height, block.out_width, block.outputs))
         rows = examples * block.out_height * block.out_width
@@ -49,7 +39,7 @@ class TritonPasses:
             "BN": _tile(block.outputs, _CONVOLVE["BN"]),
         }
         grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.outputs, tiles["BN"]), jobs)
-        convolve_kernel[grid](
+        gpu_kernels.convolve_kernel[grid](
             x,
             weights[:, block.weights_start :],
             weights[:, block.biases_start or 0 :],
@@ -68,7 +58,7 @@ class TritonPasses:
     def convolve_transposed(
         self, block: Block, dy: torch.Tensor, weights: torch.Tensor, x: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the gradient by the inputs; zero where x, if given, is not positive."""
+        """Return dx from dy; zero where x, if given, is not positive."""
         jobs, examples = dy.shape[:2]
         dx = dy.new_empty((jobs, examples, block.height, block.width, block.channels))
         rows = examples * block.height * block.width
@@ -78,7 +68,7 @@ class TritonPasses:
         }
         grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.channels, tiles["BN"]), jobs)
         own, strides = _transpose_weights(block, weights)
-        convolve_transposed_kernel[grid](
+        gpu_kernels.convolve_transposed_kernel[grid](
             dy,
             own,
             dx if x is None else x,
@@ -96,7 +86,7 @@ class TritonPasses:
     def correlate(
         self, block: Block, x: torch.Tensor, dy: torch.Tensor, gradient: torch.Tensor
     ) -> None:
-        """Store the gradient by a block's weights and biases in `gradient`."""
+        """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
         jobs, examples = dy.shape[:2]
         rows = examples * block.out_height * block.out_width
         tiles = _CORRELATE | {
@@ -108,7 +98,7 @@ class TritonPasses:
             triton.cdiv(block.outputs, tiles["BM"]) * triton.cdiv(block.depth, tiles["BN"]),
             jobs,
         )
-        correlate_kernel[grid](
+        gpu_kernels.correlate_kernel[grid](
             x,
             dy,
             gradient[:, block.weights_start :],
@@ -121,7 +111,7 @@ class TritonPasses:
         )
         if block.biases_start is not None:
             width = _tile(block.outputs, 64)
-            sum_kernel[(triton.cdiv(block.outputs, width), jobs)](
+            gpu_kernels.sum_kernel[(triton.cdiv(block.outputs, width), jobs)](
                 dy,
                 gradient[:, block.biases_start :],
                 rows,
@@ -133,9 +123,9 @@ class TritonPasses:
             )
 
     def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """Return the outputs after pooling and, if there are keys, dropout."""
+        """Return z: y after pooling and, if there are keys, dropout."""
         z = y.new_empty((*y.shape[:2], *block.shape))
-        pool_kernel[(triton.cdiv(z[0].numel(), _BLOCK_SIZE), len(z))](
+        gpu_kernels.pool_kernel[(triton.cdiv(z[0].numel(), _BLOCK_SIZE), len(z))](
             y,
             z,
             y if keys is None else keys,
@@ -149,10 +139,10 @@ class TritonPasses:
     def unpool(
         self, block: Block, y: torch.Tensor, dz: torch.Tensor, keys: torch.Tensor
     ) -> torch.Tensor:
-        """Return the gradient before pooling and dropout from that after them."""
+        """Return dy from dz, through dropout and pooling."""
         is_covered = block.out_height % block.pool == block.out_width % block.pool == 0
         dy = torch.empty_like(y) if is_covered else torch.zeros_like(y)
-        unpool_kernel[(triton.cdiv(dz[0].numel(), _BLOCK_SIZE), len(dz))](
+        gpu_kernels.unpool_kernel[(triton.cdiv(dz[0].numel(), _BLOCK_SIZE), len(dz))](
             y,
             dz,
             dy,
@@ -164,6 +154,32 @@ class TritonPasses:
             SIZE=_BLOCK_SIZE,
         )
         return dy
+
+
+def step_adam(
+    options: LocalOptimizer,
+    weights: torch.Tensor,
+    gradient: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    scales: torch.Tensor,
+) -> None:
+    """Take a step of Adam or AdamW in place, with the scales of `Step`."""
+    size = weights.shape[1]
+    gpu_kernels.adam_kernel[(triton.cdiv(size, _BLOCK_SIZE), len(gradient))](
+        weights,
+        gradient,
+        first,
+        second,
+        scales,
+        size,
+        options.lr,
+        *options.betas,
+        options.eps,
+        options.weight_decay,
+        DECOUPLED=options.name == "adamw",
+        SIZE=_BLOCK_SIZE,
+    )
 
 
 def _transpose_weights(block: Block, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, int]]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from covertfl.auditing.overheard import Queries, Records, find_truth, keep_recorded, overhear
 from covertfl.auditing.threats import Finding, ScoreCache, listen

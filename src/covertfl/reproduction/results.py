@@ -7,16 +7,16 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
 from covertfl.files.atomic import write_atomically
+from covertfl.reproduction.markdown import Result
 from covertfl.runs.run_file import list_versions
 
-Result = Mapping[str, Any]
 RESULT_SUFFIX = ".json"
 NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
 

@@ -131,7 +131,7 @@ def test_main_table_again(tmp_path: Path) -> None:
 
 def list_setups() -> dict[str, Any]:
     """The federation behind each MNIST table, as its result says it was run."""
-    from covertfl.experiments import table_fedsgd, table_mnist, table_states
+    from covertfl.experiments import table_mnist, table_variants
 
     def is_quick(name: str) -> bool:
         return bool(load(name)["made"]["quick"])
@@ -139,8 +139,8 @@ def list_setups() -> dict[str, Any]:
     return {
         "table-mnist-20": table_mnist.make_setup("sound", 20, quick=is_quick("table-mnist-20")),
         "table-mnist-50": table_mnist.make_setup("sound", 50, quick=is_quick("table-mnist-50")),
-        "table-fedsgd": table_fedsgd.make_setup("sound", quick=is_quick("table-fedsgd")),
-        "table-states": table_states.make_setup("sound", quick=is_quick("table-states")),
+        "table-fedsgd": table_variants.make_fedsgd_setup("sound", quick=is_quick("table-fedsgd")),
+        "table-states": table_variants.make_states_setup("sound", quick=is_quick("table-states")),
         "random-policy": table_mnist.make_setup("sound", 20, quick=is_quick("random-policy")),
     }
 
@@ -176,14 +176,14 @@ def test_schedules_again(name: str) -> None:
 
 def list_publics() -> dict[str, Any]:
     """The eavesdropper's data in the first row of each MNIST table."""
-    from covertfl.experiments import table_fedsgd, table_mnist, table_states
+    from covertfl.experiments import table_mnist, table_variants
 
     first = table_mnist.list_rows(20)[0].against.public
     return {
         "table-mnist-20": first,
         "table-mnist-50": first,
-        "table-fedsgd": table_fedsgd.PUBLIC,
-        "table-states": table_states.PUBLIC,
+        "table-fedsgd": table_variants.FEDSGD_PUBLIC,
+        "table-states": table_variants.STATES_PUBLIC,
     }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from covertfl.decision.problem_file import read_preset
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
-from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.experiments.experiment import Experiment, Reading, Request, Result, load_queue
 from covertfl.experiments.trials.averages import shorten
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.average_cost import (
@@ -76,9 +77,8 @@ class StackedTables:
 
 def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
     """Load the queue with the paper's buffer, and the main experiment."""
-    queue = read_preset(f"{reading}/queue").problem
-    horizon = read_preset(f"{reading}/main").problem
-    assert isinstance(queue, QueueProblem) and isinstance(horizon, FiniteHorizon)
+    queue, horizon = load_queue(f"{reading}/queue"), read_preset(f"{reading}/main").problem
+    assert isinstance(horizon, FiniteHorizon)
     if queue.capacity is None:
         queue = replace(queue, capacity=CAPACITY, overflow_cost=OVERFLOW_COST)
     return queue, horizon
@@ -212,17 +212,14 @@ def run_figure(request: Request, store: CellStore) -> Result:
     values = QUICK_VALUES if request.quick else VALUES
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     repeats = max(runs // 50, 1)
-    base = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
-    work = {
-        "price": lambda: compute_price_curve(queue, values, repeats),
-        "limit": lambda: compute_limit_curve(queue, values, repeats),
-        "horizon": lambda: compute_horizon_curve(horizon, values, runs),
+    key = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
+    curves = {
+        "price": partial(compute_price_curve, queue, values, repeats),
+        "limit": partial(compute_limit_curve, queue, values, repeats),
+        "horizon": partial(compute_horizon_curve, horizon, values, runs),
     }
-    store.plan(len(work))
-    curves = []
-    for name, compute in work.items():
-        curves.append({"curve": name, **store.work_out({**base, "curve": name}, compute)})
-        store.advance(1, name)
+    work = {name: ({**key, "curve": name}, compute) for name, compute in curves.items()}
+    found = store.work_out_all(work)
     return {
         "settings": {
             "reading": request.reading,
@@ -235,7 +232,7 @@ def run_figure(request: Request, store: CellStore) -> Result:
             "horizon_rounds": horizon.rounds,
             "seed": SEED,
         },
-        "curves": curves,
+        "curves": [{"curve": name, **curve} for name, curve in found.items()],
     }
 
 

@@ -8,16 +8,12 @@ from covertfl.experiments import (
     figure_cost,
     figure_spga,
     figure_tracking,
-    random_policy,
-    table_fedsgd,
     table_main,
     table_mnist,
-    table_states,
+    table_variants,
     theory,
 )
 from covertfl.experiments.experiment import Experiment
-
-__all__ = ["EXPERIMENTS"]
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment
@@ -30,8 +26,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         theory.THEORY,
         table_mnist.TABLE_20,
         table_mnist.TABLE_50,
-        table_fedsgd.TABLE,
-        table_states.TABLE,
-        random_policy.COMPARISON,
+        table_variants.FEDSGD,
+        table_variants.STATES,
+        table_variants.RANDOM,
     )
 }

@@ -61,7 +61,8 @@ def reproduce(
     """
     _check_folder(out)
     for name in names:
-        EXPERIMENTS[name].check()
+        if (check := EXPERIMENTS[name].check) is not None:
+            check()
     if request.device != "cpu":
         require_torch()
         from covertfl.kernels.choose import check_device

@@ -75,6 +75,17 @@ class CellStore:
         content = compute()
         return self.keep(key, content, time.perf_counter() - started)
 
+    def work_out_all(
+        self, parts: Mapping[str, tuple[Key, Callable[[], Mapping[str, Any]]]]
+    ) -> dict[str, dict[str, Any]]:
+        """Return the contents of cells by name, one after the other, and report each."""
+        self.plan(len(parts))
+        found = {}
+        for name, (key, compute) in parts.items():
+            found[name] = self.work_out(key, compute)
+            self.advance(1, name)
+        return found
+
     def _place(self, key: Key) -> Path:
         described = json.dumps({**key, "version": covertfl.__version__}, sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:20]

@@ -178,7 +178,7 @@ def list_publics() -> dict[str, Any]:
     """The eavesdropper's data in the first row of each MNIST table."""
     from covertfl.experiments import table_mnist, table_variants
 
-    first = table_mnist.list_rows(20)[0].against.public
+    first = table_mnist.list_rows(20)[0].public
     return {
         "table-mnist-20": first,
         "table-mnist-50": first,

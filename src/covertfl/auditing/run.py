@@ -27,8 +27,7 @@ from covertfl.runs.locate import SETTINGS
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
-# The client that those eavesdroppers are which take part in the training.
-SPY = 0
+SPY = 0  # the client that an eavesdropper is which takes part in the training
 
 
 @dataclass(frozen=True, eq=False)

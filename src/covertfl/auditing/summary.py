@@ -38,9 +38,7 @@ class LearnerFigures:
     ----------
     accuracy, interval : of the true weights at the end, 95% (Student's t over runs)
     completion : share of runs that made all updates
-    exposure : share of learning queries
-    exposure_by_round : share of learning queries so far
-    accuracy_by_round : of the true weights
+    exposure, exposure_by_round : share of learning queries, in all rounds and so far
     """
 
     accuracy: float | None

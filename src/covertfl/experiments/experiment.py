@@ -58,9 +58,7 @@ class Experiment:
 
     Parameters
     ----------
-    name : on the command line
-    title : on the page
-    paper : where the paper has it
+    name, title, paper : on the command line, on the page, and where the paper has it
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
     check : raise if data is missing, before anything is computed; None if all is in the package

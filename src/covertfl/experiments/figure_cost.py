@@ -55,16 +55,10 @@ JUMP = 0.005  # smallest difference between neighbours that counts as a jump
 
 @dataclass(frozen=True, eq=False)
 class StackedTables:
-    """A separate policy for each of many runs that are simulated together.
+    """A separate policy for each of many runs that are simulated together."""
 
-    Parameters
-    ----------
-    tables : (V, W, 2, levels) probabilities of learning
-    repeats : number of runs for each table
-    """
-
-    tables: FloatArray
-    repeats: int
+    tables: FloatArray  # (V, W, 2, levels) probabilities of learning
+    repeats: int  # number of runs for each table
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probabilities of all runs, those of one table next to each other."""
@@ -149,18 +143,13 @@ def compute_price_curve(problem: QueueProblem, values: int, repeats: int) -> Map
     """Compute the curve of the learning cost as a price."""
     asked = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
     prices, policies = sweep_price(problem, asked.tolist())
-    exact = np.array(
-        [
-            evaluate_queue_policy(problem, QueueTable(learn.astype(np.float64))).learn_fraction
-            for learn in policies
-        ]
-    )
     tables = np.stack(policies).astype(np.float64)
+    evaluations = [evaluate_queue_policy(problem, QueueTable(table)) for table in tables]
+    exact = np.array([evaluation.learn_fraction for evaluation in evaluations])
     generator = np.random.default_rng(SEED)
     simulated = simulate_tables(problem, tables, repeats, generator=generator)
-    return describe_curve(np.array(prices), exact, simulated) | {
-        "vertices": count_vertices(policies)
-    }
+    curve = describe_curve(np.array(prices), exact, simulated)
+    return curve | {"vertices": count_vertices(policies)}
 
 
 def compute_limit_curve(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
@@ -197,9 +186,8 @@ def compute_horizon_curve(problem: FiniteHorizon, values: int, runs: int) -> Map
         cost = replace(problem.learning_cost, scale=float(scale))
         scaled = replace(problem, learning_cost=cost)
         solution = solve_horizon(scaled)
-        policy = solution.policy
-        exact.append(evaluate_horizon_policy(scaled, policy).exposure)
-        sample = simulate_horizon_policy(scaled, policy, runs, generator=generator)
+        exact.append(evaluate_horizon_policy(scaled, solution.policy).exposure)
+        sample = simulate_horizon_policy(scaled, solution.policy, runs, generator=generator)
         simulated.append(float(sample.learning_queries.mean()) / problem.rounds)
         policies.append(solution.learn)
     curve = describe_curve(scales, np.array(exact), np.array(simulated))

@@ -34,8 +34,7 @@ PRINTED_ITERATIONS = 4000
 ITERATIONS, ROLLOUT = 2000, 2000
 SEED = 1
 QUICK_RUNS = 20
-# Number of points kept of a curve.
-POINTS = 101
+POINTS = 101  # kept of a curve
 NO_ARRIVAL = 0
 THREADS = os.cpu_count() or 1
 FARTHEST = 10.0  # times the limit; beyond it a policy has given up on the queue
@@ -84,22 +83,16 @@ def find_last_switch(probs: FloatArray) -> int | None:
     return first if first < len(probs) else None
 
 
-def thin(curve: FloatArray, points: int = POINTS) -> tuple[list[int], FloatArray]:
-    """Return evenly spaced iterations, and a curve at these."""
-    at = np.unique(np.linspace(0, len(curve) - 1, points).round().astype(np.int64))
-    return (at + 1).tolist(), curve[at]
-
-
 def describe_paths(paths: FloatArray) -> dict[str, Any]:
     """Return mean, 10% and 90% quantiles over runs of (runs, K, W) paths, by oracle state."""
-    iterations, _ = thin(paths[0])
+    at = np.unique(np.linspace(0, paths.shape[1] - 1, POINTS).round().astype(np.int64))
     states = []
     for state in range(paths.shape[2]):
-        kept = np.stack([thin(path[:, state])[1] for path in paths])
+        kept = np.ascontiguousarray(paths[:, at, state])
         low, high = np.quantile(kept, [0.1, 0.9], axis=0)
         mean = shorten(kept.mean(axis=0))
         states.append({"mean": mean, "low": shorten(low), "high": shorten(high)})
-    return {"iterations": iterations, "states": states}
+    return {"iterations": (at + 1).tolist(), "states": states}
 
 
 def evaluate_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:

@@ -65,39 +65,22 @@ PAPER: Mapping[int, tuple[PrintedLine, ...]] = {
 }
 # Weights are scored on one in ten validation images after each update; the last ones, and the best
 # of these, on all images.
-STRIDE = 10
-QUICK_STRIDE = 4
-# The short form: a small network, a twelfth of the examples, half of the rounds, three
+STRIDE, QUICK_STRIDE = 10, 4
+# The short form: a small network, a twelfth of the examples, half of the rounds, few seeds, three
 # eavesdroppers.
 QUICK_MODEL, QUICK_THINNING, QUICK_DIVISOR, QUICK_SEEDS = "small-cnn", 12, 2, 2
 QUICK_ROWS = (0, 13, 26)
-# Number of runs trained together on a CPU; a GPU trains all of them.
-CPU_RUNS = 2
+CPU_RUNS = 2  # trained together on a CPU; a GPU trains all of them
 Outcomes = dict[tuple[str, int], list[RunOutcome]]  # by policy and number of the eavesdropper
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row of a printed table, with its columns named correctly (D23 of docs/deviations.md).
+    """A row of a printed table: accuracies by policy, None if the decoy never ran."""
 
-    Parameters
-    ----------
-    classes, size : number of good classes, and the public set's size relative to a client's
-    class_share : share of the good classes, None for the natural one
-    eavesdropper, learner : accuracy by policy, None if the decoy never ran
-    """
-
-    classes: int
-    size: float
-    class_share: float | None
+    public: PublicData
     eavesdropper: Mapping[str, float | None]
     learner: Mapping[str, float]
-
-    @property
-    def against(self) -> Eavesdropping:
-        """Return the eavesdropper of the row."""
-        data = PublicData(size=self.size, classes=self.classes, class_share=self.class_share)
-        return Eavesdropping(data)
 
 
 def list_rows(clients: int) -> list[PrintedRow]:
@@ -107,9 +90,7 @@ def list_rows(clients: int) -> list[PrintedRow]:
     """
     return [
         PrintedRow(
-            classes,
-            size,
-            class_share,
+            PublicData(size=size, classes=classes, class_share=class_share),
             {"greedy": greedy, "optimal": optimal or None},
             {"greedy": second, "optimal": first},
         )
@@ -169,16 +150,16 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
     if request.quick:
         rows = [rows[number] for number in QUICK_ROWS]
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    against = [row.against for row in rows]
+    against = [Eavesdropping(row.public) for row in rows]
     outcomes, examples = compute_outcomes(setup, POLICIES, seeds, against, request, store)
     return {
         "settings": setup.describe(),
         "examples": examples,
         "rows": [
             {
-                "classes": row.classes,
-                "size": row.size,
-                "class_share": row.class_share,
+                "classes": row.public.classes,
+                "size": row.public.size,
+                "class_share": row.public.class_share,
                 "policy": policy,
                 **summarise(outcomes[policy, number]),
                 "paper": {

@@ -94,7 +94,7 @@ def run_random(request: Request, store: CellStore) -> Result:
     """Compute the learner's accuracy with both policies, and the difference paired by seed."""
     setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
     seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
-    against = [table_mnist.list_rows(CLIENTS)[WEAKEST].against]
+    against = [Eavesdropping(table_mnist.list_rows(CLIENTS)[WEAKEST].public)]
     outcomes, _ = compute_outcomes(setup, tuple(RANDOM_PAPER), seeds, against, request, store)
     pairs = zip(outcomes["optimal", 0], outcomes["random", 0], strict=True)
     return {

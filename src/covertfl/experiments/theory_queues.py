@@ -12,7 +12,7 @@ policy within the limit is stable (D9).  Queues on both sides of each condition 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,23 +80,20 @@ def compare_mixing(solution: QueueSolution) -> dict[str, float] | None:
     mixing, problem = solution.mixing, solution.problem
     if mixing is None:
         return None
-    place = (mixing.oracle, mixing.arrival, mixing.backlog)
-    costs = {}
-    for prob in (0.0, 1.0):
+
+    def find_cost(prob: float) -> float:
         table = np.array(solution.policy.table)
-        table[place] = prob
-        costs[prob] = evaluate_queue_policy(problem, QueueTable(table)).learning_cost
+        table[mixing.oracle, mixing.arrival, mixing.backlog] = prob
+        return evaluate_queue_policy(problem, QueueTable(table)).learning_cost
+
     # The policy that learns more has the smaller learning cost: alpha is its weight.
-    alpha = (problem.limit - costs[0.0]) / (costs[1.0] - costs[0.0])
-    table = np.array(solution.policy.table)
-    table[place] = alpha
-    printed = evaluate_queue_policy(problem, QueueTable(table)).learning_cost
-    exact = solution.evaluation.learning_cost
+    never, always = find_cost(0.0), find_cost(1.0)
+    alpha = (problem.limit - never) / (always - never)
     return {
         "alpha": float(alpha),
         "p": mixing.learn_prob,
-        "printed_miss": printed / problem.limit - 1.0,
-        "corrected_miss": exact / problem.limit - 1.0,
+        "printed_miss": find_cost(alpha) / problem.limit - 1.0,
+        "corrected_miss": solution.evaluation.learning_cost / problem.limit - 1.0,
     }
 
 
@@ -245,12 +242,12 @@ def _assign_idle(distribution: FloatArray, success: FloatArray, idle: float) -> 
     return probs
 
 
+@dataclass(frozen=True, eq=False)
 class _LeastLearning:
     """A policy that obfuscates with a probability that depends on the oracle state only."""
 
-    def __init__(self, idle: FloatArray) -> None:
-        self._idle = idle
+    idle: FloatArray
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probability of learning in the oracle state."""
-        return np.asarray(1.0 - self._idle[observation.oracle_state])
+        return np.asarray(1.0 - self.idle[observation.oracle_state])

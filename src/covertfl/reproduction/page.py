@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from covertfl.display.plots import save_figure
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.figures import PICTURES
@@ -80,8 +81,6 @@ reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 
 
 def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> list[Path]:
     """Draw the results that have a picture and return the files."""
-    from covertfl.display.plots import save_figure
-
     drawn = []
     for result in results:
         draw = PICTURES.get(result["experiment"])
@@ -95,12 +94,17 @@ def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> 
 def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = ()) -> None:
     """Write the page, and its pictures to `images` beside it; `code` as in `render_page`."""
     folder = page.parent / IMAGES
+    make_folder(folder)
+    draw_pictures(results, folder, PREFIX)
+    write_atomically(page, render_page(results, code))
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder if it does not exist; raise `InvalidInput` if that is impossible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
-    draw_pictures(results, folder, PREFIX)
-    write_atomically(page, render_page(results, code))
 
 
 def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
-from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.markdown import Result
 from covertfl.runs.run_file import list_versions
 
@@ -35,13 +34,6 @@ def load_results(folder: Path, names: Sequence[str]) -> list[Result]:
                 raise InvalidInput(f"{path} is not a result: it is not of the experiment {name}")
             found.append(result)
     return found
-
-
-def write_result(result: dict[str, Any], out: Path) -> Path:
-    """Write one result file and return its path."""
-    path = out / f"{result['experiment']}{RESULT_SUFFIX}"
-    write_atomically(path, format_result(result))
-    return path
 
 
 def format_result(result: dict[str, Any]) -> str:

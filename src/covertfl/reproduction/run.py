@@ -20,9 +20,15 @@ from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.experiments.trials.cells import CellStore
+from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.markdown import Result
-from covertfl.reproduction.page import draw_pictures, render_section, write_page
-from covertfl.reproduction.results import RESULT_SUFFIX, describe_making, load_results, write_result
+from covertfl.reproduction.page import draw_pictures, make_folder, render_section, write_page
+from covertfl.reproduction.results import (
+    RESULT_SUFFIX,
+    describe_making,
+    format_result,
+    load_results,
+)
 from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
@@ -55,11 +61,11 @@ def reproduce(
 
     Parameters
     ----------
-    out : folder of result files and pictures
     on_progress : called with a description and the share of the experiment that is done
     on_result : called with each result as soon as it is known
     """
-    _check_folder(out)
+    for folder in (out, out / CELLS):  # before any computation
+        make_folder(folder)
     for name in names:
         if (check := EXPERIMENTS[name].check) is not None:
             check()
@@ -114,7 +120,7 @@ def _run_one(
         "made": describe_making(name, request, store.seconds, wall),
         **content,
     }
-    write_result(result, out)
+    write_atomically(out / f"{name}{RESULT_SUFFIX}", format_result(result))
     draw_pictures([result], out)
     return result
 
@@ -161,15 +167,6 @@ def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Pa
         writer.send([_run_one(name, request, out) for name in names])
     except CovertflError as error:
         writer.send(error)
-
-
-def _check_folder(out: Path) -> None:
-    """Raise `InvalidInput` before any computation if results cannot be written."""
-    for place in (out, out / CELLS):
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(f"{place} cannot be made: {error.strerror}") from error
 
 
 def rebuild_page(results: Path, page: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from scipy.stats import spearmanr
@@ -153,7 +152,7 @@ def render_mnist(result: Result) -> str:
         "its number of good classes, its size as a multiple of a client's, and the share of the "
         "good classes. The paper's columns of the learner are exchanged back (D23).\n\n"
         + text
-        + add_remark(describe_mnist_differences(result), result, partial(_explain_mnist, result))
+        + add_remark(describe_mnist_differences(result), result, lambda: _explain_mnist(result))
     )
 
 

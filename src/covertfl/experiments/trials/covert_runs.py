@@ -190,17 +190,11 @@ class CovertRuns:
         self.examples = 0
 
     def work_out(
-        self,
-        trials: Sequence[Trial],
-        against: Sequence[Eavesdropping],
-        *,
-        at_once: int | None = None,
+        self, trials: Sequence[Trial], against: Sequence[Eavesdropping], at_once: int | None = None
     ) -> dict[tuple[int, int], RunOutcome]:
         """Return the outcomes by number of trial and of eavesdropper.
 
-        Parameters
-        ----------
-        at_once : trials that are trained as one batch and kept together, None for all
+        `at_once` trials are trained as one batch and kept together, all of them if None.
         """
         parts = _list_parts(trials, against)
         kept = {place: self._find(part) for place, part in parts.items()}

@@ -61,17 +61,13 @@ Request = Work | ToAverage | ToChain | ToRate
 class Trajectory:
     """The accuracies of a trajectory where they are needed, by its number of moves.
 
-    Parameters
-    ----------
-    coarse, full : on a part of the validation set, and on all of it
-    weights : by number of moves, where they are kept
-    examples : number trained on, each counted as often as it was used
+    `coarse` are those on a part of the validation set, `full` those on all of it.
     """
 
     coarse: dict[int, float] = field(default_factory=dict)
     full: dict[int, float] = field(default_factory=dict)
-    weights: list[Vector] = field(default_factory=list)
-    examples: int = 0
+    weights: list[Vector] = field(default_factory=list)  # by number of moves, where kept
+    examples: int = 0  # trained on, each counted as often as it was used
 
 
 Walk = Generator[Request, Any, Trajectory]

@@ -9,13 +9,11 @@ from covertfl.auditing.coalitions import (
     overhear_together,
     summarise_coalitions,
 )
-from covertfl.auditing.findings import Finding
-from covertfl.auditing.overheard import Overheard
+from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
-from covertfl.kernels.weights import Layout
 
 
-def make_overheard() -> Overheard:
+def make_queries() -> list[SeenQuery]:
     """Two trajectories, far apart, queried in turn."""
     generator = np.random.default_rng(0)
     starts = generator.normal(size=(2, 50))
@@ -23,7 +21,7 @@ def make_overheard() -> Overheard:
     for number in range(6):
         weights = (starts[number % 2] + 0.01 * number).astype(np.float32)
         queries.append(SeenQuery(number + 1, number % 2, weights, None if number < 2 else 0.1))
-    return Overheard(tuple(queries), Layout(("w",), ((50,),)))
+    return queries
 
 
 RECORDS = [
@@ -36,17 +34,17 @@ RECORDS = [
     ("members", "rounds"), [({0}, [1, 3, 6]), ({0, 1}, [1, 2, 3, 4, 6]), ({7}, []), ({2}, [3, 5])]
 )
 def test_a_coalition_sees_the_rounds_of_its_members(members: set[int], rounds: list[int]) -> None:
-    seen, records = overhear_together(make_overheard(), RECORDS, members)
-    assert [query.round for query in seen.queries] == rounds
+    seen, records = overhear_together(make_queries(), RECORDS, members)
+    assert [query.round for query in seen] == rounds
     assert [record["round"] for record in records] == rounds
 
 
 def test_trajectories_are_told_apart_from_what_was_seen() -> None:
     """The first query that a coalition sees begins its first trajectory, whatever came before."""
-    seen, _ = overhear_together(make_overheard(), RECORDS, {1, 0})
-    assert [query.trajectory for query in seen.queries] == [0, 1, 0, 1, 1]
-    assert seen.queries[0].moved is None and seen.queries[1].moved is None
-    moved = seen.queries[4].moved
+    seen, _ = overhear_together(make_queries(), RECORDS, {1, 0})
+    assert [query.trajectory for query in seen] == [0, 1, 0, 1, 1]
+    assert seen[0].moved is None and seen[1].moved is None
+    moved = seen[4].moved
     assert moved == pytest.approx(0.02 * np.sqrt(50), rel=1e-4)
 
 
@@ -68,5 +66,6 @@ def test_runs_are_put_together_by_size() -> None:
     (majority,) = one.threats
     assert majority.names_true == 0.5
     assert majority.final_accuracy == pytest.approx(0.8)
+    assert majority.interval is not None
     assert majority.interval[0] < 0.5 < majority.interval[1]
     assert summarise_coalitions([]) == ()

@@ -12,21 +12,18 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save
 
-from covertfl.auditing.overheard import Overheard, find_truth, keep_recorded
+from covertfl.auditing.overheard import Queries, find_truth, keep_recorded
 from covertfl.auditing.run import audit_run
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, name_content
+from covertfl.kernels.weights import name_content
 from covertfl.runs.build import KernelCache
 from tests.support.audits import write_public
 
 
-def make_overheard(numbers: list[int]) -> Overheard:
-    queries = [
-        SeenQuery(t, number, np.zeros(1, dtype=np.float32), None)
-        for t, number in enumerate(numbers, start=1)
-    ]
-    return Overheard(tuple(queries), Layout(("w",), ((1,),)))
+def make_queries(numbers: list[int]) -> Queries:
+    weights = np.zeros(1, dtype=np.float32)
+    return tuple(SeenQuery(t, number, weights, None) for t, number in enumerate(numbers, start=1))
 
 
 @pytest.mark.parametrize(
@@ -51,15 +48,15 @@ def test_queries_misplaced_are_counted(
     separated: list[int], actual: list[int], truth: dict[int, bool], misplaced: int
 ) -> None:
     records = [{"trajectory": trajectory} for trajectory in actual]
-    found = find_truth(make_overheard(separated), records)
+    found = find_truth(make_queries(separated), records)
     assert found == (truth, misplaced)
     assert found[1] <= len(separated)
 
 
 def test_rounds_that_both_sides_have() -> None:
-    overheard = make_overheard([0, 1, 0])
-    kept, records = keep_recorded(overheard, [{"round": 1}, {"round": 2}], Path("nowhere"))
-    assert len(kept.queries) == len(records) == 2
+    queries = make_queries([0, 1, 0])
+    kept, records = keep_recorded(queries, [{"round": 1}, {"round": 2}], Path("nowhere"))
+    assert len(kept) == len(records) == 2
 
 
 def change_weights(public: Path) -> None:

@@ -164,7 +164,7 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
     assert (found.num_queries, found.num_trajectories) == (5, 2)
     assert found.findings["majority"].belief == pytest.approx((0.4, 0.6))
     assert found.findings["early-stop"].belief == (1.0, 0.0)
-    assert [query.round for query in overhear(folder).queries] == [2, 3, 7, 8, 20]
+    assert [query.round for query in overhear(folder)] == [2, 3, 7, 8, 20]
 
 
 def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:

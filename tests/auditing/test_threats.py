@@ -1,4 +1,4 @@
-"""One eavesdropper over several runs: intervals, advantage and verdicts."""
+"""One eavesdropper in one run and over several: ties, intervals, advantage and verdicts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,28 @@ import numpy as np
 import pytest
 
 from covertfl.auditing.summary import summarise_audits
-from covertfl.auditing.threats import Threat
+from covertfl.auditing.threats import Threat, listen
+from covertfl.eavesdroppers.eavesdropper import Means
+from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.intervals import wilson_interval
 from tests.support.audits import find_threat, make_audit
+from tests.support.seen_queries import feed, follow_schedule
+
+
+def test_a_tie_counts_its_share() -> None:
+    queries = follow_schedule([0, 1, 2, 2, 1])
+    finding = listen(MajorityEavesdropper(Means()), queries, {0: False, 1: True, 2: False}, None)
+    assert finding.named == 0.5 and finding.accuracy is None
+    assert finding.belief == pytest.approx((0.2, 0.4, 0.4))
+    assert listen(MajorityEavesdropper(Means()), queries, None, None).named is None
+
+
+def test_a_finding_is_of_the_last_round() -> None:
+    queries = follow_schedule([0, 1, 1])
+    finding = listen(MajorityEavesdropper(Means()), queries, {0: True, 1: False}, None)
+    expected = feed(MajorityEavesdropper(Means()), queries).belief()
+    assert finding.named == 0.0
+    assert finding.belief == tuple(expected.tolist())
 
 
 def test_chances_have_wilson_intervals_with_halves() -> None:

@@ -11,6 +11,7 @@ import pytest
 from covertfl.decision.policy import QueueTable
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments import figure_cost, figure_spga, figure_tracking
+from covertfl.experiments.experiment import load_queue
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.settings import default_settings
 
@@ -30,7 +31,7 @@ def test_optimum_of_the_tracking_queues() -> None:
     """D21; the policies have not the form (13)."""
     costs = []
     for when in ("before", "after"):
-        solution = solve_queue(figure_spga.load_queue(f"sound/tracking-{when}"))
+        solution = solve_queue(load_queue(f"sound/tracking-{when}"))
         found = figure_spga.describe_optimum(solution)
         assert not found["has_threshold_form"]
         assert found["thresholds"][0] > found["thresholds"][1] > found["thresholds"][2]
@@ -39,7 +40,7 @@ def test_optimum_of_the_tracking_queues() -> None:
 
 
 def test_a_short_search_is_described() -> None:
-    problem = figure_spga.load_queue("paper-code/queue")
+    problem = load_queue("paper-code/queue")
     settings = default_settings(problem, iterations=150, rollout=200)
     found = figure_spga.run_variant(problem, settings, 3)
     assert found["costs"]["runs"] == 3
@@ -63,7 +64,7 @@ def test_runs_that_give_up_are_counted_apart() -> None:
 
 
 def test_tracking_changes_half_way() -> None:
-    before, after = (figure_spga.load_queue(f"sound/tracking-{w}") for w in ("before", "after"))
+    before, after = (load_queue(f"sound/tracking-{w}") for w in ("before", "after"))
     settings = default_settings(before, iterations=80, rollout=50, tracking=True)
     at_change, at_end = figure_tracking.track_change(before, after, settings, 0)
     assert len(at_change.history.privacy_cost) == 40

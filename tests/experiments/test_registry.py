@@ -23,8 +23,10 @@ def test_printed_tables() -> None:
     """27 rows each; nine cells of the second are no accuracies; the learner's columns exchanged."""
     for clients in (20, 50):
         rows = table_mnist.list_rows(clients)
-        assert len({(row.classes, row.size, row.class_share) for row in rows}) == 27
+        assert len({row.public for row in rows}) == 27
     assert sum(row.eavesdropper["optimal"] is None for row in table_mnist.list_rows(50)) == 9
     first = table_mnist.list_rows(20)[0]
     assert first.learner == {"greedy": 0.832, "optimal": 0.925}
-    assert first.class_share == 0.99 and table_mnist.list_rows(20)[2].class_share is None
+    assert (
+        first.public.class_share == 0.99 and table_mnist.list_rows(20)[2].public.class_share is None
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.decision.oracle import Oracle, find_dominance_violation
-from covertfl.experiments import theory_mixture, theory_stability, theory_structure, theory_updates
+from covertfl.experiments import theory_queues, theory_structure, theory_updates
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.structure import check_assumptions
 from covertfl.tasks.function import make_function_task
@@ -66,7 +66,7 @@ def test_constant_step_is_the_best_constant() -> None:
 
 def test_mixture_of_the_reference_queue() -> None:
     """D8: alpha is 0.579, the probability that meets the limit 0.515."""
-    found = theory_mixture.compare_mixing(solve_queue(theory_mixture.make_reference()))
+    found = theory_queues.compare_mixing(solve_queue(theory_queues.make_reference()))
     assert found is not None
     assert found["alpha"] == pytest.approx(0.579, abs=5e-4)
     assert found["p"] == pytest.approx(0.515, abs=5e-4)
@@ -74,16 +74,16 @@ def test_mixture_of_the_reference_queue() -> None:
 
 
 def test_random_queues_mix_in_one_state() -> None:
-    found = theory_mixture.examine_mixtures(12)
+    found = theory_queues.examine_mixtures(12)
     assert found["most_states_mixed"] == 1
     assert found["corrected_largest_miss"] < 1e-9
     assert found["printed_largest_miss"] > 1e-3
 
 
 def test_queues_on_each_side_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theory_stability, "ROUNDS", 1000)
-    monkeypatch.setattr(theory_stability, "RUNS", 100)
-    found = theory_stability.examine_stability()
+    monkeypatch.setattr(theory_queues, "ROUNDS", 1000)
+    monkeypatch.setattr(theory_queues, "RUNS", 100)
+    found = theory_queues.examine_stability()
     assert found["printed"]["left"] > found["printed"]["right"]  # it fails on the paper's queue
     assert found["printed"]["load"] < found["printed"]["capacity"]  # which can be kept stable
     growth = {row["share"]: row["growth"]["mean"] for row in found["loads"]}

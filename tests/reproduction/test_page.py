@@ -16,9 +16,9 @@ from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
 from covertfl.reproduction.markdown import format_difference, format_mean, format_share, table
 from covertfl.reproduction.page import IMAGES, PREFIX, render_page
-from covertfl.reproduction.readings import render_readings
 from covertfl.reproduction.results import load_results
 from covertfl.reproduction.run import CODE
+from covertfl.reproduction.tables import render_readings
 from covertfl.tasks import mnist
 from tests import ROOT
 
@@ -178,7 +178,7 @@ def list_publics() -> dict[str, Any]:
     """The eavesdropper's data in the first row of each MNIST table."""
     from covertfl.experiments import table_fedsgd, table_mnist, table_states
 
-    first = table_mnist.list_rows(20)[0].against.public
+    first = table_mnist.list_rows(20)[0].public
     return {
         "table-mnist-20": first,
         "table-mnist-50": first,

@@ -25,9 +25,7 @@ from covertfl.experiments import (
     table_fedsgd,
     table_main,
     table_mnist,
-    table_states,
-    theory_mixture,
-    theory_stability,
+    theory_queues,
     theory_structure,
     theory_updates,
 )
@@ -48,8 +46,7 @@ REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (table_main, {"ROUNDS": 6, "UPDATES": 2, "POLICIES": ("greedy", "optimal")}),
     (table_mnist, {"QUICK_THINNING": 60, "QUICK_DIVISOR": 15, "QUICK_ROWS": (0, 26)}),
     (table_mnist, {"QUICK_SEEDS": 1}),
-    (table_fedsgd, {"QUICK_DIVISOR": 30, "QUICK_SEEDS": 1}),
-    (table_states, {"QUICK_SEEDS": 1}),
+    (table_fedsgd, {"QUICK_DIVISOR": 30}),
     (figure_spga, {"PRINTED_ITERATIONS": 20, "ITERATIONS": 20, "ROLLOUT": 50, "QUICK_RUNS": 2}),
     (
         figure_tracking,
@@ -57,8 +54,7 @@ REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
     ),
     (figure_cost, {"QUICK_VALUES": 4, "QUICK_RUNS": 4, "ROUNDS": 50, "BURN_IN": 5}),
     (theory_structure, {"QUICK_MODELS": 5}),
-    (theory_mixture, {"QUICK_QUEUES": 2}),
-    (theory_stability, {"ROUNDS": 20, "RUNS": 5}),
+    (theory_queues, {"QUICK_QUEUES": 2, "ROUNDS": 20, "RUNS": 5}),
     (theory_updates, {"QUICK_UPDATES": (2, 4), "QUICK_RUNS": 2}),
 )
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from covertfl.auditing.findings import Finding
 from covertfl.auditing.run import RunAudit
 from covertfl.auditing.summary import AuditReport
-from covertfl.auditing.threats import Threat
+from covertfl.auditing.threats import Finding, Threat
 from covertfl.kernels.weights import name_content
 from covertfl.runs.summary import RunSummary
 

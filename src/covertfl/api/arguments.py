@@ -34,10 +34,3 @@ def read_number(value: Any, name: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool):
         raise InvalidInput(f"{name} must be a number, got {value!r}")
     return float(value)
-
-
-def read_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    """Return one of the names in `choices`."""
-    if value not in choices:
-        raise InvalidInput(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    return str(value)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
-from covertfl.api.arguments import read_choice, read_count
+from covertfl.api.arguments import read_count
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.solution import Solution
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
@@ -51,7 +51,8 @@ def solve(
     """
     loaded = resolve_problem(problem)
     report = on_progress or _ignore
-    read_choice(method, "method", get_args(Method))
+    if method not in get_args(Method):
+        raise InvalidInput(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     if method == "exact":
         return _solve_exactly(loaded.problem, report)
     if method == "lp":

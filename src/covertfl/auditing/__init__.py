@@ -1,11 +1,10 @@
 """What an eavesdropper could have learned from the queries of finished runs.
 
 `overheard`   the queries of a public folder, separated into trajectories
-`findings`    what one eavesdropper concluded from one run, and its accuracy by round
 `run`         one run's folder loaded and audited: `audit_run`
 `coalitions`  clients that pool the queries they received
 `mismatch`    a test of the recorded rounds against the problem's oracle
-`threats`     one eavesdropper's figures over several runs, with a verdict: `Threat`
+`threats`     one eavesdropper's findings in single runs, and over several: `Finding`, `Threat`
 `summary`     the audits of several runs combined: `AuditReport`
 `folders`     from folders to an `AuditReport`: `audit_folders`, `write_audit`
 `matrix`      every policy with every decoy, trained, audited and drawn

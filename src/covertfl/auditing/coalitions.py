@@ -12,15 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.auditing.findings import (
-    Finding,
-    Interval,
-    compute_naming_share,
-    list_final_accuracies,
-    listen,
-)
-from covertfl.auditing.overheard import Overheard, find_truth
+from covertfl.auditing.overheard import find_truth
 from covertfl.auditing.run import LoadedRun
+from covertfl.auditing.threats import Finding, Threat, listen, summarise_findings, to_list
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.eavesdroppers.separation import Separator
@@ -32,43 +26,17 @@ NAMES = ("majority", "minority", "repeat", "step-shape", "validation", "ensemble
 
 @dataclass(frozen=True, eq=False)
 class CoalitionFinding:
-    """What a coalition concluded from one run.
+    """What a coalition concluded from one run, by eavesdropper.
 
     Parameters
     ----------
     size : number of clients in it
     seen_share : share of rounds in which at least one of them took part
-    findings : by eavesdropper
     """
 
     size: int
     seen_share: float
     findings: Mapping[str, Finding]
-
-
-@dataclass(frozen=True)
-class CoalitionThreat:
-    """What one eavesdropper gets with the queries of a coalition, over all runs.
-
-    Parameters
-    ----------
-    name : of the eavesdropper
-    names_true, interval : share of runs in which it names the true trajectory, 95% (Wilson)
-    final_accuracy : mean over runs of the accuracy of its last estimate, None if unknown
-    """
-
-    name: str
-    names_true: float
-    interval: Interval
-    final_accuracy: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `covertfl audit --json`."""
-        return {
-            "names_true": self.names_true,
-            "interval": list(self.interval),
-            "final_accuracy": self.final_accuracy,
-        }
 
 
 @dataclass(frozen=True)
@@ -79,19 +47,24 @@ class Coalition:
     ----------
     size : number of clients in each
     rounds_seen : mean share of the rounds in which one of them took part
-    threats : one for each eavesdropper
+    threats : one for each eavesdropper, with the queries of the coalition
     """
 
     size: int
     rounds_seen: float
-    threats: tuple[CoalitionThreat, ...]
+    threats: tuple[Threat, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""
-        return {
-            "rounds_seen": self.rounds_seen,
-            "eavesdroppers": {threat.name: threat.to_dict() for threat in self.threats},
+        entries = {
+            threat.name: {
+                "names_true": threat.names_true,
+                "interval": to_list(threat.interval),
+                "final_accuracy": threat.final_accuracy,
+            }
+            for threat in self.threats
         }
+        return {"rounds_seen": self.rounds_seen, "eavesdroppers": entries}
 
 
 def choose_members(num_clients: int, size: int, *, generator: np.random.Generator) -> set[int]:
@@ -100,17 +73,16 @@ def choose_members(num_clients: int, size: int, *, generator: np.random.Generato
 
 
 def overhear_together(
-    overheard: Overheard, private: Sequence[Mapping[str, Any]], members: set[int]
-) -> tuple[Overheard, list[Mapping[str, Any]]]:
+    queries: Sequence[SeenQuery], private: Sequence[Mapping[str, Any]], members: set[int]
+) -> tuple[list[SeenQuery], list[Mapping[str, Any]]]:
     """Return the queries that some clients received, separated by these alone, and the records."""
-    separator, queries, records = Separator(), [], []
-    for query, record in zip(overheard.queries, private, strict=True):
-        if members.isdisjoint(record["clients"]):
-            continue
-        trajectory, moved = separator.place(query.weights)
-        queries.append(SeenQuery(query.round, trajectory, query.weights, moved))
-        records.append(record)
-    return Overheard(tuple(queries), overheard.layout), records
+    separator, seen, records = Separator(), [], []
+    for query, record in zip(queries, private, strict=True):
+        if not members.isdisjoint(record["clients"]):
+            trajectory, moved = separator.place(query.weights)
+            seen.append(SeenQuery(query.round, trajectory, query.weights, moved))
+            records.append(record)
+    return seen, records
 
 
 def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
@@ -126,20 +98,19 @@ def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
         if size <= num_clients:
             generator = np.random.default_rng([seed, size])
             members = choose_members(num_clients, size, generator=generator)
-            found.append(_audit_coalition(run, members, size))
+            found.append(_audit_coalition(run, members))
     return tuple(found)
 
 
-def _audit_coalition(run: LoadedRun, members: set[int], size: int) -> CoalitionFinding:
-    seen, records = overhear_together(run.overheard, run.private, members)
+def _audit_coalition(run: LoadedRun, members: set[int]) -> CoalitionFinding:
+    seen, records = overhear_together(run.queries, run.private, members)
     if not records:
-        return CoalitionFinding(size, 0.0, {})
+        return CoalitionFinding(len(members), 0.0, {})
     truth, _ = find_truth(seen, records)
     findings = {
-        name: listen(EAVESDROPPERS[name](run.means), seen.queries, truth, run.scores)
-        for name in NAMES
+        name: listen(EAVESDROPPERS[name](run.means), seen, truth, run.scores) for name in NAMES
     }
-    return CoalitionFinding(size, len(records) / len(run.private), findings)
+    return CoalitionFinding(len(members), len(records) / len(run.private), findings)
 
 
 def summarise_coalitions(runs: Sequence[Sequence[CoalitionFinding]]) -> tuple[Coalition, ...]:
@@ -151,13 +122,11 @@ def summarise_coalitions(runs: Sequence[Sequence[CoalitionFinding]]) -> tuple[Co
 
 
 def _summarise_size(size: int, found: Sequence[CoalitionFinding]) -> Coalition:
-    threats = []
-    for name in NAMES:
-        findings = [finding.findings[name] for finding in found if name in finding.findings]
-        share, interval = compute_naming_share(findings)
-        if share is not None and interval is not None:
-            finals = list_final_accuracies(findings)
-            final = float(np.mean(finals)) if finals else None
-            threats.append(CoalitionThreat(name, share, interval, final))
+    threats = [
+        summarise_findings(
+            name, [one.findings[name] for one in found if name in one.findings], None
+        )
+        for name in NAMES
+    ]
     seen = float(np.mean([finding.seen_share for finding in found]))
-    return Coalition(size, seen, tuple(threats))
+    return Coalition(size, seen, tuple(one for one in threats if one.names_true is not None))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
-QUEUE_POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal")  # the others need a horizon
+QUEUE_POLICIES = POLICIES[:2]  # the others need a horizon
 PRINTED = ("majority", "minority", "likelihood", "repeat", "alignment", "validation")
 # Figure of an eavesdropper, title of its heat map, and the ends of the colour scale.
 PANELS = (
@@ -57,7 +57,7 @@ def run_matrix(
 
     Returns
     -------
-    the content of `--json` and of matrix.json: one row for each pair
+    the content of `--json` and of matrix.json, with one row for each pair
 
     Raises
     ------
@@ -86,7 +86,11 @@ def run_matrix(
         report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
         # Seed by seed: an earlier matrix of more seeds may have left others in the folder.
         rows.append({"policy": policy, "decoy": decoy, **audit_folders(folders).to_dict()})
-    return _write_matrix(rows, seeds, out)
+    content = {"seeds": seeds, "rows": rows, "picture": str(out / "matrix.png")}
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round reveals actions
+    write_atomically(out / "matrix.png", draw_matrix(rows))
+    return content
 
 
 def _train_cells(
@@ -109,15 +113,6 @@ def _train_cells(
     train_all(places, resume=True, on_round=on_round)
 
 
-def _write_matrix(rows: Sequence[Mapping[str, Any]], seeds: int, out: Path) -> dict[str, Any]:
-    picture = out / "matrix.png"
-    content = {"seeds": seeds, "rows": rows, "picture": str(picture)}
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round reveals actions
-    write_atomically(picture, draw_matrix(rows))
-    return content
-
-
 def _require_matplotlib() -> None:
     """Raise `Missing` without matplotlib; checked before the training, which takes minutes."""
     try:
@@ -137,7 +132,8 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
         size = (14.0, 0.32 * len(rows) + 2.6)
         figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
         for axis, (key, title, low, high) in zip(axes, PANELS, strict=True):
-            names, values = _collect(rows, key)
+            names = list(rows[0]["eavesdroppers"])
+            values = np.array([_collect(row, key, names) for row in rows], dtype=np.float64)
             image = axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
             _write_values(axis, values, (low + high) / 2.0)
             axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
@@ -154,13 +150,9 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def _collect(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[str], FloatArray]:
-    """Return the eavesdroppers, and one figure by row and eavesdropper."""
-    names = list(rows[0]["eavesdroppers"])
-    table = [
-        [row["eavesdroppers"].get(name, {}).get(key, np.nan) for name in names] for row in rows
-    ]
-    return names, np.array(table, dtype=np.float64)
+def _collect(row: Mapping[str, Any], key: str, names: Sequence[str]) -> list[float | None]:
+    """Return one figure of some eavesdroppers, None where it is unknown."""
+    return [row["eavesdroppers"].get(name, {}).get(key) for name in names]
 
 
 def _write_values(axis: Axes, values: FloatArray, middle: float) -> None:
@@ -184,7 +176,7 @@ def render_matrix(content: Mapping[str, Any]) -> RenderableType:
     for column in ("learner", *PRINTED):
         table.add_column(column, justify="right", no_wrap=True)
     for row in content["rows"]:
-        cells = [row["eavesdroppers"].get(name, {}).get("names_true") for name in PRINTED]
+        cells = _collect(row, "names_true", PRINTED)
         table.add_row(
             row["policy"],
             row["decoy"],

@@ -18,10 +18,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle
 
-# A cell with a smaller expected count, and no event, has no freedom to vary.
-LEAST_EXPECTED = 0.1
-# Below this p-value the audit warns.
-WARN_BELOW = 0.01
+LEAST_EXPECTED = 0.1  # a cell with a smaller expected count, and no event, has no freedom to vary
+WARN_BELOW = 0.01  # p-value
 LEAST_PROB = 1e-5
 LARGEST_NUMBER = 1e308  # JSON has no infinity
 
@@ -35,7 +33,6 @@ class Mismatch:
     statistic : G, infinite if something impossible happened
     degrees : of freedom
     p_value : probability of a statistic at least as large if the model is right
-    rounds : number of counted rounds
     """
 
     statistic: float

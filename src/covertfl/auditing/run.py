@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from covertfl.auditing.findings import Finding, ScoreCache, listen
-from covertfl.auditing.overheard import Overheard, find_truth, keep_recorded, overhear
+from covertfl.auditing.overheard import Queries, Records, find_truth, keep_recorded, overhear
+from covertfl.auditing.threats import Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
@@ -28,20 +27,16 @@ from covertfl.runs.locate import SETTINGS
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
-# The client that those eavesdroppers are which take part in the training.
-SPY = 0
+SPY = 0  # the client that an eavesdropper is which takes part in the training
 
 
 @dataclass(frozen=True, eq=False)
 class RunAudit:
-    """The audit of one run.
+    """The audit of one run, with the findings by eavesdropper.
 
     Parameters
     ----------
-    path : the run's folder
-    num_queries, num_trajectories : as overheard
     misplaced : queries that separation put on the wrong trajectory, None if unknown
-    findings : by eavesdropper
     summary : of the run, None for an unfinished run and for a public folder
     federation : that was run, None for a public folder
     private : records of the rounds, empty if there are none
@@ -55,7 +50,7 @@ class RunAudit:
     findings: Mapping[str, Finding]
     summary: RunSummary | None
     federation: Federation | None
-    private: tuple[Mapping[str, Any], ...]
+    private: Records
     learner: tuple[float, ...]
 
 
@@ -65,15 +60,13 @@ class LoadedRun:
 
     Parameters
     ----------
-    path : the folder
-    overheard : the queries
     private : records of the rounds, empty if there are none
     federation : that was run; None for a public folder, and for a task defined in Python
     """
 
     path: Path
-    overheard: Overheard
-    private: tuple[Mapping[str, Any], ...]
+    queries: Queries
+    private: Records
     federation: Federation | None
 
     @property
@@ -106,13 +99,12 @@ def load_run(path: Path, kernels: KernelCache) -> LoadedRun:
     settings = read_run(path / SETTINGS)
     # A task defined in Python is not in its folder: weights cannot be scored, beliefs can.
     federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
-    layout = None if federation is None else federation.responder.layout
-    overheard = overhear(path / "public", layout)
+    queries = overhear(path / "public", None if federation is None else federation.responder.layout)
     private_file = path / "private" / "rounds.jsonl"
-    private = tuple(read_lines(private_file)) if private_file.exists() else ()
-    if not private:
-        return LoadedRun(path, overheard, (), federation)
-    return LoadedRun(path, *keep_recorded(overheard, private, path), federation)
+    private: Records = tuple(read_lines(private_file)) if private_file.exists() else ()
+    if private:
+        queries, private = keep_recorded(queries, private, path)
+    return LoadedRun(path, queries, private, federation)
 
 
 def audit_run(path: Path, kernels: KernelCache, *, names: Sequence[str] | None = None) -> RunAudit:
@@ -132,33 +124,29 @@ def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> R
     InvalidInput
         if a name is not that of an eavesdropper
     """
-    _check_names(names)
-    overheard, private = run.overheard, run.private
-    truth, misplaced = find_truth(overheard, private) if private else (None, None)
+    for name in names or ():
+        if name not in EAVESDROPPERS:
+            raise InvalidInput(
+                f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {name!r}"
+            )
+    truth, misplaced = find_truth(run.queries, run.private) if run.private else (None, None)
     findings = {
-        name: listen(EAVESDROPPERS[name](run.means), overheard.queries, truth, run.scores)
+        name: listen(EAVESDROPPERS[name](run.means), run.queries, truth, run.scores)
         for name in list_possible(run.means)
         if names is None or name in names
     }
+    is_finished = (run.path / SETTINGS).exists() and (run.path / SUMMARY).exists()
     return RunAudit(
         path=run.path,
-        num_queries=len(overheard.queries),
-        num_trajectories=overheard.num_trajectories,
+        num_queries=len(run.queries),
+        num_trajectories=1 + max(query.trajectory for query in run.queries),
         misplaced=misplaced,
         findings=findings,
-        summary=_read_summary(run.path),
+        summary=read_summary(run.path) if is_finished else None,
         federation=run.federation,
-        private=private,
+        private=run.private,
         learner=_read_learner_curve(run),
     )
-
-
-def _check_names(names: Sequence[str] | None) -> None:
-    unknown = [name for name in names or () if name not in EAVESDROPPERS]
-    if unknown:
-        raise InvalidInput(
-            f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {unknown[0]!r}"
-        )
 
 
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
@@ -166,11 +154,6 @@ def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
         return ()
     metrics = read_lines(run.path / "metrics.jsonl")
     return tuple(line["learner_score"] for line in metrics)[: len(run.private)]
-
-
-def _read_summary(path: Path) -> RunSummary | None:
-    is_finished = (path / SETTINGS).exists() and (path / SUMMARY).exists()
-    return read_summary(path) if is_finished else None
 
 
 def find_means(federation: Federation) -> Means:
@@ -184,16 +167,16 @@ def find_means(federation: Federation) -> Means:
     clients, settings = federation.responder, federation.settings
     if not isinstance(clients, ClientResponder):
         return Means(scheme=scheme)
-    own = clients
+    batch_size = settings.sections.federation.batch_size
+    batches = max(len(clients.task.clients[SPY]) // batch_size, 1)
 
     def reply(round_number: int, weights: Vector) -> LocalJob:
-        batches = len(own.task.clients[SPY]) // settings.sections.federation.batch_size
-        return own.make_client_job(SPY, max(batches, 1), weights, round_number)
+        return clients.make_client_job(SPY, batches, weights, round_number)
 
     return Means(
         kernel=clients.kernel,
         data=clients.task.public,
-        batch_size=settings.sections.federation.batch_size,
+        batch_size=batch_size,
         scheme=scheme,
         reply=reply,
         seed=settings.seed,

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 
 from covertfl.auditing.coalitions import Coalition, CoalitionFinding, summarise_coalitions
-from covertfl.auditing.findings import Interval, list_final_accuracies
 from covertfl.auditing.mismatch import Mismatch, check_model
 from covertfl.auditing.run import RunAudit
-from covertfl.auditing.threats import BASE_LINE, Threat, average_curves, summarise_findings
+from covertfl.auditing.threats import (
+    BASE_LINE,
+    Interval,
+    Threat,
+    average_curves,
+    compute_mean,
+    summarise_findings,
+)
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
@@ -32,9 +38,7 @@ class LearnerFigures:
     ----------
     accuracy, interval : of the true weights at the end, 95% (Student's t over runs)
     completion : share of runs that made all updates
-    exposure : share of learning queries
-    exposure_by_round : share of learning queries so far
-    accuracy_by_round : of the true weights
+    exposure, exposure_by_round : share of learning queries, in all rounds and so far
     """
 
     accuracy: float | None
@@ -54,16 +58,10 @@ class LearnerFigures:
 
 @dataclass(frozen=True)
 class Separation:
-    """How well the queries were separated into trajectories.
-
-    Parameters
-    ----------
-    num_trajectories : found in each run
-    right_share : share of queries on the right trajectory, None if unknown
-    """
+    """Trajectories found in each run, and the share of queries that are on the right one."""
 
     num_trajectories: tuple[int, ...]
-    right_share: float | None
+    right_share: float | None  # None if unknown
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""
@@ -76,13 +74,8 @@ class AuditReport:
 
     Parameters
     ----------
-    num_runs : number of audited runs
-    learner : its accuracy, completion and exposure
-    threats : one for each eavesdropper
     bound : largest probability of naming the true trajectory by the schedule alone (formula F4 of
         docs/paper_map.md), None if it does not apply
-    coalitions : of clients that pool their queries, one for each size
-    separation : of queries into trajectories
     mismatch : test of the rounds against the problem's oracle, None if it cannot be made
     notes : reasons to read the figures with care
     """
@@ -98,15 +91,16 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `covertfl audit --json` and of audit.json."""
-        bound, coalitions = self.bound, {str(each.size): each.to_dict() for each in self.coalitions}
+        bound = None
+        if self.bound is not None:
+            interval = [self.bound.low, self.bound.high]
+            bound = {"value": self.bound.value, "interval": interval}
         return {
             "runs": self.num_runs,
             "learner": self.learner.to_dict(),
             "eavesdroppers": {threat.name: threat.to_dict() for threat in self.threats},
-            "bound": None
-            if bound is None
-            else {"value": bound.value, "interval": [bound.low, bound.high]},
-            "coalitions": coalitions or None,
+            "bound": bound,
+            "coalitions": {str(each.size): each.to_dict() for each in self.coalitions} or None,
             "separation": self.separation.to_dict(),
             "mismatch": None if self.mismatch is None else self.mismatch.to_dict(),
             "warnings": list(self.notes),
@@ -114,24 +108,20 @@ class AuditReport:
 
 
 def summarise_audits(
-    runs: Sequence[RunAudit],
-    coalitions: Sequence[Sequence[CoalitionFinding]] = (),
-    *,
-    seed: int = 0,
+    runs: Sequence[RunAudit], coalitions: Sequence[Sequence[CoalitionFinding]] = ()
 ) -> AuditReport:
-    """Combine the audits of runs that differ in their seeds only.
-
-    Parameters
-    ----------
-    coalitions : what coalitions found in each run
-    seed : of the samples behind the bound
-    """
-    separation, mismatch = _summarise_separation(runs), _check_rounds(runs)
+    """Combine the audits of runs that differ in their seeds only, and their coalitions."""
+    federation = next((run.federation for run in runs if run.federation is not None), None)
+    records = [run.private for run in runs if run.private]
+    mismatch = None
+    if federation is not None and records:
+        mismatch = check_model(federation.problem.oracle, records)
+    separation = _summarise_separation(runs)
     return AuditReport(
         num_runs=len(runs),
         learner=_summarise_learner(runs),
-        threats=_summarise_threats(runs),
-        bound=_find_bound(runs, seed),
+        threats=_summarise_threats(runs, federation),
+        bound=None if federation is None else _find_bound(federation),
         coalitions=summarise_coalitions(coalitions),
         separation=separation,
         mismatch=mismatch,
@@ -141,14 +131,12 @@ def summarise_audits(
 
 def _summarise_learner(runs: Sequence[RunAudit]) -> LearnerFigures:
     known = [run.summary for run in runs if run.summary is not None]
-    accuracies = [
-        summary.learner_accuracy for summary in known if summary.learner_accuracy is not None
-    ]
+    accuracies = [one.learner_accuracy for one in known if one.learner_accuracy is not None]
     return LearnerFigures(
-        accuracy=float(np.mean(accuracies)) if accuracies else None,
+        accuracy=compute_mean(accuracies),
         interval=t_interval(accuracies)[1:] if len(accuracies) > 1 else None,
-        completion=float(np.mean([summary.completed for summary in known])) if known else None,
-        exposure=float(np.mean([summary.exposure for summary in known])) if known else None,
+        completion=compute_mean([summary.completed for summary in known]),
+        exposure=compute_mean([summary.exposure for summary in known]),
         exposure_by_round=average_curves([_list_exposures(run) for run in runs]),
         accuracy_by_round=average_curves([run.learner for run in runs]),
     )
@@ -161,62 +149,45 @@ def _list_exposures(run: RunAudit) -> list[float]:
     return shares
 
 
-def _summarise_threats(runs: Sequence[RunAudit]) -> tuple[Threat, ...]:
+def _summarise_threats(
+    runs: Sequence[RunAudit], federation: Federation | None
+) -> tuple[Threat, ...]:
     found = {
         name: [run.findings[name] for run in runs if name in run.findings] for name in EAVESDROPPERS
     }
-    alone = list_final_accuracies(found[BASE_LINE])
-    mean_alone, guess = float(np.mean(alone)) if alone else None, _find_guess(runs)
+    alone = compute_mean([one.accuracy[-1] for one in found[BASE_LINE] if one.accuracy])
+    guess = 0.5 if federation is None else 1.0 / (1 + federation.responder.num_decoys)
     return tuple(
-        summarise_findings(name, findings, mean_alone, guess)
+        summarise_findings(name, findings, alone, guess)
         for name, findings in found.items()
         if findings
     )
 
 
-def _find_federation(runs: Sequence[RunAudit]) -> Federation | None:
-    return next((run.federation for run in runs if run.federation is not None), None)
-
-
-def _find_guess(runs: Sequence[RunAudit]) -> float:
-    federation = _find_federation(runs)
-    return 0.5 if federation is None else 1.0 / (1 + federation.responder.num_decoys)
-
-
-def _find_bound(runs: Sequence[RunAudit], seed: int) -> ScheduleBound | None:
+def _find_bound(federation: Federation) -> ScheduleBound | None:
     """Bound the best eavesdropper by schedule, where the problem and policy were those solved.
 
     Formula F4 of docs/paper_map.md: for a finite horizon with one decoy.
     """
-    federation = _find_federation(runs)
-    if federation is None or not isinstance(federation.problem, FiniteHorizon):
-        return None
     refreshed = federation.settings.sections.policy.refresh is not None
-    if federation.responder.num_decoys != 1 or federation.recorded is not None or refreshed:
+    if not isinstance(federation.problem, FiniteHorizon) or refreshed:
+        return None
+    if federation.responder.num_decoys != 1 or federation.recorded is not None:
         return None
     return bound_best_eavesdropper(
         federation.problem,
         federation.policy.policy,
         num_samples=BOUND_SAMPLES,
-        generator=np.random.default_rng(seed),
+        generator=np.random.default_rng(0),
     )
-
-
-def _check_rounds(runs: Sequence[RunAudit]) -> Mismatch | None:
-    federation = _find_federation(runs)
-    records = [run.private for run in runs if run.private]
-    if federation is None or not records:
-        return None
-    return check_model(federation.problem.oracle, records)
 
 
 def _summarise_separation(runs: Sequence[RunAudit]) -> Separation:
     known = [run for run in runs if run.misplaced is not None]
     queries = sum(run.num_queries for run in known)
     right = queries - sum(run.misplaced or 0 for run in known)
-    return Separation(
-        tuple(run.num_trajectories for run in runs), right / queries if queries else None
-    )
+    found = tuple(run.num_trajectories for run in runs)
+    return Separation(found, right / queries if queries else None)
 
 
 def _list_notes(

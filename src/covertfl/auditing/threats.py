@@ -1,44 +1,102 @@
-"""What one kind of eavesdropper gets, over several runs, and the verdict in words."""
+"""What one kind of eavesdropper concludes from one run, and what it gets over several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from covertfl.auditing.findings import (
-    Finding,
-    Interval,
-    compute_naming_share,
-    list_final_accuracies,
-)
+from covertfl.eavesdroppers.eavesdropper import Eavesdropper, SeenQuery
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS
-from covertfl.intervals import t_interval
+from covertfl.intervals import t_interval, wilson_interval
+from covertfl.kernels.weights import Vector, name_content
+from covertfl.runs.clients import ClientResponder
 
 BASE_LINE = "train-alone"
 # Shares of runs, naming the true trajectory, at which a verdict gets its stronger words.
 DEFEATED_FROM, MISLED_BELOW = 0.9, 0.1
 LEAST_GAIN = 0.01  # in accuracy, that is worth a mention
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """The conclusion of one eavesdropper about one run.
+
+    Parameters
+    ----------
+    named : 1 if its last belief is in the true trajectory, 0 if not, a share if several tie; None
+        if the true trajectory is unknown
+    accuracy : (N,) of its estimate after each round, None if there is nothing to score with
+    belief : over trajectories, after the last round
+    """
+
+    named: float | None
+    accuracy: tuple[float, ...] | None
+    belief: tuple[float, ...]
+
+
+class ScoreCache:
+    """Validation accuracies of weights, each computed once."""
+
+    def __init__(self, clients: ClientResponder) -> None:
+        self._clients = clients
+        self._known: dict[str, float] = {}
+
+    def score(self, candidates: Sequence[Vector]) -> float:
+        """Return the mean accuracy of an eavesdropper's estimates."""
+        return float(np.mean([self._score_one(weights) for weights in candidates]))
+
+    def _score_one(self, weights: Vector) -> float:
+        key = name_content(weights.tobytes())  # the weights themselves would fill the memory
+        if key not in self._known:
+            self._known[key] = self._clients.score(weights)
+        return self._known[key]
+
+
+def listen(
+    eavesdropper: Eavesdropper,
+    queries: Sequence[SeenQuery],
+    truth: Mapping[int, bool] | None,
+    scores: ScoreCache | None,
+) -> Finding:
+    """Show an eavesdropper the queries one by one and return its finding.
+
+    Parameters
+    ----------
+    truth : whether each trajectory is the true one, None if unknown
+    scores : of estimates, None if there is nothing to score with
+    """
+    curve = []
+    for query in queries:
+        eavesdropper.observe(query)
+        if scores is not None:
+            curve.append(scores.score(eavesdropper.estimate()))
+    belief = eavesdropper.belief()
+    named = None
+    if truth is not None:
+        favourites = np.flatnonzero(belief >= belief.max() * (1.0 - 1e-12))
+        named = float(np.mean([truth[int(number)] for number in favourites]))
+    return Finding(named, tuple(curve) if scores is not None else None, tuple(belief.tolist()))
 
 
 @dataclass(frozen=True)
 class Threat:
-    """What one kind of eavesdropper gets, over all runs.
+    """What one kind of eavesdropper gets, over all runs; a figure is None if it is unknown.
 
     Parameters
     ----------
     name : in the registry of eavesdroppers
     threat : what it sees, knows and owns, in a sentence
-    names_true, interval : share of runs in which it names the true trajectory, 95% (Wilson); None
-        if unknown
+    names_true, interval : share of runs in which it names the true trajectory, 95% (Wilson)
     final_accuracy, peak_accuracy : means over runs of the accuracy of its last estimate, and of
-        the largest over rounds; None if unknown
+        the largest over rounds
     final_interval : of the final accuracy, 95% (Student's t over runs), None for a single run
-    advantage : final accuracy less that of `train-alone`, None if unknown
+    advantage : final accuracy less that of `train-alone`
     guess : probability of naming the true trajectory by a uniform guess
-    accuracy_by_round : mean over runs, None if unknown
+    accuracy_by_round : mean over runs
     """
 
     name: str
@@ -80,23 +138,27 @@ class Threat:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""
-        curve = self.accuracy_by_round
         return {
             "threat": self.threat,
             "names_true": self.names_true,
-            "interval": None if self.interval is None else list(self.interval),
+            "interval": to_list(self.interval),
             "final_accuracy": self.final_accuracy,
-            "final_interval": None if self.final_interval is None else list(self.final_interval),
+            "final_interval": to_list(self.final_interval),
             "worst_accuracy": self.peak_accuracy,
             "advantage": self.advantage,
             "by_schedule": self.is_by_schedule,
             "verdict": self.verdict,
-            "accuracy_by_round": None if curve is None else list(curve),
+            "accuracy_by_round": to_list(self.accuracy_by_round),
         }
 
 
+def to_list(values: Sequence[float] | None) -> list[float] | None:
+    """Return numbers as JSON holds them."""
+    return None if values is None else list(values)
+
+
 def summarise_findings(
-    name: str, findings: Sequence[Finding], alone: float | None, guess: float
+    name: str, findings: Sequence[Finding], alone: float | None, guess: float = 0.5
 ) -> Threat:
     """Combine what one kind of eavesdropper found in several runs.
 
@@ -106,21 +168,30 @@ def summarise_findings(
     guess : probability of naming the true trajectory by a uniform guess
     """
     curves = [finding.accuracy for finding in findings if finding.accuracy]
-    finals = list_final_accuracies(findings)
-    final = float(np.mean(finals)) if finals else None
-    names_true, interval = compute_naming_share(findings)
+    finals = [curve[-1] for curve in curves]
+    final = compute_mean(finals)
+    named = [finding.named for finding in findings if finding.named is not None]
+    interval = None
+    if named:
+        low, high = wilson_interval(sum(named), len(named))
+        interval = float(low), float(high)
     return Threat(
         name=name,
         threat=EAVESDROPPERS[name].threat,  # type: ignore[attr-defined]
-        names_true=names_true,
+        names_true=compute_mean(named),
         interval=interval,
         final_accuracy=final,
-        peak_accuracy=float(np.mean([max(curve) for curve in curves])) if curves else None,
+        peak_accuracy=compute_mean([max(curve) for curve in curves]),
         final_interval=t_interval(finals)[1:] if len(finals) > 1 else None,
         advantage=None if final is None or alone is None else final - alone,
         guess=guess,
         accuracy_by_round=average_curves(curves),
     )
+
+
+def compute_mean(values: Sequence[float]) -> float | None:
+    """Return the mean, None if there are no values."""
+    return float(np.mean(values)) if values else None
 
 
 def average_curves(curves: Sequence[Sequence[float]]) -> tuple[float, ...] | None:

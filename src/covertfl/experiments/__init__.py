@@ -4,16 +4,15 @@
 `experiment`        what an experiment is: `Experiment`, `Request`
 `table_main`        the main experiment: Table 1 and Figure 2
 `table_mnist`       the MNIST tables with 20 and 50 clients
-`table_fedsgd`      MNIST with FedSGD
-`table_states`      MNIST with seven oracle states
-`random_policy`     a random policy against the optimal one
+`table_fedsgd`      MNIST with FedSGD: Table 2, left
+`table_states`      MNIST with seven oracle states: Table 2, right
+`random_policy`     MNIST with learning queries at random rounds
 `figure_spga`       convergence of the policy gradient: Figure 3
 `figure_tracking`   the policy gradient through a change of the system
 `figure_cost`       learning cost against learning queries: Figure 4
 `theory`            the theorems and lemmas, measured
 `theory_updates`    Theorem 1: gradient norms and their bound
 `theory_structure`  Theorem 2 and Lemma 2: thresholds and monotone values
-`theory_mixture`    Theorem 3: the optimum randomises in one state
-`theory_stability`  Lemma 1: loads and limits at which a queue is stable
+`theory_queues`     Theorem 3 and Lemma 1: mixtures of policies, and stable queues
 `trials`            runs of the tables: schedules, trajectories and their scores
 """

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from covertfl.decision.problem import QueueProblem
+from covertfl.decision.problem_file import read_preset
 from covertfl.errors import InvalidInput
 from covertfl.experiments.trials.cells import CellStore
 
@@ -50,22 +52,16 @@ class Request:
         return quick if self.quick else full
 
 
-def _need_nothing() -> None:
-    """Check nothing: most experiments need only data that is part of the package."""
-
-
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper.
 
     Parameters
     ----------
-    name : on the command line
-    title : on the page
-    paper : where the paper has it
+    name, title, paper : on the command line, on the page, and where the paper has it
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
-    check : raise if data is missing, before anything is computed
+    check : raise if data is missing, before anything is computed; None if all is in the package
     """
 
     name: str
@@ -73,4 +69,11 @@ class Experiment:
     paper: str
     run: Callable[[Request, CellStore], Result]
     uses_gpu: bool = False
-    check: Callable[[], None] = _need_nothing
+    check: Callable[[], None] | None = None
+
+
+def load_queue(name: str) -> QueueProblem:
+    """Load a queue preset."""
+    problem = read_preset(name).problem
+    assert isinstance(problem, QueueProblem)
+    return problem

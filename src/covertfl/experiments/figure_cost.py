@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from covertfl.decision.problem_file import read_preset
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
-from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.experiments.experiment import Experiment, Reading, Request, Result, load_queue
 from covertfl.experiments.trials.averages import shorten
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.average_cost import (
@@ -54,16 +55,10 @@ JUMP = 0.005  # smallest difference between neighbours that counts as a jump
 
 @dataclass(frozen=True, eq=False)
 class StackedTables:
-    """A separate policy for each of many runs that are simulated together.
+    """A separate policy for each of many runs that are simulated together."""
 
-    Parameters
-    ----------
-    tables : (V, W, 2, levels) probabilities of learning
-    repeats : number of runs for each table
-    """
-
-    tables: FloatArray
-    repeats: int
+    tables: FloatArray  # (V, W, 2, levels) probabilities of learning
+    repeats: int  # number of runs for each table
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probabilities of all runs, those of one table next to each other."""
@@ -76,9 +71,8 @@ class StackedTables:
 
 def load_problems(reading: Reading) -> tuple[QueueProblem, FiniteHorizon]:
     """Load the queue with the paper's buffer, and the main experiment."""
-    queue = read_preset(f"{reading}/queue").problem
-    horizon = read_preset(f"{reading}/main").problem
-    assert isinstance(queue, QueueProblem) and isinstance(horizon, FiniteHorizon)
+    queue, horizon = load_queue(f"{reading}/queue"), read_preset(f"{reading}/main").problem
+    assert isinstance(horizon, FiniteHorizon)
     if queue.capacity is None:
         queue = replace(queue, capacity=CAPACITY, overflow_cost=OVERFLOW_COST)
     return queue, horizon
@@ -149,18 +143,13 @@ def compute_price_curve(problem: QueueProblem, values: int, repeats: int) -> Map
     """Compute the curve of the learning cost as a price."""
     asked = np.geomspace(LEAST_PRICE, LARGEST_PRICE, values)
     prices, policies = sweep_price(problem, asked.tolist())
-    exact = np.array(
-        [
-            evaluate_queue_policy(problem, QueueTable(learn.astype(np.float64))).learn_fraction
-            for learn in policies
-        ]
-    )
     tables = np.stack(policies).astype(np.float64)
+    evaluations = [evaluate_queue_policy(problem, QueueTable(table)) for table in tables]
+    exact = np.array([evaluation.learn_fraction for evaluation in evaluations])
     generator = np.random.default_rng(SEED)
     simulated = simulate_tables(problem, tables, repeats, generator=generator)
-    return describe_curve(np.array(prices), exact, simulated) | {
-        "vertices": count_vertices(policies)
-    }
+    curve = describe_curve(np.array(prices), exact, simulated)
+    return curve | {"vertices": count_vertices(policies)}
 
 
 def compute_limit_curve(problem: QueueProblem, values: int, repeats: int) -> Mapping[str, Any]:
@@ -197,9 +186,8 @@ def compute_horizon_curve(problem: FiniteHorizon, values: int, runs: int) -> Map
         cost = replace(problem.learning_cost, scale=float(scale))
         scaled = replace(problem, learning_cost=cost)
         solution = solve_horizon(scaled)
-        policy = solution.policy
-        exact.append(evaluate_horizon_policy(scaled, policy).exposure)
-        sample = simulate_horizon_policy(scaled, policy, runs, generator=generator)
+        exact.append(evaluate_horizon_policy(scaled, solution.policy).exposure)
+        sample = simulate_horizon_policy(scaled, solution.policy, runs, generator=generator)
         simulated.append(float(sample.learning_queries.mean()) / problem.rounds)
         policies.append(solution.learn)
     curve = describe_curve(scales, np.array(exact), np.array(simulated))
@@ -212,17 +200,14 @@ def run_figure(request: Request, store: CellStore) -> Result:
     values = QUICK_VALUES if request.quick else VALUES
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     repeats = max(runs // 50, 1)
-    base = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
-    work = {
-        "price": lambda: compute_price_curve(queue, values, repeats),
-        "limit": lambda: compute_limit_curve(queue, values, repeats),
-        "horizon": lambda: compute_horizon_curve(horizon, values, runs),
+    key = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
+    curves = {
+        "price": partial(compute_price_curve, queue, values, repeats),
+        "limit": partial(compute_limit_curve, queue, values, repeats),
+        "horizon": partial(compute_horizon_curve, horizon, values, runs),
     }
-    store.plan(len(work))
-    curves = []
-    for name, compute in work.items():
-        curves.append({"curve": name, **store.work_out({**base, "curve": name}, compute)})
-        store.advance(1, name)
+    work = {name: ({**key, "curve": name}, compute) for name, compute in curves.items()}
+    found = store.work_out_all(work)
     return {
         "settings": {
             "reading": request.reading,
@@ -235,7 +220,7 @@ def run_figure(request: Request, store: CellStore) -> Result:
             "horizon_rounds": horizon.rounds,
             "seed": SEED,
         },
-        "curves": curves,
+        "curves": [{"curve": name, **curve} for name, curve in found.items()],
     }
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
-from covertfl.decision.problem_file import read_preset
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.experiment import Experiment, Request, Result, load_queue
 from covertfl.experiments.trials.averages import average, shorten
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
@@ -35,18 +34,10 @@ PRINTED_ITERATIONS = 4000
 ITERATIONS, ROLLOUT = 2000, 2000
 SEED = 1
 QUICK_RUNS = 20
-# Number of points kept of a curve.
-POINTS = 101
+POINTS = 101  # kept of a curve
 NO_ARRIVAL = 0
 THREADS = os.cpu_count() or 1
 FARTHEST = 10.0  # times the limit; beyond it a policy has given up on the queue
-
-
-def load_queue(name: str) -> QueueProblem:
-    """Load a queue preset."""
-    problem = read_preset(name).problem
-    assert isinstance(problem, QueueProblem)
-    return problem
 
 
 def choose_variants(problem: QueueProblem) -> dict[str, Settings]:
@@ -92,35 +83,23 @@ def find_last_switch(probs: FloatArray) -> int | None:
     return first if first < len(probs) else None
 
 
-def thin(curve: FloatArray, points: int = POINTS) -> tuple[list[int], FloatArray]:
-    """Return evenly spaced iterations, and a curve at these."""
-    at = np.unique(np.linspace(0, len(curve) - 1, points).round().astype(np.int64))
-    return (at + 1).tolist(), curve[at]
-
-
 def describe_paths(paths: FloatArray) -> dict[str, Any]:
     """Return mean, 10% and 90% quantiles over runs of (runs, K, W) paths, by oracle state."""
-    iterations, _ = thin(paths[0])
+    at = np.unique(np.linspace(0, paths.shape[1] - 1, POINTS).round().astype(np.int64))
     states = []
     for state in range(paths.shape[2]):
-        kept = np.stack([thin(path[:, state])[1] for path in paths])
+        kept = np.ascontiguousarray(paths[:, at, state])
         low, high = np.quantile(kept, [0.1, 0.9], axis=0)
-        states.append(
-            {
-                "mean": shorten(kept.mean(axis=0)),
-                "low": shorten(low),
-                "high": shorten(high),
-            }
-        )
-    return {"iterations": iterations, "states": states}
+        mean = shorten(kept.mean(axis=0))
+        states.append({"mean": mean, "low": shorten(low), "high": shorten(high)})
+    return {"iterations": (at + 1).tolist(), "states": states}
 
 
 def evaluate_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
     """Return the exact average costs of a run's policy, NaN if it gives up on the queue."""
     bounded = problem.with_capacity(optimum.problem.num_levels - 1)
-    policy: QueueTable = run.policy(bounded)
     try:
-        evaluation = evaluate_queue_policy(bounded, policy)
+        evaluation = evaluate_queue_policy(bounded, run.policy(bounded))
     except CovertflError:
         return {"privacy": float("nan"), "learning": float("nan")}
     return {"privacy": evaluation.privacy_cost, "learning": evaluation.learning_cost}
@@ -151,32 +130,31 @@ def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping
         "paths": describe_paths(paths),
         "costs": summarise_costs(judged, problem.limit),
         "optimum": describe_optimum(optimum),
-        "final": [
-            {"mean": round(float(column.mean()), 3), "deviation": round(float(column.std()), 3)}
-            for column in paths[:, -1].T
-        ],
+        "final": describe_thresholds(paths[:, -1]),
     }
+
+
+def describe_thresholds(thresholds: FloatArray) -> list[dict[str, float]]:
+    """Return mean and deviation over runs of (runs, W) thresholds, by oracle state."""
+    return [
+        {"mean": round(float(column.mean()), 3), "deviation": round(float(column.std()), 3)}
+        for column in thresholds.T
+    ]
 
 
 def run_figure(request: Request, store: CellStore) -> Result:
     """Run both variants on the reading's queue, and on the published code's if it is another."""
     names = dict.fromkeys((f"{request.reading}/queue", "paper-code/queue"))
     runs = request.count_seeds(RUNS, QUICK_RUNS)
-    panels = []
-    work = [(name, variant) for name in names for variant in ("printed", "corrected")]
-    store.plan(len(work))
-    for name, variant in work:
+    work, titles = {}, []
+    for name in names:
         problem = load_queue(name)
-        settings = choose_variants(problem)[variant]
-        key = {"part": "spga", "problem": name, "settings": asdict(settings), "runs": runs}
-
-        def compute(
-            problem: QueueProblem = problem, settings: Settings = settings
-        ) -> Mapping[str, Any]:
-            return run_variant(problem, settings, runs)
-
-        panels.append({"problem": name, "variant": variant, **store.work_out(key, compute)})
-        store.advance(1, f"{name}, {variant}")
+        for variant, settings in choose_variants(problem).items():
+            key = {"part": "spga", "problem": name, "settings": asdict(settings), "runs": runs}
+            compute = partial(run_variant, problem, settings, runs)
+            work[f"{name}, {variant}"] = key, compute
+            titles.append({"problem": name, "variant": variant})
+    found = store.work_out_all(work).values()
     return {
         "settings": {
             "runs": runs,
@@ -185,7 +163,7 @@ def run_figure(request: Request, store: CellStore) -> Result:
             "rollout": ROLLOUT,
             "seed": SEED,
         },
-        "panels": panels,
+        "panels": [title | panel for title, panel in zip(titles, found, strict=True)],
     }
 
 

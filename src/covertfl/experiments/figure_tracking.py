@@ -16,15 +16,15 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import QueueProblem
-from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.experiment import Experiment, Request, Result, load_queue
 from covertfl.experiments.figure_spga import (
     SEED,
     THREADS,
     describe_optimum,
     describe_paths,
+    describe_thresholds,
     effective_thresholds,
     evaluate_run,
-    load_queue,
     summarise_costs,
 )
 from covertfl.experiments.trials.averages import average, band
@@ -65,11 +65,7 @@ def track_change(
 
 
 def run_searches(
-    before: QueueProblem,
-    after: QueueProblem,
-    settings: Settings,
-    runs: int,
-    store: CellStore,
+    before: QueueProblem, after: QueueProblem, settings: Settings, runs: int, store: CellStore
 ) -> Mapping[str, Any]:
     """Run all searches and evaluate them at the change and at the end."""
     store.plan(runs)
@@ -91,19 +87,14 @@ def run_searches(
                 "costs": summarise_costs(judged, problem.limit),
                 "late_privacy": average([h.privacy_cost[-LAST:].mean() for h in window]),
                 "late_learning": average([h.learning_cost[-LAST:].mean() for h in window]),
-                "thresholds": [
-                    {
-                        "mean": round(float(column.mean()), 3),
-                        "deviation": round(float(column.std()), 3),
-                    }
-                    for column in paths[:, (stage + 1) * settings.iterations // 2 - 1].T
-                ],
+                "thresholds": describe_thresholds(
+                    paths[:, (stage + 1) * settings.iterations // 2 - 1]
+                ),
             }
         )
-    histories = [run.history for _, run in found]
     costs = {
-        "privacy": describe_costs([history.privacy_cost for history in histories]),
-        "learning": describe_costs([history.learning_cost for history in histories]),
+        "privacy": describe_costs([run.history.privacy_cost for _, run in found]),
+        "learning": describe_costs([run.history.learning_cost for _, run in found]),
     }
     return {"paths": describe_paths(paths), "stages": stages, "costs": costs}
 

@@ -17,8 +17,6 @@ from covertfl.experiments import (
 )
 from covertfl.experiments.experiment import Experiment
 
-__all__ = ["EXPERIMENTS"]
-
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment
     for experiment in (

@@ -69,19 +69,19 @@ def make_setup(reading: Reading) -> Setup:
 
 
 def compute_outcomes(
-    setup: Setup, seeds: int, store: CellStore
-) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]]]:
+    request: Request, store: CellStore
+) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
     """Compute the outcomes of every condition, and the exact probabilities of each policy."""
-    kernels = KernelCache()
+    setup, kernels = make_setup(request.reading), KernelCache()
+    seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
     runs = [
         prepare_trial(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
     ]
-    against = [
-        Eavesdropping(PublicData(positive_share=share), decoy)
-        for share in POSITIVE_SHARES.values()
-        for decoy in DECOYS
-    ]
     places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
+    against = [
+        Eavesdropping(PublicData(positive_share=POSITIVE_SHARES[scenario]), decoy)
+        for scenario, decoy in places
+    ]
     found = CovertRuns(store).work_out(runs, against, at_once=2 * len(POLICIES))
     outcomes: dict[Condition, list[RunOutcome]] = {
         Condition(scenario, policy, decoy): []
@@ -102,31 +102,21 @@ def compute_outcomes(
             "exposure": round(exact.exposure, 5),
             "minority": round(exact.minority_prob, 5),
         }
-    return outcomes, expected
-
-
-def _request_runs(
-    request: Request, store: CellStore
-) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
-    setup = make_setup(request.reading)
-    seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    outcomes, expected = compute_outcomes(setup, seeds, store)
     return outcomes, expected, setup
 
 
 def run_table(request: Request, store: CellStore) -> Result:
     """Compute Table 1 with intervals, completion and exposure."""
-    outcomes, expected, setup = _request_runs(request, store)
-    rows = []
-    for condition, runs in outcomes.items():
-        rows.append(
-            {
-                **vars(condition),
-                **summarise(runs),
-                "expected": expected[condition.policy],
-                "paper": _find_printed(condition),
-            }
-        )
+    outcomes, expected, setup = compute_outcomes(request, store)
+    rows = [
+        {
+            **vars(condition),
+            **summarise(runs),
+            "expected": expected[condition.policy],
+            "paper": _find_printed(condition),
+        }
+        for condition, runs in outcomes.items()
+    ]
     return {"settings": setup.describe(), "rows": rows}
 
 
@@ -140,7 +130,7 @@ def _find_printed(condition: Condition) -> dict[str, float] | None:
 
 def run_figure(request: Request, store: CellStore) -> Result:
     """Compute the accuracy of learner and eavesdropper by round."""
-    outcomes, _, setup = _request_runs(request, store)
+    outcomes, _, setup = compute_outcomes(request, store)
     curves = [
         {
             **vars(condition),

@@ -30,109 +30,59 @@ ROUNDS, UPDATES = 120, 30
 SEEDS = 10
 MIN_SHARE = 0.25
 PARTICIPATION: Mapping[int, tuple[int, ...]] = {20: (5, 10, 20), 50: (12, 25, 50)}
-GOOD_CLASSES = (2, 5, 8)
-SIZES = (0.1, 0.4, 1.0)
 CLASS_SHARES = (0.99, 0.9, None)  # None: their natural share
+PrintedLine = tuple[int, float, float, tuple[float, ...], float, float]
 MODEL = "paper-cnn"
 # The published code has a matrix of its own for this experiment (D20 of docs/deviations.md).
 CODE_TRANSITION: Transition = ((0.8, 0.2, 0.0), (0.15, 0.7, 0.15), (0.0, 0.15, 0.85))
 POLICIES = ("greedy", "optimal")
-# As printed, by number of clients: good classes, size, share of good classes; accuracy of the
-# eavesdropper with the greedy and the optimal policy, then of the learner with the same two.
-PAPER: Mapping[int, tuple[tuple[int, float, float, float, float, float, float], ...]] = {
+# As printed, by number of clients: good classes and size; accuracy of the eavesdropper with the
+# greedy policy, and with the optimal one for each share of the good classes; then of the learner
+# with the greedy and the optimal policy.
+PAPER: Mapping[int, tuple[PrintedLine, ...]] = {
     20: (
-        (2, 0.1, 0.99, 0.857, 0.336, 0.925, 0.832),
-        (2, 0.1, 0.9, 0.857, 0.725, 0.925, 0.832),
-        (2, 0.1, 0.2, 0.857, 0.927, 0.925, 0.832),
-        (2, 0.4, 0.99, 0.859, 0.445, 0.924, 0.815),
-        (2, 0.4, 0.9, 0.859, 0.907, 0.924, 0.815),
-        (2, 0.4, 0.2, 0.859, 0.973, 0.924, 0.815),
-        (2, 1.0, 0.99, 0.850, 0.632, 0.930, 0.822),
-        (2, 1.0, 0.9, 0.850, 0.916, 0.930, 0.822),
-        (2, 1.0, 0.2, 0.850, 0.968, 0.930, 0.822),
-        (5, 0.1, 0.99, 0.843, 0.784, 0.924, 0.817),
-        (5, 0.1, 0.9, 0.843, 0.900, 0.924, 0.817),
-        (5, 0.1, 0.5, 0.843, 0.932, 0.924, 0.817),
-        (5, 0.4, 0.99, 0.834, 0.707, 0.922, 0.819),
-        (5, 0.4, 0.9, 0.834, 0.920, 0.922, 0.819),
-        (5, 0.4, 0.5, 0.834, 0.970, 0.922, 0.819),
-        (5, 1.0, 0.99, 0.848, 0.820, 0.926, 0.815),
-        (5, 1.0, 0.9, 0.848, 0.961, 0.926, 0.815),
-        (5, 1.0, 0.5, 0.848, 0.977, 0.926, 0.815),
-        (8, 0.1, 0.99, 0.830, 0.898, 0.926, 0.819),
-        (8, 0.1, 0.9, 0.830, 0.957, 0.926, 0.819),
-        (8, 0.1, 0.8, 0.830, 0.943, 0.926, 0.819),
-        (8, 0.4, 0.99, 0.868, 0.898, 0.926, 0.809),
-        (8, 0.4, 0.9, 0.868, 0.936, 0.926, 0.809),
-        (8, 0.4, 0.8, 0.868, 0.955, 0.926, 0.809),
-        (8, 1.0, 0.99, 0.864, 0.943, 0.931, 0.831),
-        (8, 1.0, 0.9, 0.864, 0.975, 0.931, 0.831),
-        (8, 1.0, 0.8, 0.864, 0.975, 0.931, 0.831),
+        (2, 0.1, 0.857, (0.336, 0.725, 0.927), 0.925, 0.832),
+        (2, 0.4, 0.859, (0.445, 0.907, 0.973), 0.924, 0.815),
+        (2, 1.0, 0.850, (0.632, 0.916, 0.968), 0.930, 0.822),
+        (5, 0.1, 0.843, (0.784, 0.900, 0.932), 0.924, 0.817),
+        (5, 0.4, 0.834, (0.707, 0.920, 0.970), 0.922, 0.819),
+        (5, 1.0, 0.848, (0.820, 0.961, 0.977), 0.926, 0.815),
+        (8, 0.1, 0.830, (0.898, 0.957, 0.943), 0.926, 0.819),
+        (8, 0.4, 0.868, (0.898, 0.936, 0.955), 0.926, 0.809),
+        (8, 1.0, 0.864, (0.943, 0.975, 0.975), 0.931, 0.831),
     ),
     50: (
-        (2, 0.1, 0.99, 0.861, 0.320, 0.860, 0.840),
-        (2, 0.1, 0.9, 0.861, 0.611, 0.860, 0.840),
-        (2, 0.1, 0.2, 0.861, 0.852, 0.860, 0.840),
-        (2, 0.4, 0.99, 0.884, 0.318, 0.862, 0.830),
-        (2, 0.4, 0.9, 0.884, 0.734, 0.862, 0.830),
-        (2, 0.4, 0.2, 0.884, 0.895, 0.862, 0.830),
-        (2, 1.0, 0.99, 0.852, 0.393, 0.859, 0.843),
-        (2, 1.0, 0.9, 0.852, 0.864, 0.859, 0.843),
-        (2, 1.0, 0.2, 0.852, 0.955, 0.859, 0.843),
-        (5, 0.1, 0.99, 0.875, 0.461, 0.638, 0.838),
-        (5, 0.1, 0.9, 0.875, 0.655, 0.638, 0.838),
-        (5, 0.1, 0.5, 0.875, 0.807, 0.638, 0.838),
-        (5, 0.4, 0.99, 0.843, 0.595, 0.854, 0.833),
-        (5, 0.4, 0.9, 0.843, 0.795, 0.854, 0.833),
-        (5, 0.4, 0.5, 0.843, 0.916, 0.854, 0.833),
-        (5, 1.0, 0.99, 0.864, 0.000, 0.857, 0.840),
-        (5, 1.0, 0.9, 0.864, 0.000, 0.857, 0.840),
-        (5, 1.0, 0.5, 0.864, 0.000, 0.857, 0.840),
-        (8, 0.1, 0.99, 0.868, 0.000, 0.856, 0.839),
-        (8, 0.1, 0.9, 0.868, 0.000, 0.856, 0.839),
-        (8, 0.1, 0.8, 0.868, 0.000, 0.856, 0.839),
-        (8, 0.4, 0.99, 0.841, 0.805, 0.862, 0.832),
-        (8, 0.4, 0.9, 0.841, 0.916, 0.862, 0.832),
-        (8, 0.4, 0.8, 0.841, 0.914, 0.862, 0.832),
-        (8, 1.0, 0.99, 0.861, 0.000, 0.853, 0.840),
-        (8, 1.0, 0.9, 0.861, 0.000, 0.853, 0.840),
-        (8, 1.0, 0.8, 0.861, 0.000, 0.853, 0.840),
+        (2, 0.1, 0.861, (0.320, 0.611, 0.852), 0.860, 0.840),
+        (2, 0.4, 0.884, (0.318, 0.734, 0.895), 0.862, 0.830),
+        (2, 1.0, 0.852, (0.393, 0.864, 0.955), 0.859, 0.843),
+        (5, 0.1, 0.875, (0.461, 0.655, 0.807), 0.638, 0.838),
+        (5, 0.4, 0.843, (0.595, 0.795, 0.916), 0.854, 0.833),
+        (5, 1.0, 0.864, (0.000, 0.000, 0.000), 0.857, 0.840),
+        (8, 0.1, 0.868, (0.000, 0.000, 0.000), 0.856, 0.839),
+        (8, 0.4, 0.841, (0.805, 0.916, 0.914), 0.862, 0.832),
+        (8, 1.0, 0.861, (0.000, 0.000, 0.000), 0.853, 0.840),
     ),
 }
 # Weights are scored on one in ten validation images after each update; the last ones, and the best
 # of these, on all images.
-STRIDE = 10
-QUICK_STRIDE = 4
-# The short form: a small network, a twelfth of the examples, half of the rounds, three
+STRIDE, QUICK_STRIDE = 10, 4
+# The short form: a small network, a twelfth of the examples, half of the rounds, few seeds, three
 # eavesdroppers.
 QUICK_MODEL, QUICK_THINNING, QUICK_DIVISOR, QUICK_SEEDS = "small-cnn", 12, 2, 2
 QUICK_ROWS = (0, 13, 26)
-# Number of runs trained together on a CPU; a GPU trains all of them.
-CPU_RUNS = 2
+CPU_RUNS = 2  # trained together on a CPU; a GPU trains all of them
+Outcomes = dict[tuple[str, int], list[RunOutcome]]  # by policy and number of the eavesdropper
+# Printed accuracy of eavesdropper, if there is one, and learner, by policy.
+Paper = Mapping[str, tuple[float | None, float]]
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row of a printed table, with its columns named correctly (D23 of docs/deviations.md).
+    """A row of a printed table: accuracies by policy, None if the decoy never ran."""
 
-    Parameters
-    ----------
-    classes, size : number of good classes, and the public set's size relative to a client's
-    class_share : share of the good classes, None for the natural one
-    eavesdropper, learner : accuracy by policy, None if the decoy never ran
-    """
-
-    classes: int
-    size: float
-    class_share: float | None
+    public: PublicData
     eavesdropper: Mapping[str, float | None]
     learner: Mapping[str, float]
-
-    @property
-    def against(self) -> Eavesdropping:
-        """Return the eavesdropper of the row."""
-        data = PublicData(size=self.size, classes=self.classes, class_share=self.class_share)
-        return Eavesdropping(data)
 
 
 def list_rows(clients: int) -> list[PrintedRow]:
@@ -140,19 +90,15 @@ def list_rows(clients: int) -> list[PrintedRow]:
 
     The learner's columns are exchanged in print, and 0.000 is not an accuracy.
     """
-    rows = []
-    for classes, size, part, greedy, optimal, first, second in PAPER[clients]:
-        natural = part not in CLASS_SHARES
-        rows.append(
-            PrintedRow(
-                classes,
-                size,
-                None if natural else part,
-                {"greedy": greedy or None, "optimal": optimal or None},
-                {"greedy": second, "optimal": first},
-            )
+    return [
+        PrintedRow(
+            PublicData(size=size, classes=classes, class_share=class_share),
+            {"greedy": greedy, "optimal": optimal or None},
+            {"greedy": second, "optimal": first},
         )
-    return rows
+        for classes, size, greedy, by_share, first, second in PAPER[clients]
+        for class_share, optimal in zip(CLASS_SHARES, by_share, strict=True)
+    ]
 
 
 def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
@@ -179,56 +125,24 @@ def compute_outcomes(
     policies: Sequence[str],
     seeds: int,
     against: Sequence[Eavesdropping],
+    request: Request,
     store: CellStore,
-    *,
-    device: str,
-) -> tuple[dict[tuple[str, int], list[RunOutcome]], int]:
+) -> tuple[Outcomes, int]:
     """Compute outcomes by policy and eavesdropper, and count the examples trained on."""
     kernels = KernelCache()
     runs = [
-        prepare_trial(setup, policy, seed, kernels, device=device)
+        prepare_trial(setup, policy, seed, kernels, device=request.device)
         for seed in range(seeds)
         for policy in policies
     ]
     stride = STRIDE if setup.thinning == 1 else QUICK_STRIDE
-    on_cpu = device == "cpu"
+    on_cpu = request.device == "cpu"
     worker = CovertRuns(store, stride=stride, threads=1 if on_cpu else count_cores())
     found = worker.work_out(runs, against, at_once=CPU_RUNS if on_cpu else None)
-    outcomes: dict[tuple[str, int], list[RunOutcome]] = {}
+    outcomes: Outcomes = {}
     for (number, other), outcome in sorted(found.items()):
         outcomes.setdefault((runs[number].policy, other), []).append(outcome)
     return outcomes, worker.examples
-
-
-def compare_policies(
-    setup: Setup,
-    public: PublicData,
-    paper: Mapping[str, tuple[float, float]],
-    seeds: int,
-    request: Request,
-    store: CellStore,
-) -> Result:
-    """Compute policies against one eavesdropper, for tables with one row per policy.
-
-    Parameters
-    ----------
-    paper : printed accuracy of eavesdropper and learner, by policy
-    """
-    outcomes, examples = compute_outcomes(
-        setup, tuple(paper), seeds, [Eavesdropping(public)], store, device=request.device
-    )
-    return {
-        "settings": setup.describe() | {"public": vars(public)},
-        "examples": examples,
-        "rows": [
-            {
-                "policy": policy,
-                **summarise(outcomes[policy, 0]),
-                "paper": {"eavesdropper": eavesdropper, "learner": learner},
-            }
-            for policy, (eavesdropper, learner) in paper.items()
-        ],
-    }
 
 
 def run_table(clients: int, request: Request, store: CellStore) -> Result:
@@ -238,18 +152,16 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
     if request.quick:
         rows = [rows[number] for number in QUICK_ROWS]
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    against = [row.against for row in rows]
-    outcomes, examples = compute_outcomes(
-        setup, POLICIES, seeds, against, store, device=request.device
-    )
+    against = [Eavesdropping(row.public) for row in rows]
+    outcomes, examples = compute_outcomes(setup, POLICIES, seeds, against, request, store)
     return {
         "settings": setup.describe(),
         "examples": examples,
         "rows": [
             {
-                "classes": row.classes,
-                "size": row.size,
-                "class_share": row.class_share,
+                "classes": row.public.classes,
+                "size": row.public.size,
+                "class_share": row.public.class_share,
                 "policy": policy,
                 **summarise(outcomes[policy, number]),
                 "paper": {
@@ -263,6 +175,32 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
     }
 
 
+def compare_policies(
+    setup: Setup, public: PublicData, paper: Paper, seeds: int, request: Request, store: CellStore
+) -> Result:
+    """Compute policies against one eavesdropper, for tables with one row per policy."""
+    seeds = request.count_seeds(seeds, QUICK_SEEDS)
+    against = [Eavesdropping(public)]
+    outcomes, examples = compute_outcomes(setup, tuple(paper), seeds, against, request, store)
+    return {
+        "settings": setup.describe() | {"public": vars(public)},
+        "examples": examples,
+        "rows": list_policy_rows(outcomes, paper),
+    }
+
+
+def list_policy_rows(outcomes: Outcomes, paper: Paper) -> list[Result]:
+    """Return one row per policy, with the printed values beside ours."""
+    return [
+        {
+            "policy": policy,
+            **summarise(outcomes[policy, 0]),
+            "paper": {"eavesdropper": eavesdropper, "learner": learner},
+        }
+        for policy, (eavesdropper, learner) in paper.items()
+    ]
+
+
 def check_images() -> None:
     """Raise `Missing` without the images or torch."""
     require_torch()
@@ -271,19 +209,8 @@ def check_images() -> None:
     load_mnist()
 
 
-TABLE_20 = Experiment(
-    "table-mnist-20",
-    "MNIST, 20 clients",
-    "Table 3, Appendix A",
-    partial(run_table, 20),
-    uses_gpu=True,
-    check=check_images,
-)
-TABLE_50 = Experiment(
-    "table-mnist-50",
-    "MNIST, 50 clients",
-    "Table 4, Appendix A",
-    partial(run_table, 50),
-    uses_gpu=True,
-    check=check_images,
+make_experiment = partial(Experiment, uses_gpu=True, check=check_images)
+TABLE_20, TABLE_50 = (
+    make_experiment(f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n))
+    for n, place in ((20, "Table 3, Appendix A"), (50, "Table 4, Appendix A"))
 )

@@ -35,24 +35,21 @@ def bound_norm(task: FunctionTask, gap: float, steps: FloatArray) -> float:
     return float((gap + noise * np.sum(steps**2) / 2.0) / np.sum(steps))
 
 
-def walk(
-    task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray
-) -> tuple[FloatArray, int]:
-    """Return squared gradient norms at the iterates x_1 .. x_M, and the number of queries."""
+def walk(task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray) -> FloatArray:
+    """Return squared gradient norms at the iterates x_1 .. x_M."""
     oracle = read_preset(PRESET).problem.oracle
     generator = np.random.default_rng([seed, 1])
-    point, state, queries = start.astype(np.float32), oracle.num_states - 1, 0
+    point, state = start.astype(np.float32), oracle.num_states - 1
     norms = np.empty(len(steps))
     for m, step in enumerate(steps):
         norms[m] = np.sum(task.gradient(point) ** 2)
-        while True:
-            queries += 1
+        is_accepted = False
+        while not is_accepted:
             response, sigma = task.respond(point, state, generator=generator)
             state = int(generator.choice(oracle.num_states, p=oracle.transition[state]))
-            if task.accepts(sigma):
-                break
+            is_accepted = task.accepts(sigma)
         point = (point - step * response).astype(np.float32)
-    return norms, queries
+    return norms
 
 
 def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> FloatArray:
@@ -69,22 +66,20 @@ def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
     starts = [task.first_weights(seed).astype(np.float64) for seed, task in enumerate(tasks)]
     # All starts have the same distance from their minima, but different values.
     gap = max(task.value(start) for task, start in zip(tasks, starts, strict=True))
+
+    def walk_all(steps: FloatArray) -> list[FloatArray]:
+        pairs = zip(tasks, starts, strict=True)
+        return [walk(task, steps, seed, start) for seed, (task, start) in enumerate(pairs)]
+
     rows = []
     for kind in ("decreasing", "constant"):
-        longest = max(updates)
-        cached: dict[int, FloatArray] = {}
+        # With steps 1/m shorter runs are the beginnings of the longest.
+        whole = choose_steps(tasks[0], gap, max(updates), kind)
+        longest = walk_all(whole) if kind == "decreasing" else []
         for number in updates:
             steps = choose_steps(tasks[0], gap, number, kind)
-            measured = []
-            for seed, (task, start) in enumerate(zip(tasks, starts, strict=True)):
-                if kind == "decreasing":  # shorter runs are the beginnings of the longest
-                    if seed not in cached:
-                        whole = choose_steps(task, gap, longest, kind)
-                        cached[seed] = walk(task, whole, seed, start)[0]
-                    norms = cached[seed][:number]
-                else:
-                    norms = walk(task, steps, seed, start)[0]
-                measured.append(float(steps @ norms / steps.sum()))
+            found = longest or walk_all(steps)
+            measured = [float(steps @ norms[:number] / steps.sum()) for norms in found]
             rows.append(
                 {
                     "steps": kind,

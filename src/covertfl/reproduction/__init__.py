@@ -3,10 +3,9 @@
 `run`       experiments by name: `reproduce`, `rebuild_page`
 `results`   result files and how each was made
 `page`      the page as Markdown: `render_page`, `render_section`
-`tables`    sections with tables of accuracies
+`tables`    sections with tables of accuracies, and of two readings of the paper
 `searches`  sections about the policy gradient and the learning cost
 `theory`    the section about theorems and lemmas
-`readings`  the section that compares two readings of the paper
 `figures`   the pictures
-`markdown`  Markdown tables and formats of numbers
+`markdown`  Markdown tables, formats of numbers and shared names
 """

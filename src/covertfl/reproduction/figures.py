@@ -11,23 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
+from covertfl.reproduction.markdown import POLICY_NAMES, Result, describe_public
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Result = Mapping[str, Any]
 VERMILION, BLUE = PALETTE[:2]
 PURPLE = PALETTE[3]
-GREY = "#555555"
+GREY, LIGHT_GREY = "#555555", "#bbbbbb"
 TITLE = 10  # size of a panel's title
 SMALL = 8
-POLICY_NAMES = {
-    "greedy": "greedy",
-    "spga": "optimal, stationary (SPGA)",
-    "optimal": "optimal, exact",
-    "minority": "minority (F5)",
-    "random": "random",
-}
+EXACT = "exact (thin lines)"
 
 
 def draw_accuracy(result: Result) -> Figure:
@@ -42,7 +36,7 @@ def draw_accuracy(result: Result) -> Figure:
         rounds = np.arange(1, len(curve["learner"]["mean"]) + 1)
         if curve["decoy"] == "public":
             _draw_band(axes, rounds, curve["learner"], BLUE, "-", "learner")
-            _draw_printed(axes, curve)
+            _draw_printed(axes, len(rounds) + 2, curve["paper"])
         colour, dash = (VERMILION, "--") if curve["decoy"] == "public" else (PURPLE, "-.")
         label = f"eavesdropper's estimate, equation (6), {curve['decoy']} decoy"
         _draw_band(axes, rounds, curve["eavesdropper"], colour, dash, label)
@@ -69,34 +63,25 @@ def _draw_band(
     axes.fill_between(places, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
 
 
-def _draw_printed(axes: Any, curve: Mapping[str, Any]) -> None:
-    """Draw the paper's final values after the last round."""
-    if curve["paper"] is None:
+def _draw_printed(axes: Any, place: int, paper: Mapping[str, float] | None) -> None:
+    """Draw the paper's final values, if it has any."""
+    if paper is None:
         return
-    last = len(curve["learner"]["mean"])
+    cross: Any = {"markersize": 7, "markeredgewidth": 2}
     for name, colour in (("learner", BLUE), ("eavesdropper", VERMILION)):
-        axes.plot(
-            [last + 2],
-            [curve["paper"][name]],
-            "x",
-            color=colour,
-            markersize=7,
-            markeredgewidth=2,
-            label=f"paper, final, {name}",
-        )
-
-
-def _name_state(state: int, states: int) -> str:
-    quality = " (worst)" if state == 0 else " (best)" if state == states - 1 else ""
-    return f"oracle state {state}{quality}"
+        label = f"paper, final, {name}"
+        axes.plot([place], [paper[name]], "x", color=colour, label=label, **cross)
 
 
 def _draw_paths(axes: Any, paths: Mapping[str, Any]) -> None:
     """Draw thresholds by oracle state: the mean and the central 80% of runs."""
+    last = len(paths["states"]) - 1
     for state, curve in enumerate(paths["states"]):
         colour, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
-        label = _name_state(state, len(paths["states"]))
+        quality = " (worst)" if state == 0 else " (best)" if state == last else ""
+        label = f"oracle state {state}{quality}"
         _draw_band(axes, paths["iterations"], curve, colour, dash, label)
+    axes.set_ylabel("threshold, no arrival (updates)")
 
 
 def _draw_exact(
@@ -105,14 +90,10 @@ def _draw_exact(
     """Draw the exact thresholds as thin lines, dashed so that equal ones stay visible."""
     for state, backlog in enumerate(optimum["thresholds"]):
         if backlog is not None:
-            axes.plot(
-                [start, stop],
-                [backlog, backlog],
-                color=PALETTE[state % len(PALETTE)],
-                linewidth=1.0,
-                dashes=(6, 0) if state == 0 else (6, 6 * state),
-                label=label if state == 0 else None,
-            )
+            dashes = (6, 0) if state == 0 else (6, 6 * state)
+            style: Any = {"color": PALETTE[state % len(PALETTE)], "linewidth": 1.0}
+            name = label if state == 0 else None
+            axes.plot([start, stop], [backlog, backlog], dashes=dashes, label=name, **style)
 
 
 def draw_convergence(result: Result) -> Figure:
@@ -125,29 +106,27 @@ def draw_convergence(result: Result) -> Figure:
     for panel in panels:
         axes = grid[problems.index(panel["problem"]), variants.index(panel["variant"])]
         _draw_paths(axes, panel["paths"])
-        last = panel["paths"]["iterations"][-1]
-        _draw_exact(axes, panel["optimum"], 0, last, "exact (thin lines)")
+        _draw_exact(axes, panel["optimum"], 0, panel["paths"]["iterations"][-1], EXACT)
         costs = panel["costs"]
-        axes.set_title(
+        title = (
             f"{panel['problem']}, Algorithm 1 {panel['variant']}\n"
-            f"{costs['keep_limit']} of {costs['runs']} runs keep the limit",
-            fontsize=TITLE,
-            loc="left",
+            f"{costs['keep_limit']} of {costs['runs']} runs keep the limit"
         )
-        axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
+        axes.set_title(title, fontsize=TITLE, loc="left")
+        axes.axhline(0.0, color=LIGHT_GREY, linewidth=0.8)
         axes.set_xlabel("iteration")
-        axes.set_ylabel("threshold, no arrival (updates)")
         tidy(axes)
-    _add_legend(figure, grid[0, 0], "80% of runs")
+    _add_legend(figure, grid[0, 0])
     return figure
 
 
-def _add_legend(figure: Any, axes: Any, band: str) -> None:
+def _add_legend(figure: Any, axes: Any) -> None:
+    """Explain the lines of a panel and the bands below all panels."""
     from matplotlib.patches import Patch
 
     handles, labels = axes.get_legend_handles_labels()
     handles.append(Patch(color=GREY, alpha=0.15))
-    labels.append(band)
+    labels.append("80% of runs")
     place = "outside lower center"
     figure.legend(handles, labels, loc=place, ncols=len(labels), frameon=False, fontsize=9)
 
@@ -160,9 +139,13 @@ def draw_tracking(result: Result) -> Figure:
     change, last = result["settings"]["change_at"], result["settings"]["iterations"]
     stages = [(0, change), (change, last)]
     for (start, stop), stage in zip(stages, result["stages"], strict=True):
-        label = "exact (thin lines)" if start == 0 else None
-        _draw_exact(upper, stage["optimum"], start, stop, label)
-        _draw_exact_costs(lower, stage["optimum"], start, stop)
+        _draw_exact(upper, stage["optimum"], start, stop, EXACT if start == 0 else None)
+        costs = (("limit", "limit", BLUE), ("privacy_cost", "privacy cost, exact", VERMILION))
+        for name, label, colour in costs:
+            places, values = [start, stop], [stage["optimum"][name]] * 2
+            lower.plot(
+                places, values, color=colour, linewidth=1.0, label=label if start == 0 else None
+            )
     for name, colour, dash in (("learning", BLUE, "-"), ("privacy", VERMILION, "--")):
         curve = result["costs"][name]
         _draw_band(lower, curve["iterations"], curve, colour, dash, f"{name} cost, simulated")
@@ -178,38 +161,18 @@ def draw_tracking(result: Result) -> Figure:
         fontsize=SMALL + 1,
         color=GREY,
     )
-    upper.axhline(0.0, color="#bbbbbb", linewidth=0.8)
-    upper.set_ylabel("threshold, no arrival (updates)")
-    lower.set_yscale("log")
-    lower.set_xlabel("iteration")
-    lower.set_ylabel("cost per round (mean, 95%)")
+    upper.axhline(0.0, color=LIGHT_GREY, linewidth=0.8)
+    lower.set(yscale="log", xlabel="iteration", ylabel="cost per round (mean, 95%)")
     lower.legend(frameon=False, fontsize=SMALL + 1, ncols=2)
-    _add_legend(figure, upper, "80% of runs")
+    _add_legend(figure, upper)
     return figure
 
 
-def _draw_exact_costs(axes: Any, optimum: Mapping[str, Any], start: float, stop: float) -> None:
-    """Draw the limit and the smallest privacy cost within it."""
-    names = ("limit", "privacy_cost")
-    for name, colour in zip(names, (BLUE, VERMILION), strict=True):
-        label = "limit" if name == "limit" else "privacy cost, exact"
-        axes.plot(
-            [start, stop],
-            [optimum[name]] * 2,
-            color=colour,
-            linewidth=1.0,
-            label=label if start == 0 else None,
-        )
-
-
+HORIZON_COST = "a, where y updates left cost a y²"
 _COST_TITLES = {
     "price": ("the cost is a price: optima are vertices", "price of the learning cost", "log"),
     "limit": ("the cost has a limit: optima mix two vertices", "factor on the cost", "linear"),
-    "horizon": (
-        "finite horizon of the main experiment",
-        "a, where y updates left cost a y²",
-        "log",
-    ),
+    "horizon": ("finite horizon of the main experiment", HORIZON_COST, "log"),
 }
 
 
@@ -217,37 +180,22 @@ def draw_cost(result: Result) -> Figure:
     """Draw the proportion of learning queries against the learning cost, exact and simulated."""
     figure = new_figure(11.0, 4.0)
     panels = figure.subplots(1, len(result["curves"]), sharey=True, squeeze=False)[0]
+    dots: Any = {"color": VERMILION, "markersize": 2.5, "alpha": 0.6}
     for axes, curve in zip(panels, result["curves"], strict=True):
         title, label, scale = _COST_TITLES[curve["curve"]]
-        axes.plot(
-            curve["costs"],
-            100.0 * np.array(curve["simulated"]),
-            ".",
-            color=VERMILION,
-            markersize=2.5,
-            alpha=0.6,
-            label="simulated",
-        )
-        axes.plot(
-            curve["costs"],
-            100.0 * np.array(curve["exact"]),
-            drawstyle="steps-mid" if curve["curve"] != "limit" else "default",
-            color=BLUE,
-            linewidth=1.4,
-            label="exact",
-        )
+        simulated, exact = (100.0 * np.array(curve[key]) for key in ("simulated", "exact"))
+        line: Any = {"drawstyle": "steps-mid" if curve["curve"] != "limit" else "default"}
+        axes.plot(curve["costs"], simulated, ".", label="simulated", **dots)
+        axes.plot(curve["costs"], exact, color=BLUE, linewidth=1.4, label="exact", **line)
         axes.axhline(50.0, color=GREY, linestyle=":", linewidth=1.0, label="one half")
-        axes.set_xscale(scale)
-        axes.set_xlabel(label)
+        axes.set(xscale=scale, xlabel=label, ylim=(-2, 102))
         counted = f"\n({curve['vertices']} vertices)" if "vertices" in curve else "\n"
         axes.set_title(f"{title}{counted}", fontsize=TITLE - 1, loc="left")
-        axes.set_ylim(-2, 102)
         tidy(axes)
     panels[0].set_ylabel("learning queries (% of rounds)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, frameon=False, markerscale=3
-    )
+    style: Any = {"ncols": 3, "frameon": False, "markerscale": 3}
+    figure.legend(handles, labels, loc="outside lower center", **style)
     return figure
 
 
@@ -264,41 +212,25 @@ def draw_theory(result: Result) -> Figure:
 
 
 def _draw_norms(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    for kind, colour, dash in (("decreasing", BLUE, "-"), ("constant", VERMILION, "--")):
+    looks = (("decreasing", "steps 1/m", BLUE, "-"), ("constant", "constant step", VERMILION, "--"))
+    for kind, name, colour, dash in looks:
         some = [row for row in rows if row["steps"] == kind]
-        updates = [row["updates"] for row in some]
-        name = "steps 1/m" if kind == "decreasing" else "constant step"
-        axes.errorbar(
-            updates,
-            [row["measured"]["mean"] for row in some],
-            yerr=_error_bars(some, "measured"),
-            fmt=f"o{dash}",
-            color=colour,
-            capsize=3,
-            label=f"{name}, measured (95%)",
-        )
-        bounds = [row["bound"] for row in some]
+        updates, bounds = ([row[key] for row in some] for key in ("updates", "bound"))
+        style: Any = {"fmt": f"o{dash}", "capsize": 3, "label": f"{name}, measured (95%)"}
+        _draw_measured(axes, updates, [row["measured"] for row in some], color=colour, **style)
         axes.plot(updates, bounds, dash, color=colour, alpha=0.5, label=f"{name}, bound")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("updates")
-    axes.set_ylabel("mean squared gradient norm")
+    axes.set(xscale="log", yscale="log", xlabel="updates", ylabel="mean squared gradient norm")
     axes.set_title("Theorem 1 on the function task", fontsize=TITLE, loc="left")
 
 
 def _draw_loads(axes: Any, found: Mapping[str, Any]) -> None:
     half = found["rounds"] // 2
     for number, row in enumerate(found["loads"]):
-        axes.plot(
-            [0, half, 2 * half],
-            [0, row["backlog_half"], row["backlog_end"]],
-            DASHES[number % len(DASHES)],
-            marker="o",
-            color=PALETTE[number],
-            label=f"load {row['share']:.0%} of capacity",
-        )
-    axes.set_xlabel("round")
-    axes.set_ylabel("mean backlog (updates)")
+        backlogs = [0, row["backlog_half"], row["backlog_end"]]
+        dash, colour = DASHES[number % len(DASHES)], PALETTE[number]
+        label = f"load {row['share']:.0%} of capacity"
+        axes.plot([0, half, 2 * half], backlogs, dash, marker="o", color=colour, label=label)
+    axes.set(xlabel="round", ylabel="mean backlog (updates)")
     axes.set_title("Stability (F6): always learning, by load", fontsize=TITLE, loc="left")
 
 
@@ -306,58 +238,42 @@ def draw_mnist(result: Result) -> Figure:
     """Draw the eavesdropper's accuracy with both policies, ours and printed, by public set."""
     figure = new_figure(10.5, 4.6)
     axes = figure.subplots()
-    looks = {"optimal": (BLUE, "o", "x", -0.15), "greedy": (VERMILION, "s", "+", 0.15)}
-    for policy, (colour, ours, printed, aside) in looks.items():
+    looks = {
+        "optimal": (BLUE, "black", "o", "x", -0.15),
+        "greedy": (VERMILION, GREY, "s", "+", 0.15),
+    }
+    for policy, (colour, dark, ours, printed, aside) in looks.items():
         rows = [row for row in result["rows"] if row["policy"] == policy]
         places = np.arange(len(rows)) + aside
-        axes.errorbar(
-            places,
-            [row["eavesdropper"]["mean"] for row in rows],
-            yerr=_error_bars(rows, "eavesdropper"),
-            fmt=ours,
-            color=colour,
-            markersize=5,
-            capsize=2,
-            elinewidth=1.0,
-            label=f"{policy} policy, ours (95%)",
-        )
+        style: Any = {"fmt": ours, "markersize": 5, "capsize": 2, "elinewidth": 1.0}
+        label = f"{policy} policy, ours (95%)"
+        means = [row["eavesdropper"] for row in rows]
+        _draw_measured(axes, places, means, color=colour, label=label, **style)
         values = [row["paper"]["eavesdropper"] for row in rows]
         known = [number for number, value in enumerate(values) if value is not None]
-        axes.plot(
-            places[known],
-            [values[number] for number in known],
-            printed,
-            color="black" if policy == "optimal" else GREY,
-            markersize=8,
-            label=f"{policy} policy, paper",
-        )
+        shown, label = [values[number] for number in known], f"{policy} policy, paper"
+        axes.plot(places[known], shown, printed, color=dark, markersize=8, label=label)
     names = [describe_public(row) for row in rows]
     axes.set_xticks(np.arange(len(names)), names, rotation=90, fontsize=SMALL)
     axes.set_xlabel("public set: good classes, size relative to a client's, share of good classes")
-    axes.set_ylabel("eavesdropper's accuracy")
-    axes.set_ylim(0.0, 1.03)
+    axes.set(ylabel="eavesdropper's accuracy", ylim=(0.0, 1.03))
     tidy(axes)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure
 
 
-def describe_public(row: Mapping[str, Any]) -> str:
-    """Return a public set's classes, size and share in short."""
-    part = "natural" if row["class_share"] is None else f"{row['class_share']:.0%}"
-    return f"{row['classes']}, {row['size']:g}, {part}"
-
-
-def _error_bars(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
-    """Return (2, n) distances of the interval ends below and above the means."""
-    bars = []
-    for row in rows:
-        mean, interval = row[column]["mean"], row[column]["interval"]
-        low, high = interval or (mean, mean)
+def _draw_measured(
+    axes: Any, places: Any, entries: Sequence[Mapping[str, Any]], **style: Any
+) -> None:
+    """Draw means with their intervals as error bars."""
+    means, bars = [entry["mean"] for entry in entries], []
+    for entry, mean in zip(entries, means, strict=True):
+        low, high = entry["interval"] or (mean, mean)
         bars.append((max(mean - low, 0.0), max(high - mean, 0.0)))
-    return np.array(bars).T
+    axes.errorbar(places, means, yerr=np.array(bars).T, **style)
 
 
-PICTURES: Mapping[str, Callable[[Result], Any]] = {
+PICTURES: Mapping[str, Callable[[Result], Figure]] = {
     "figure-accuracy": draw_accuracy,
     "figure-spga": draw_convergence,
     "figure-tracking": draw_tracking,

@@ -1,9 +1,24 @@
-"""Markdown tables, and the formats of measured numbers."""
+"""Markdown tables, the formats of measured numbers, and names that tables and pictures share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+Result = Mapping[str, Any]
+POLICY_NAMES = {
+    "greedy": "greedy",
+    "spga": "optimal, stationary (SPGA)",
+    "optimal": "optimal, exact",
+    "minority": "minority (F5)",
+    "random": "random",
+}
+
+
+def describe_public(row: Mapping[str, Any]) -> str:
+    """Return a public set's classes, size and share in short."""
+    part = "natural" if row["class_share"] is None else f"{row['class_share']:.0%}"
+    return f"{row['classes']}, {row['size']:g}, {part}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> str:

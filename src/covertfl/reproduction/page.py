@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from covertfl.display.plots import save_figure
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.markdown import table
-from covertfl.reproduction.readings import render_readings
+from covertfl.reproduction.markdown import Result, table
 from covertfl.reproduction.searches import render_cost, render_spga, render_tracking
 from covertfl.reproduction.tables import (
     render_accuracy,
@@ -21,11 +20,11 @@ from covertfl.reproduction.tables import (
     render_main,
     render_mnist,
     render_random,
+    render_readings,
     render_states,
 )
 from covertfl.reproduction.theory import render_theory
 
-Result = Mapping[str, Any]
 # Operations per image in training the paper's network: six for each weight that it passes.
 IMAGE_FLOP = 6 * (24 * 24 * 32 * 25 + 20 * 20 * 32 * 800 + 6 * 6 * 64 * 800 + 576 * 256 + 2560)
 PEAKS = {"H200": 494.7e12, "H100": 494.7e12}  # dense TF32
@@ -82,8 +81,6 @@ reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 
 
 def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> list[Path]:
     """Draw the results that have a picture and return the files."""
-    from covertfl.display.plots import save_figure
-
     drawn = []
     for result in results:
         draw = PICTURES.get(result["experiment"])
@@ -97,12 +94,17 @@ def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> 
 def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = ()) -> None:
     """Write the page, and its pictures to `images` beside it; `code` as in `render_page`."""
     folder = page.parent / IMAGES
+    make_folder(folder)
+    draw_pictures(results, folder, PREFIX)
+    write_atomically(page, render_page(results, code))
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder if it does not exist; raise `InvalidInput` if that is impossible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
-    draw_pictures(results, folder, PREFIX)
-    write_atomically(page, render_page(results, code))
 
 
 def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:
@@ -114,53 +116,39 @@ def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:
 
 def render_overview(results: Sequence[Result]) -> str:
     """Render the table of when, where and how fast each result was made."""
-    rows = []
-    for result in results:
-        made = result["made"]
-        name = result["experiment"]
-        rows.append(
-            [
-                f"[{name}](#{name})",
-                result["paper_place"],
-                made["date"],
-                made["machine"],
-                f"{made['seconds']:,.0f} s",
-                f"{made['wall_seconds']:,.0f} s",
-                "short form" if made["quick"] else "in full",
-            ]
-        )
+    rows = [
+        [
+            f"[{result['experiment']}](#{result['experiment']})",
+            result["paper_place"],
+            result["made"]["date"],
+            result["made"]["machine"],
+            f"{result['made']['seconds']:,.0f} s",
+            f"{result['made']['wall_seconds']:,.0f} s",
+            "short form" if result["made"]["quick"] else "in full",
+        ]
+        for result in results
+    ]
     columns = ["experiment", "in the paper", "made", "machine", "computing", "total", "form"]
     return "## Overview\n\n" + table(columns, rows, "llllrrl") + TIMES
 
 
-def _format_times(made: Mapping[str, Any]) -> str:
-    return f"{made['seconds']:,.0f} s of computing, {made['wall_seconds']:,.0f} s in total"
-
-
 def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> str:
-    """Render one experiment: how it was made, tables, picture, differences.
-
-    Parameters
-    ----------
-    pictures : prefix of a picture's path, before the experiment's name
-    """
+    """Render one experiment; a picture's path is `pictures` followed by the experiment's name."""
     name, made = result["experiment"], result["made"]
     versions = ", ".join(f"{key} {value}" for key, value in made["versions"].items())
-    lines = [
-        f"## {name}",
-        "",
-        f"{result['title']} ({result['paper_place']}). Made on {made['date']} by "
-        f"`{made['command']}` on {made['machine']}, {_format_times(made)}; {versions}.",
-        "",
-    ]
+    text = (
+        f"## {name}\n\n{result['title']} ({result['paper_place']}). Made on {made['date']} by "
+        f"`{made['command']}` on {made['machine']}, {made['seconds']:,.0f} s of computing, "
+        f"{made['wall_seconds']:,.0f} s in total; {versions}.\n\n"
+    )
     if result.get("examples"):
-        lines += [describe_throughput(result), ""]
+        text += f"{describe_throughput(result)}\n\n"
     if made["quick"] and name in SHORT_FORMS:
-        lines += [f"**Short form:** {SHORT_FORMS[name]}", ""]
-    lines.append(SECTIONS[name](result))
+        text += f"**Short form:** {SHORT_FORMS[name]}\n\n"
+    text += SECTIONS[name](result)
     if name in PICTURES:
-        lines += [f"![{result['title']}]({pictures}{name}.png)", ""]
-    return "\n".join(lines)
+        text += f"\n![{result['title']}]({pictures}{name}.png)\n"
+    return text
 
 
 def describe_throughput(result: Result) -> str:
@@ -195,9 +183,10 @@ _SMALLER = (
     "effects; the levels are not comparable."
 )
 
+_SMALLER_TABLE = _SMALLER.format("half") + " Three of the 27 public sets."
 SHORT_FORMS: Mapping[str, str] = {
-    "table-mnist-20": _SMALLER.format("half") + " Three of the 27 public sets.",
-    "table-mnist-50": _SMALLER.format("half") + " Three of the 27 public sets.",
+    "table-mnist-20": _SMALLER_TABLE,
+    "table-mnist-50": _SMALLER_TABLE,
     "table-fedsgd": _SMALLER.format("a quarter"),
     "table-states": _SMALLER.format("half"),
     "random-policy": _SMALLER.format("half"),

@@ -7,16 +7,15 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
-from covertfl.files.atomic import write_atomically
+from covertfl.reproduction.markdown import Result
 from covertfl.runs.run_file import list_versions
 
-Result = Mapping[str, Any]
 RESULT_SUFFIX = ".json"
 NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
 
@@ -35,13 +34,6 @@ def load_results(folder: Path, names: Sequence[str]) -> list[Result]:
                 raise InvalidInput(f"{path} is not a result: it is not of the experiment {name}")
             found.append(result)
     return found
-
-
-def write_result(result: dict[str, Any], out: Path) -> Path:
-    """Write one result file and return its path."""
-    path = out / f"{result['experiment']}{RESULT_SUFFIX}"
-    write_atomically(path, format_result(result))
-    return path
 
 
 def format_result(result: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -20,8 +20,15 @@ from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.experiments.trials.cells import CellStore
-from covertfl.reproduction.page import draw_pictures, render_section, write_page
-from covertfl.reproduction.results import RESULT_SUFFIX, describe_making, load_results, write_result
+from covertfl.files.atomic import write_atomically
+from covertfl.reproduction.markdown import Result
+from covertfl.reproduction.page import draw_pictures, make_folder, render_section, write_page
+from covertfl.reproduction.results import (
+    RESULT_SUFFIX,
+    describe_making,
+    format_result,
+    load_results,
+)
 from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
@@ -54,39 +61,39 @@ def reproduce(
 
     Parameters
     ----------
-    out : folder of result files and pictures
     on_progress : called with a description and the share of the experiment that is done
     on_result : called with each result as soon as it is known
     """
-    _check_folder(out)
+    for folder in (out, out / CELLS):  # before any computation
+        make_folder(folder)
     for name in names:
-        EXPERIMENTS[name].check()
+        if (check := EXPERIMENTS[name].check) is not None:
+            check()
     if request.device != "cpu":
         require_torch()
         from covertfl.kernels.choose import check_device
 
         check_device(request.device)
-    apart = choose_apart(names, request)
+    # Those that need no GPU, if others use one.
+    apart = [name for name in names if not EXPERIMENTS[name].uses_gpu]
+    if request.device == "cpu" or len(apart) == len(names):
+        apart = []
     found: dict[str, dict[str, Any]] = {}
+
+    def add(result: dict[str, Any]) -> None:
+        found[result["experiment"]] = result
+        if on_result is not None:
+            on_result(result)
+
     with _work_beside(apart, request, out) as others:
         for name in names:
             if name not in apart:
-                found[name] = _run_one(name, request, out, on_progress)
-                if on_result is not None:
-                    on_result(found[name])
+                add(_run_one(name, request, out, on_progress))
         if apart and on_progress is not None:
             on_progress(f"{', '.join(apart)}: on the processor", 0.0)
         for result in others():
-            found[result["experiment"]] = result
-            if on_result is not None:
-                on_result(result)
+            add(result)
     return [found[name] for name in names]
-
-
-def choose_apart(names: Sequence[str], request: Request) -> list[str]:
-    """Return the experiments that need no GPU, if others use one."""
-    apart = [name for name in names if not EXPERIMENTS[name].uses_gpu]
-    return apart if request.device != "cpu" and len(apart) < len(names) else []
 
 
 def _run_one(
@@ -113,7 +120,7 @@ def _run_one(
         "made": describe_making(name, request, store.seconds, wall),
         **content,
     }
-    write_result(result, out)
+    write_atomically(out / f"{name}{RESULT_SUFFIX}", format_result(result))
     draw_pictures([result], out)
     return result
 
@@ -162,34 +169,23 @@ def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Pa
         writer.send(error)
 
 
-def _check_folder(out: Path) -> None:
-    """Raise `InvalidInput` before any computation if results cannot be written."""
-    for place in (out, out / CELLS):
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(f"{place} cannot be made: {error.strerror}") from error
-
-
-def rebuild_page(results: Path, page: Path) -> int:
-    """Write the page about all results of a folder, with pictures; return their number."""
-    found = load_results(results, list(EXPERIMENTS))
-    code = load_results(results / CODE, list(EXPERIMENTS))
+def rebuild_page(results: Path, page: Path) -> None:
+    """Write the page about all results of a folder, with pictures."""
+    found, code = _load_checked(results), _load_checked(results / CODE)
     if not found:
         raise InvalidInput(f"{results} holds no results: run covertfl reproduce first")
-    for folder, some in ((results, found), (results / CODE, code)):
-        for result in some:
-            _check_result(folder, result)
     write_page(found, page, code)
-    return len(found)
 
 
-def _check_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` if a section cannot be made from a file, as from another version's."""
-    try:
-        render_section(result)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        path = folder / f"{result['experiment']}{RESULT_SUFFIX}"
-        raise InvalidInput(
-            f"{path} is not a result of this version: {type(error).__name__} {error}"
-        ) from error
+def _load_checked(folder: Path) -> list[Result]:
+    """Read results; raise `InvalidInput` if one, as of another version, yields no section."""
+    results = load_results(folder, list(EXPERIMENTS))
+    for result in results:
+        try:
+            render_section(result)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            path = folder / f"{result['experiment']}{RESULT_SUFFIX}"
+            raise InvalidInput(
+                f"{path} is not a result of this version: {type(error).__name__} {error}"
+            ) from error
+    return results

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covertfl.reproduction.markdown import format_mean, table
+from covertfl.reproduction.markdown import Result, format_mean, table
 
-Result = Mapping[str, Any]
 STAR = (
     "\n(*) With this cost the exact policy is not of the form (13): in some state it learns at a "
     "small backlog, waits at larger ones and learns again (D6). The number is the backlog from "
@@ -16,37 +15,23 @@ STAR = (
 )
 
 
+COSTS = ("exact", "privacy cost", "exact", "learning cost", "limit", "runs that keep it")
+
+
 def render_spga(result: Result) -> str:
     """Render Figure 3 of the paper, the convergence of Algorithm 1."""
-    rows = []
-    for panel in result["panels"]:
-        optimum, costs = panel["optimum"], panel["costs"]
-        rows.append(
-            [
-                f"`{panel['problem']}`",
-                panel["variant"],
-                _format_thresholds(panel["final"]),
-                _format_exact(optimum),
-                _format_cost(costs["privacy_cost"]),
-                f"{optimum['privacy_cost']:.4f}",
-                _format_cost(costs["learning_cost"]),
-                f"{optimum['limit']:g}",
-                f"{costs['keep_limit']} of {costs['runs']}",
-                str(costs["gave_up"]),
-            ]
-        )
-    columns = [
-        "queue",
-        "Algorithm 1",
-        "last thresholds by state (mean ± deviation)",
-        "exact",
-        "privacy cost",
-        "exact",
-        "learning cost",
-        "limit",
-        "runs that keep it",
-        "gave up",
+    rows = [
+        [
+            f"`{panel['problem']}`",
+            panel["variant"],
+            _format_thresholds(panel["final"]),
+            *_compare_costs(panel),
+            str(panel["costs"]["gave_up"]),
+        ]
+        for panel in result["panels"]
     ]
+    thresholds = "last thresholds by state (mean ± deviation)"
+    columns = ["queue", "Algorithm 1", thresholds, *COSTS, "gave up"]
     return (
         f"{result['settings']['runs']} runs each. Thresholds are those without an arrival, theta_1 "
         "and theta_2 weighted by h; costs are exact averages of the policies found, without the "
@@ -85,45 +70,31 @@ def _format_thresholds(entries: Sequence[Mapping[str, float]]) -> str:
     return ", ".join(f"{entry['mean']:.1f} ± {entry['deviation']:.1f}" for entry in entries)
 
 
-def _format_exact(optimum: Mapping[str, Any]) -> str:
-    """Format exact thresholds, with a star if the policy is not of the form (13)."""
-    star = "" if optimum["has_threshold_form"] else " *"
-    found = optimum["thresholds"]
-    return ", ".join("never" if backlog is None else str(backlog) for backlog in found) + star
+def _compare_costs(found: Mapping[str, Any]) -> list[str]:
+    """Return the cells of the columns `COSTS`: exact thresholds, costs and the limit.
 
-
-def _format_cost(entry: Mapping[str, Any] | None) -> str:
-    """Format a mean over runs with its interval, empty if all gave up."""
-    return "" if entry is None else format_mean(entry, 4)
+    Thresholds have a star if the policy is not of the form (13); costs are empty if all gave up.
+    """
+    optimum, costs = found["optimum"], found["costs"]
+    privacy, learning = costs["privacy_cost"], costs["learning_cost"]
+    exact = ["never" if backlog is None else str(backlog) for backlog in optimum["thresholds"]]
+    return [
+        ", ".join(exact) + ("" if optimum["has_threshold_form"] else " *"),
+        "" if privacy is None else format_mean(privacy, 4),
+        f"{optimum['privacy_cost']:.4f}",
+        "" if learning is None else format_mean(learning, 4),
+        f"{optimum['limit']:g}",
+        f"{costs['keep_limit']} of {costs['runs']}",
+    ]
 
 
 def render_tracking(result: Result) -> str:
     """Render the tracking figure of Appendix A."""
-    rows = []
-    for when, stage in zip(("before", "after"), result["stages"], strict=True):
-        optimum, costs = stage["optimum"], stage["costs"]
-        rows.append(
-            [
-                when,
-                _format_thresholds(stage["thresholds"]),
-                _format_exact(optimum),
-                _format_cost(costs["privacy_cost"]),
-                f"{optimum['privacy_cost']:.4f}",
-                _format_cost(costs["learning_cost"]),
-                f"{optimum['limit']:g}",
-                f"{costs['keep_limit']} of {costs['runs']}",
-            ]
-        )
-    columns = [
-        "the change",
-        "last thresholds by state",
-        "exact",
-        "privacy cost",
-        "exact",
-        "learning cost",
-        "limit",
-        "runs that keep it",
+    rows = [
+        [when, _format_thresholds(stage["thresholds"]), *_compare_costs(stage)]
+        for when, stage in zip(("before", "after"), result["stages"], strict=True)
     ]
+    columns = ["the change", "last thresholds by state", *COSTS]
     return (
         f"{result['settings']['runs']} runs with a constant step; at iteration "
         f"{result['settings']['change_at']:,} the arrivals change from 10 updates with "

@@ -1,15 +1,16 @@
-"""The sections of the page with tables of accuracies: the paper's values beside ours."""
+"""The sections with tables of accuracies, the paper's beside ours, and of two readings of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from scipy.stats import spearmanr
 
-from covertfl.reproduction.figures import POLICY_NAMES, describe_public
 from covertfl.reproduction.markdown import (
+    POLICY_NAMES,
+    Result,
+    describe_public,
     format_difference,
     format_mean,
     format_printed,
@@ -17,21 +18,10 @@ from covertfl.reproduction.markdown import (
     table,
 )
 
-Result = Mapping[str, Any]
 SHORT_CAUSE = "In the short form the levels follow from the smaller network and the few examples."
 OTHER_READING = "The causes named on this page apply to the reading `sound`."
-COMPARED = (
-    "eavesdropper",
-    "paper",
-    "ours - paper",
-    "peak",
-    "named",
-    "learner",
-    "paper",
-    "ours - paper",
-    "exposure",
-    "completion",
-)
+OURS = ("paper", "ours - paper")
+COMPARED = ("eavesdropper", *OURS, "peak", "named", "learner", *OURS, "exposure", "completion")
 COMPARED_SIDES = "r" * len(COMPARED)
 MAIN_REMARK = (
     "The task is not the paper's: Wikipedia's comments instead of Civil Comments, a head on fixed "
@@ -43,6 +33,19 @@ MAIN_REMARK = (
     "early rounds the decoy is hardly trained, or the true trajectory leads for a while: *peak* is "
     "what the eavesdropper could have kept by stopping at the best moment."
 )
+READINGS = (
+    *("experiment", "policy", "rows", "learner, sound", "learner, paper-code"),
+    *("eavesdropper, sound", "eavesdropper, paper-code"),
+)
+READINGS_INTRODUCTION = (
+    "The same tables in the reading `paper-code`: with the code's learning rate of 1e-4 instead of "
+    "the text's 1e-3 (D24), rounds accepted with the printed probabilities (D19; table-states has "
+    "these in every reading), and the code's transition matrices (D20; unchanged for "
+    "table-states). A cell is ours minus the paper's: the mean over the rows that the paper has, "
+    "and the range if there are several."
+)
+# A learner's accuracy this close to the paper's counts as the same.
+CLOSE = 0.02
 
 
 def compare_row(row: Mapping[str, Any]) -> list[str]:
@@ -70,17 +73,15 @@ def render_main(result: Result) -> str:
     ]
     text = table(["scenario", "policy", "decoy", *COMPARED], rows, "lll" + COMPARED_SIDES)
     seen = {row["policy"]: row["expected"] for row in result["rows"]}
+    columns = ("completion", "exposure", "minority")
     exact = [
-        [
-            POLICY_NAMES[policy],
-            f"{probs['completion']:.3f}",
-            f"{probs['exposure']:.3f}",
-            f"{probs['minority']:.3f}",
-        ]
+        [POLICY_NAMES[policy], *(f"{probs[column]:.3f}" for column in columns)]
         for policy, probs in seen.items()
     ]
     settings = result["settings"]
     seeds = result["rows"][0]["seeds"]
+    printed = [row for row in result["rows"] if row["paper"]]
+    named = {f"scenario {row['scenario']}, {row['policy']}": row for row in printed}
     return (
         f"{settings['clients']} clients, N = {settings['rounds']}, M = {settings['updates']}, "
         f"{seeds} seeds, acceptance by {settings['acceptance']}, reading `{settings['reading']}`. "
@@ -95,7 +96,7 @@ def render_main(result: Result) -> str:
             exact,
             "lrrr",
         )
-        + add_remark(describe_main_differences(result), result, MAIN_REMARK)
+        + add_remark(describe_differences(named), result, MAIN_REMARK)
     )
 
 
@@ -110,16 +111,16 @@ def add_remark(differences: str, result: Result, remark: str | Callable[[], str]
     return f"\n**Differences.** {differences} {cause}\n"
 
 
-def describe_main_differences(result: Result) -> str:
-    """Return by how much our cells differ from the paper's."""
+def describe_differences(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return ours minus the paper's, by the name of a row, where the paper has a value."""
     parts = []
-    for row in result["rows"]:
-        if row["paper"] is not None:
-            parts.append(
-                f"scenario {row['scenario']}, {row['policy']}: eavesdropper "
-                f"{row['eavesdropper']['mean'] - row['paper']['eavesdropper']:+.3f}, learner "
-                f"{row['learner']['mean'] - row['paper']['learner']:+.3f}"
-            )
+    for name, row in rows.items():
+        cells = [
+            f"{column} {row[column]['mean'] - row['paper'][column]:+.3f}"
+            for column in ("eavesdropper", "learner")
+            if row["paper"][column] is not None
+        ]
+        parts.append(f"{name}: {', '.join(cells)}")
     return "; ".join(parts) + "."
 
 
@@ -151,24 +152,20 @@ def render_mnist(result: Result) -> str:
         "its number of good classes, its size as a multiple of a client's, and the share of the "
         "good classes. The paper's columns of the learner are exchanged back (D23).\n\n"
         + text
-        + add_remark(describe_mnist_differences(result), result, partial(_explain_mnist, result))
+        + add_remark(describe_mnist_differences(result), result, lambda: _explain_mnist(result))
     )
 
 
 def describe_mnist_differences(result: Result) -> str:
     """Return by how much a table differs from the paper's, by policy."""
-    pairs: dict[str, list[float]] = {"greedy": [], "optimal": []}
-    learner: dict[str, list[float]] = {"greedy": [], "optimal": []}
-    for row in result["rows"]:
-        if row["paper"]["eavesdropper"] is not None:
-            pairs[row["policy"]].append(row["eavesdropper"]["mean"] - row["paper"]["eavesdropper"])
-        learner[row["policy"]].append(row["learner"]["mean"] - row["paper"]["learner"])
-    parts = [
-        f"{policy}: eavesdropper {_mean(pairs[policy]):+.3f} on average "
-        f"({min(pairs[policy]):+.3f} to {max(pairs[policy]):+.3f}), learner "
-        f"{_mean(learner[policy]):+.3f}"
-        for policy in pairs
-    ]
+    parts = []
+    for policy in ("greedy", "optimal"):
+        found = find_differences(result, policy, "eavesdropper")
+        learner = find_differences(result, policy, "learner")
+        parts.append(
+            f"{policy}: eavesdropper {sum(found) / len(found):+.3f} on average "
+            f"({min(found):+.3f} to {max(found):+.3f}), learner {sum(learner) / len(learner):+.3f}"
+        )
     return "; ".join(parts) + "."
 
 
@@ -179,10 +176,14 @@ def _explain_mnist(result: Result) -> str:
     farthest = max(printed, key=lambda row: abs(_miss(row)))
     rare = [row for row in rows if (row["classes"], row["class_share"]) == (2, 0.99)]
     even = [row for row in rows if row["class_share"] is None and row["size"] == 1.0]
+    ranks = spearmanr(
+        [row["eavesdropper"]["mean"] for row in printed],
+        [row["paper"]["eavesdropper"] for row in printed],
+    )
     printed_rare = ", ".join(format_printed(row["paper"]["eavesdropper"]) or "none" for row in rare)
     return (
         "With the optimal policy the rows are nearly in the paper's order (rank correlation "
-        f"{_correlate_ranks(printed):.2f}): more good classes and a more even set help the "
+        f"{float(ranks.statistic):.2f}): more good classes and a more even set help the "
         f"eavesdropper. The largest difference is {_miss(farthest):+.3f} at "
         f"{describe_public(farthest)}, and is one of size: with two good classes at 99% a larger "
         f"set does not help our decoy ({_list_means(rare)} at sizes 0.1, 0.4 and 1), whereas the "
@@ -205,16 +206,6 @@ def _list_means(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{row['eavesdropper']['mean']:.3f}" for row in rows)
 
 
-def _correlate_ranks(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return Spearman's rank correlation of the eavesdropper's accuracies with the paper's."""
-    pairs = [(row["eavesdropper"]["mean"], row["paper"]["eavesdropper"]) for row in rows]
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
 def render_pair(result: Result, remark: str) -> str:
     """Render a table of two policies."""
     settings, first = result["settings"], result["rows"][0]
@@ -224,21 +215,10 @@ def render_pair(result: Result, remark: str) -> str:
         f"{first['seeds']} seeds, {settings['algorithm']}, model {settings['model']}, acceptance "
         f"by {settings['acceptance']}, reading `{settings['reading']}`.\n\n"
         + table(["policy", *COMPARED], rows, "l" + COMPARED_SIDES)
-        + add_remark(describe_pair_differences(result), result, remark)
+        + add_remark(
+            describe_differences({row["policy"]: row for row in result["rows"]}), result, remark
+        )
     )
-
-
-def describe_pair_differences(result: Result) -> str:
-    """Return by how much the cells of a short table differ from the paper's."""
-    parts = []
-    for row in result["rows"]:
-        cells = [
-            f"{name} {row[name]['mean'] - row['paper'][name]:+.3f}"
-            for name in ("eavesdropper", "learner")
-            if row["paper"][name] is not None
-        ]
-        parts.append(f"{row['policy']}: {', '.join(cells)}")
-    return "; ".join(parts) + "."
 
 
 def render_fedsgd(result: Result) -> str:
@@ -255,12 +235,13 @@ def render_fedsgd(result: Result) -> str:
 
 def render_states(result: Result) -> str:
     """Render the right half of Table 2 of the paper, seven oracle states."""
+    (named,) = (row["named"]["mean"] for row in result["rows"] if row["policy"] == "greedy")
     return render_pair(
         result,
         "Rounds are accepted with the printed success probabilities (D22). The learner's level "
         "follows from the learning rate; the last section has the table at 1e-4. With the printed "
         "probabilities the greedy policy often finishes before half of the rounds are over: the "
-        f"true trajectory is named in {_format_named(result)} of its runs, and in the others the "
+        f"true trajectory is named in {100.0 * named:.0f}% of its runs, and in the others the "
         "estimate (6) is the decoy, whose accuracy is low. *Peak* is close to the paper's metric, "
         "the last estimate while learning had the majority. The paper finds the eavesdropper of "
         "the greedy policy better than the learner (0.93 against 0.88) and explains it by more "
@@ -269,19 +250,89 @@ def render_states(result: Result) -> str:
     )
 
 
-def _format_named(result: Result) -> str:
-    (greedy,) = (row for row in result["rows"] if row["policy"] == "greedy")
-    return f"{100.0 * greedy['named']['mean']:.0f}%"
-
-
 def render_random(result: Result) -> str:
     """Render the comparison with a random policy, Appendix A of the paper."""
-    difference = result["difference"]
+    difference = format_mean(result["difference"], 4)
     return render_pair(
         result,
-        f"Optimal minus random, paired by seed: {format_mean(difference, 4)}; the paper has "
+        f"Optimal minus random, paired by seed: {difference}; the paper has "
         "+0.120. The random policy uses every reply, including those of rounds with a quarter of "
         "the clients and few batches. Averaging over five clients does little harm here, because "
         "the data is divided evenly; a larger difference may need clients that differ more, or "
         "fewer examples per round.",
     )
+
+
+def find_differences(result: Result, policy: str, column: str) -> list[float]:
+    """Return ours minus the paper's, in all rows of a policy that the paper has."""
+    return [
+        row[column]["mean"] - row["paper"][column]
+        for row in result["rows"]
+        if row["policy"] == policy and row["paper"] and row["paper"][column] is not None
+    ]
+
+
+def format_differences(differences: Sequence[float]) -> str:
+    """Format the mean of differences, and the range of several."""
+    if not differences:
+        return ""
+    mean = f"{sum(differences) / len(differences):+.3f}"
+    if len(differences) == 1:
+        return mean
+    return f"{mean} ({min(differences):+.3f} to {max(differences):+.3f})"
+
+
+def list_policies(result: Result) -> list[str]:
+    """Return the policies for which the paper has numbers."""
+    return list(dict.fromkeys(row["policy"] for row in result["rows"] if row["paper"]))
+
+
+def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
+    """Render the differences from the paper in both readings; empty if one is missing."""
+    known = {result["experiment"]: result for result in sound}
+    pairs = [
+        (known[result["experiment"]], result) for result in code if result["experiment"] in known
+    ]
+    if not pairs:
+        return ""
+    rows = []
+    for result, other in pairs:
+        for policy in list_policies(result):
+            cells = [
+                format_differences(find_differences(each, policy, column))
+                for column in ("learner", "eavesdropper")
+                for each in (result, other)
+            ]
+            count = len(find_differences(result, policy, "learner"))
+            rows.append([result["experiment"], POLICY_NAMES[policy], str(count), *cells])
+    commands = ", ".join(f"`{other['made']['command']}`" for _, other in pairs)
+    return (
+        f"## With the published code's settings\n\n{READINGS_INTRODUCTION}\n\n"
+        f"{table(READINGS, rows, 'llrrrrr')}\n"
+        f"{_conclude([other for _, other in pairs])}Made by {commands}; the files are in "
+        "`results/paper-code/`.\n"
+    )
+
+
+def _conclude(results: Sequence[Result]) -> str:
+    """Return which tables have the paper's learner with the code's settings, and which do not."""
+    largest = {
+        result["experiment"]: max(
+            abs(difference)
+            for policy in list_policies(result)
+            for difference in find_differences(result, policy, "learner")
+        )
+        for result in results
+    }
+    same = [name for name, difference in largest.items() if difference <= CLOSE]
+    other = [name for name, difference in largest.items() if difference > CLOSE]
+    text = ""
+    if same:
+        text += (
+            f"With these the learner of {' and '.join(same)} is within "
+            f"{max(largest[name] for name in same):.3f} of the paper's. In table-states only the "
+            "learning rate differs, so the paper's table was probably made with the code's rate. "
+        )
+    if other:
+        text += f"The learner of {', '.join(other)} is not, so something else must differ too. "
+    return text

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from covertfl.reproduction.markdown import format_mean, table
+from covertfl.reproduction.markdown import Result, format_mean, table
 
-Result = Mapping[str, Any]
 STATEMENTS = {
     "threshold_in_backlog": "Theorem 2: learns at every backlog above a threshold",
     "threshold_rises_with_rounds_left": "D5: the threshold does not decrease with the rounds left",
@@ -20,14 +19,13 @@ STATEMENTS = {
 
 def render_theory(result: Result) -> str:
     """Render the measured theorems and lemmas."""
-    return "\n".join(
-        [
-            _render_updates(result["theorem-1"]),
-            _render_structure(result["theorem-2"]),
-            _render_mixture(result["theorem-3"]),
-            _render_stability(result["lemma-1"]),
-        ]
+    parts = (
+        _render_updates(result["theorem-1"]),
+        _render_structure(result["theorem-2"]),
+        _render_mixture(result["theorem-3"]),
+        _render_stability(result["lemma-1"]),
     )
+    return "\n".join(parts)
 
 
 def _render_updates(found: Mapping[str, Any]) -> str:
@@ -45,9 +43,9 @@ def _render_updates(found: Mapping[str, Any]) -> str:
         [
             f"{goal['goal']:g}",
             f"{goal['decreasing_bound']:,.4g}",
-            "" if goal["decreasing_measured"] is None else f"{goal['decreasing_measured']:,}",
+            _format_count(goal["decreasing_measured"]),
             f"{goal['constant_bound']:,}",
-            "" if goal["constant_measured"] is None else f"{goal['constant_measured']:,}",
+            _format_count(goal["constant_measured"]),
         ]
         for goal in found["goals"]
     ]
@@ -64,6 +62,10 @@ def _render_updates(found: Mapping[str, Any]) -> str:
         "function's gradient is bounded, which the bound does not use. By the bound, steps 1/m "
         "need exponentially many updates and a constant step does not.\n"
     )
+
+
+def _format_count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
 
 
 def _render_structure(found: Mapping[str, Any]) -> str:
@@ -96,28 +98,9 @@ def _render_mixture(found: Mapping[str, Any]) -> str:
 def _render_stability(found: Mapping[str, Any]) -> str:
     printed = found["printed"]
     loads = [
-        [
-            f"{row['share']:.0%}",
-            f"{row['load']:.4f}",
-            "yes" if row["stable"] else "no",
-            f"{row['backlog_half']:.1f}",
-            f"{row['backlog_end']:.1f}",
-            format_mean(row["growth"], 4),
-            f"{row['drift']:.4f}",
-        ]
-        for row in found["loads"]
+        [*_describe_growth(row, "load", "stable"), f"{row['drift']:.4f}"] for row in found["loads"]
     ]
-    limits = [
-        [
-            f"{row['share']:.0%}",
-            f"{row['limit']:.4f}",
-            "yes" if row["always_stable"] else "no",
-            f"{row['backlog_half']:.1f}",
-            f"{row['backlog_end']:.1f}",
-            format_mean(row["growth"], 4),
-        ]
-        for row in found["limits"]
-    ]
+    limits = [_describe_growth(row, "limit", "always_stable") for row in found["limits"]]
     half = found["rounds"] // 2
     ends = [f"backlog after {half:,} rounds", f"after {2 * half:,}", "growth per round"]
     return (
@@ -133,3 +116,14 @@ def _render_stability(found: Mapping[str, Any]) -> str:
         "with a load of half the capacity:\n\n"
         + table(["limit / largest by F7", "limit", "stable by F7", *ends], limits, "rrlrrr")
     )
+
+
+def _describe_growth(row: Mapping[str, Any], varied: str, stable: str) -> list[str]:
+    return [
+        f"{row['share']:.0%}",
+        f"{row[varied]:.4f}",
+        "yes" if row[stable] else "no",
+        f"{row['backlog_half']:.1f}",
+        f"{row['backlog_end']:.1f}",
+        format_mean(row["growth"], 4),
+    ]

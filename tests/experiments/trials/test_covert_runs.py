@@ -154,8 +154,8 @@ def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path
     assert coarse.eavesdropper != pytest.approx(exact.eavesdropper, abs=1e-6)
 
 
-class ManyAtOnce:
-    """A kernel that predicts for many weights in one call, as that of a GPU does."""
+class OnDevice:
+    """A kernel that predicts, averages results and follows chains for many, as a GPU's does."""
 
     def __init__(self, kernel: LocalKernel) -> None:
         self._kernel, self.calls = kernel, 0
@@ -166,22 +166,6 @@ class ManyAtOnce:
     def predict_many(self, weights: Any, features: Any) -> Any:
         self.calls += 1
         return np.stack([self._kernel.predict(each, features) for each in weights])
-
-
-def test_rating_many_weights_at_once_changes_nothing() -> None:
-    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
-    weights = [run.clients.first_weights(seed) for seed in (1, 2)]
-    kernel = ManyAtOnce(run.clients.kernel)
-    here = Scorer(run.clients.task, run.clients.kernel, stride=3)
-    there = Scorer(run.clients.task, cast(LocalKernel, kernel), stride=3)
-    for fully in (True, False):
-        assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
-    assert kernel.calls == 2
-    assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
-
-
-class OnDevice(ManyAtOnce):
-    """A kernel that also averages results and follows chains by itself, as that of a GPU does."""
 
     def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
         self.calls += 1
@@ -222,6 +206,18 @@ class OnDevice(ManyAtOnce):
     def _count_right(self, weights: Vector, examples: Examples) -> float:
         outputs = self._kernel.predict(weights, examples.features)
         return score_accuracy(outputs, examples.labels, "multiclass")
+
+
+def test_rating_many_weights_at_once_changes_nothing() -> None:
+    run = prepare_trial(SETUP, "optimal", 5, KernelCache())
+    weights = [run.clients.first_weights(seed) for seed in (1, 2)]
+    kernel = OnDevice(run.clients.kernel)
+    here = Scorer(run.clients.task, run.clients.kernel, stride=3)
+    there = Scorer(run.clients.task, cast(LocalKernel, kernel), stride=3)
+    for fully in (True, False):
+        assert there.rate(weights, fully=fully) == here.rate(weights, fully=fully)
+    assert kernel.calls == 2
+    assert here.rate(weights, fully=True) != here.rate(weights, fully=False)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])

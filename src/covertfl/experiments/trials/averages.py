@@ -14,11 +14,9 @@ DIGITS = 5
 
 
 def average(values: Sequence[float], *, most: float | None = None) -> dict[str, Any]:
-    """Return the mean over seeds and its Student t interval; no interval for a single seed.
+    """Return the mean over seeds and its Student t interval, None for a single seed.
 
-    Parameters
-    ----------
-    most : if given, values lie in [0, most] and the interval is cut to it
+    If `most` is given, values lie in [0, most] and the interval is cut to it.
     """
     if len(values) < 2:
         return {"mean": round(float(values[0]), DIGITS), "interval": None}

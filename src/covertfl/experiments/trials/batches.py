@@ -3,55 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from covertfl.experiments.trials.walks import (
-    Jobs,
-    RatedChain,
-    Request,
-    ToAverage,
-    ToChain,
-    ToRate,
-    Trajectory,
-    Walk,
-)
-from covertfl.kernels.job import Examples, LocalKernel
+from covertfl.experiments.trials.scorer import BatchKernel, Jobs
+from covertfl.experiments.trials.walks import Request, ToAverage, ToChain, ToRate, Trajectory, Walk
+from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import make_replies
 from covertfl.runs.driver import drive
 from covertfl.runs.learner import average_replies, sift_replies
 from covertfl.runs.responder import ClientWork
 
+if TYPE_CHECKING:
+    from covertfl.kernels.cnn.ratings import RatedChain
+
 _Kind = TypeVar("_Kind", ToAverage, ToChain, ToRate)
 # Chains that are carried out between two reports of progress.
 _CHAINS_AT_ONCE = 512
-
-
-@runtime_checkable
-class AveragesJobs(Protocol):
-    """A kernel that averages the results of jobs by itself."""
-
-    def average_jobs(self, groups: Sequence[Jobs]) -> list[Vector]:
-        """Return the mean result of each group's jobs, weighted by their rows."""
-        ...
-
-
-@runtime_checkable
-class RatesChains(Protocol):
-    """A kernel that carries out jobs one after the other and rates the weights on the way."""
-
-    def rate_chains(
-        self,
-        chains: Sequence[Jobs],
-        stops: Sequence[Sequence[int]],
-        *,
-        coarse: Examples,
-        full: Examples,
-    ) -> Sequence[RatedChain]:
-        """Rate the weights of each chain at its stops, given as numbers of jobs done."""
-        ...
 
 
 def run_walks(
@@ -66,8 +36,8 @@ def run_walks(
     Parameters
     ----------
     walks : each with the kernel that carries out its jobs
-    on_batch : callback, called with the number of examples trained on after every batch
-    on_end : callback, called with the trajectories of walks that have just ended, by number
+    on_batch : called with the number of examples trained on after every batch
+    on_end : called with the trajectories of walks that have just ended, by number
     threads : walks that are resumed at a time; a GPU must not wait for one core to average replies
     """
     kernels, examples = [kernel for kernel, _ in walks], [0] * len(walks)
@@ -101,7 +71,6 @@ def count_rows(jobs: Jobs) -> int:
 
 
 def _choose(waiting: Mapping[int, Request], kind: type[_Kind]) -> dict[int, _Kind]:
-    """Return the requests of one kind."""
     return {number: request for number, request in waiting.items() if isinstance(request, kind)}
 
 
@@ -113,7 +82,6 @@ def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Request]:
 
 
 def _list_jobs(request: Request) -> Jobs:
-    """Return the jobs of a request."""
     assert not isinstance(request, ClientWork), "walks request the clients' jobs as ToAverage"
     return () if isinstance(request, ToRate) else request.jobs
 
@@ -140,9 +108,11 @@ def _carry_out(kernels: Sequence[LocalKernel], asked: Mapping[int, Request]) -> 
         done |= _rate_chains(kernel, _choose(members, ToChain))
         done |= _average_on_kernel(kernel, _choose(members, ToAverage))
         rest = {number: one for number, one in members.items() if number not in done}
-        results = _run(kernel, {number: _list_jobs(one) for number, one in rest.items()})
+        if not rest:
+            continue
+        results = iter(kernel.run([job for one in rest.values() for job in _list_jobs(one)]))
         for number, one in rest.items():
-            found = results[number]
+            found = [next(results) for _ in _list_jobs(one)]
             done[number] = _average(one, found) if isinstance(one, ToAverage) else found
     return done
 
@@ -154,7 +124,7 @@ def _rate_chains(kernel: LocalKernel, asked: Mapping[int, ToChain]) -> dict[int,
         members = [number for number, one in asked.items() if one.scorer is scorer]
         chains = [asked[number].jobs for number in members]
         stops = [asked[number].stops for number in members]
-        assert isinstance(kernel, RatesChains)
+        assert isinstance(kernel, BatchKernel)
         rated = kernel.rate_chains(chains, stops, coarse=scorer.coarse, full=scorer.full)
         done |= dict(zip(members, rated, strict=True))
     return done
@@ -162,7 +132,7 @@ def _rate_chains(kernel: LocalKernel, asked: Mapping[int, ToChain]) -> dict[int,
 
 def _average_on_kernel(kernel: LocalKernel, asked: Mapping[int, ToAverage]) -> dict[int, Vector]:
     """Return the means that the kernel can compute by itself."""
-    if not asked or not isinstance(kernel, AveragesJobs):
+    if not asked or not isinstance(kernel, BatchKernel):
         return {}
     means = kernel.average_jobs([one.jobs for one in asked.values()])
     # One reply that is not finite spoils a mean: then replies are sifted one by one.
@@ -174,11 +144,3 @@ def _average(asked: ToAverage, results: Sequence[Vector]) -> Vector:
     """Return the mean of the results that a server would accept."""
     replies = make_replies(asked.attendance, asked.jobs, results)
     return average_replies(sift_replies(replies, len(results[0]), asked.most_examples))
-
-
-def _run(kernel: LocalKernel, asked: Mapping[int, Jobs]) -> dict[int, list[Vector]]:
-    """Return the results of all jobs, carried out together."""
-    if not asked:
-        return {}
-    results = iter(kernel.run([job for jobs in asked.values() for job in jobs]))
-    return {number: [next(results) for _ in jobs] for number, jobs in asked.items()}

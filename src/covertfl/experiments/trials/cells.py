@@ -17,39 +17,40 @@ import covertfl
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 
-OnProgress = Callable[[str, float], None]
 Key = Mapping[str, Any]
+Compute = Callable[[], Mapping[str, Any]]
 
 
 class CellStore:
-    """Cells in a folder, and the progress of the work on them.
+    """Cells in a folder, which is created if necessary, and the progress of the work on them.
 
-    Parameters
-    ----------
-    folder : where cells are kept; created if it does not exist
-    on_progress : callback, called with a description and the share of the work that is done
+    `on_progress` is called with a description and the share of the work that is done.
     """
 
-    def __init__(self, folder: Path, on_progress: OnProgress | None = None) -> None:
+    def __init__(
+        self, folder: Path, on_progress: Callable[[str, float], None] | None = None
+    ) -> None:
         self.folder = folder
         self._on_progress = on_progress
-        self.begin()
+        self._planned, self._done, self._started = 0, 0, time.perf_counter()
+        self._used: dict[Path, float] = {}
 
     def find(self, key: Key) -> dict[str, Any] | None:
         """Return the content of a finished cell, None if there is none."""
         path = self._place(key)
+        wrong = f"{path} is not a finished cell, remove it"
         try:
             kept = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"{path} is not a finished cell, remove it: {error}") from error
+            raise InvalidInput(f"{wrong}: {error}") from error
         # Readers rely on the form of the content, which is right if the same key was written here.
         if not isinstance(kept, dict) or kept.get("key") != json.loads(json.dumps(dict(key))):
-            raise InvalidInput(f"{path} is not a finished cell, remove it: it has another key")
+            raise InvalidInput(f"{wrong}: it has another key")
         seconds, content = kept.get("seconds"), kept.get("content")
         if not isinstance(seconds, int | float) or not isinstance(content, dict) or not content:
-            raise InvalidInput(f"{path} is not a finished cell, remove it: it has no content")
+            raise InvalidInput(f"{wrong}: it has no content")
         self._used[path] = float(seconds)
         return content
 
@@ -66,7 +67,7 @@ class CellStore:
         found: dict[str, Any] = json.loads(text)["content"]
         return found
 
-    def work_out(self, key: Key, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    def work_out(self, key: Key, compute: Compute) -> dict[str, Any]:
         """Return the content of a cell; compute it if it is not there."""
         found = self.find(key)
         if found is not None:
@@ -75,17 +76,19 @@ class CellStore:
         content = compute()
         return self.keep(key, content, time.perf_counter() - started)
 
+    def work_out_all(self, parts: Mapping[str, tuple[Key, Compute]]) -> dict[str, dict[str, Any]]:
+        """Return the contents of cells by name, one after the other, and report each."""
+        self.plan(len(parts))
+        found = {}
+        for name, (key, compute) in parts.items():
+            found[name] = self.work_out(key, compute)
+            self.advance(1, name)
+        return found
+
     def _place(self, key: Key) -> Path:
         described = json.dumps({**key, "version": covertfl.__version__}, sort_keys=True)
         digest = hashlib.sha256(described.encode()).hexdigest()[:20]
         return self.folder / f"{key['part']}-{digest}.json"
-
-    # --- progress ---
-
-    def begin(self) -> None:
-        """Reset work and seconds for the next experiment."""
-        self._planned, self._done, self._started = 0, 0, time.perf_counter()
-        self._used: dict[Path, float] = {}
 
     def plan(self, amount: int) -> None:
         """Announce work, in the unit that `advance` uses."""
@@ -98,15 +101,10 @@ class CellStore:
             share = min(self._done / self._planned, 1.0)
             spent = time.perf_counter() - self._started
             left = spent * (1.0 - share) / share if share > 0.0 else 0.0
-            self._on_progress(f"{what}, about {_format_duration(left)} left", share)
+            duration = f"{left:.0f} s" if left < 100.0 else f"{left / 60.0:.0f} min"
+            self._on_progress(f"{what}, about {duration} left", share)
 
     @property
     def seconds(self) -> float:
-        """Time that the cells used since `begin` took to compute, whenever that was."""
+        """Time that the used cells took to compute, whenever that was."""
         return sum(self._used.values())
-
-
-def _format_duration(seconds: float) -> str:
-    if seconds < 100.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from covertfl.experiments.trials.averages import average, share, shorten
-from covertfl.experiments.trials.batches import RatesChains, run_walks
+from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore, Key
 from covertfl.experiments.trials.schedule import (
     Held,
@@ -21,7 +21,7 @@ from covertfl.experiments.trials.schedule import (
     list_needed_moves,
     name_truth,
 )
-from covertfl.experiments.trials.scorer import Scorer
+from covertfl.experiments.trials.scorer import BatchKernel, Scorer
 from covertfl.experiments.trials.setups import PublicData, Trial
 from covertfl.experiments.trials.walks import Trajectory, Walk, walk_chain, walk_decoy, walk_truth
 from covertfl.kernels.weights import Vector
@@ -47,12 +47,11 @@ class RunOutcome:
     ----------
     learner : (N,) accuracy of the true weights after each round
     eavesdropper : (N,) accuracy of the estimate after each round
-    peak : largest accuracy of the estimate over rounds, on the whole validation set
-    final : accuracy of the last estimate, on the whole validation set
+    peak, final : largest accuracy of the estimate over rounds, and that of the last estimate, on
+        the whole validation set
     named : 1 if the last estimate is the true trajectory, 0.5 in a tie
     exposure : share of learning queries among rounds
     completed : whether no update is owed
-    updates : number of updates made
     """
 
     learner: list[float]
@@ -133,7 +132,6 @@ class Part:
 
     Parameters
     ----------
-    trial : the run
     against : the eavesdropper that the decoy is made for, None for the true trajectory
     needed : numbers of moves after which the decoy's weights are held, in increasing order
     truth : true weights by number of updates, for decoys that use them
@@ -160,7 +158,7 @@ class Part:
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
         is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
-        if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, RatesChains):
+        if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, BatchKernel):
             return walk_chain(clients, schedule, self.needed, scorer)
         return walk_decoy(clients, schedule, self.needed, scorer, self.truth)
 
@@ -179,7 +177,6 @@ class CovertRuns:
 
     Parameters
     ----------
-    store : of finished cells
     stride : of the coarse rating of weights
     threads : that average replies while a GPU trains
 
@@ -193,17 +190,11 @@ class CovertRuns:
         self.examples = 0
 
     def work_out(
-        self,
-        trials: Sequence[Trial],
-        against: Sequence[Eavesdropping],
-        *,
-        at_once: int | None = None,
+        self, trials: Sequence[Trial], against: Sequence[Eavesdropping], at_once: int | None = None
     ) -> dict[tuple[int, int], RunOutcome]:
         """Return the outcomes by number of trial and of eavesdropper.
 
-        Parameters
-        ----------
-        at_once : trials that are trained as one batch and kept together, None for all
+        `at_once` trials are trained as one batch and kept together, all of them if None.
         """
         parts = _list_parts(trials, against)
         kept = {place: self._find(part) for place, part in parts.items()}
@@ -229,20 +220,19 @@ class CovertRuns:
         return None if content is None else _unpack(content)
 
     def _train(self, missing: Mapping[Place, Part]) -> dict[Place, Trajectory]:
-        """Train what is missing."""
         decoys = {place: part for place, part in missing.items() if part.against is not None}
         if all(part.against and part.against.decoy == "public" for part in decoys.values()):
             return self._run(missing)
         # Other decoys use the true weights, which cells do not keep.
+        trials = {number: part.trial for (number, _), part in missing.items()}
         trained = self._run(
-            {
-                (n, None): Part(part.trial, None, keeps_weights=True)
-                for (n, _), part in missing.items()
-            }
+            {(n, None): Part(trial, None, keeps_weights=True) for n, trial in trials.items()}
         )
-        weights = {number: trajectory.weights for (number, _), trajectory in trained.items()}
         return trained | self._run(
-            {place: replace(part, truth=weights[place[0]]) for place, part in decoys.items()}
+            {
+                (number, other): replace(part, truth=trained[number, None].weights)
+                for (number, other), part in decoys.items()
+            }
         )
 
     def _run(self, parts: Mapping[Place, Part]) -> dict[Place, Trajectory]:
@@ -294,17 +284,16 @@ def _list_parts(trials: Sequence[Trial], against: Sequence[Eavesdropping]) -> di
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:
-    """Return the content of a cell."""
+    """Return the content of a cell, with pairs for scores: JSON has no numbers as keys."""
+
+    def list_pairs(scores: Mapping[int, float]) -> list[tuple[int, float]]:
+        return [(moves, round(score, CELL_DIGITS)) for moves, score in scores.items()]
+
     return {
-        "coarse": _list_pairs(trajectory.coarse),
-        "full": _list_pairs(trajectory.full),
+        "coarse": list_pairs(trajectory.coarse),
+        "full": list_pairs(trajectory.full),
         "examples": trajectory.examples,
     }
-
-
-def _list_pairs(scores: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Return numbers of moves and scores as pairs; JSON has no numbers as keys."""
-    return [(moves, round(score, CELL_DIGITS)) for moves, score in scores.items()]
 
 
 def _unpack(content: Mapping[str, Any]) -> Trajectory:

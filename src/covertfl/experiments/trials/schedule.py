@@ -33,7 +33,6 @@ class Schedule:
 
     Parameters
     ----------
-    oracle_states : (N,)
     learns : (N,) True where the true weights are sent
     moves : (N,) True where the queried trajectory moves after the round
     attendances : (N,) the clients that answer
@@ -115,7 +114,6 @@ def draw_schedule(federation: Federation) -> Schedule:
 
 
 def _play(federation: Federation) -> Generator[Work, Any, list[PlayedRound]]:
-    """Play all rounds of a run."""
     state, rounds = start_run(federation), []
     for _ in range(federation.settings.rounds):
         played = yield from play_round(federation, state, federation.policy)
@@ -128,17 +126,11 @@ def _refuse(requests: Mapping[int, Work]) -> dict[int, Any]:
     raise AssertionError("rounds without weights request no work")
 
 
-# --- the eavesdropper's estimate, equation (6) ---------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Held:
     """The eavesdropper's estimate, equation (6), after a round; both parts in a tie.
 
-    Parameters
-    ----------
-    true : number of updates behind the true weights it holds, None if it holds none
-    decoy : number of moves behind the decoy weights it holds, None if it holds none
+    Each part is the number of moves behind the weights that it holds, None if it holds none.
     """
 
     true: int | None
@@ -154,12 +146,8 @@ def follow_estimate(schedule: Schedule) -> list[Held]:
         counts[trajectory] += 1
         sent[trajectory] = moved[trajectory]
         moved[trajectory] += moves
-        held.append(
-            Held(
-                sent[0] if counts[0] >= counts[1] else None,
-                sent[1] if counts[1] >= counts[0] else None,
-            )
-        )
+        true = sent[0] if counts[0] >= counts[1] else None
+        held.append(Held(true, sent[1] if counts[1] >= counts[0] else None))
     return held
 
 

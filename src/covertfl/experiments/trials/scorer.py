@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from covertfl.kernels.job import Examples, LocalKernel
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.task import TrainingTask, score_accuracy
 
+if TYPE_CHECKING:
+    from covertfl.kernels.cnn.ratings import RatedChain
+
+Jobs = Sequence[LocalJob]
+
 
 @runtime_checkable
-class PredictsMany(Protocol):
-    """A kernel that predicts for many weights at once."""
+class BatchKernel(Protocol):
+    """A kernel that works on many weights at once, as that of a GPU does."""
 
     def predict_many(
         self, weights: Sequence[Vector], features: npt.NDArray[np.float32]
@@ -23,49 +28,47 @@ class PredictsMany(Protocol):
         """Return the (K, n, outputs) outputs of K weights for the same features."""
         ...
 
+    def average_jobs(self, groups: Sequence[Jobs]) -> list[Vector]:
+        """Return the mean result of each group's jobs, weighted by their rows."""
+        ...
+
+    def rate_chains(
+        self,
+        chains: Sequence[Jobs],
+        stops: Sequence[Sequence[int]],
+        *,
+        coarse: Examples,
+        full: Examples,
+    ) -> list[RatedChain]:
+        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done)."""
+        ...
+
 
 class Scorer:
-    """Rates weights on a whole validation set, or on every `stride`-th example of it.
-
-    Parameters
-    ----------
-    task : model, loss and validation set
-    kernel : of the model
-    stride : of the coarse rating; 1 to use all examples
+    """Rates weights on a whole validation set, or coarsely on every `stride`-th example of it.
 
     `full` and `coarse` are the examples of the two ratings.
     """
 
     def __init__(self, task: TrainingTask, kernel: LocalKernel, *, stride: int = 1) -> None:
-        self._task, self._kernel, self._stride = task, kernel, stride
-        self.full = task.validation
-        self.coarse = take_part(task.validation, stride)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the coarse rating uses all examples."""
-        return self._stride == 1
+        self._task, self._kernel = task, kernel
+        self.full, self.coarse = task.validation, take_part(task.validation, stride)
+        self.is_exact = stride == 1
 
     def rate(self, weights: Sequence[Vector], *, fully: bool) -> list[float]:
         """Return the accuracy of each weight vector on the whole validation set, or on a part."""
         examples = self.full if fully else self.coarse
-        outputs = self._predict(weights, examples)
+        outputs: Iterable[npt.NDArray[np.float32]]
+        if isinstance(self._kernel, BatchKernel):
+            outputs = self._kernel.predict_many(weights, examples.features)
+        else:
+            outputs = (self._kernel.predict(each, examples.features) for each in weights)
         return [score_accuracy(each, examples.labels, self._task.loss) for each in outputs]
-
-    def _predict(
-        self, weights: Sequence[Vector], examples: Examples
-    ) -> Iterable[npt.NDArray[np.float32]]:
-        """Return the outputs of each weight vector, computed together if the kernel can."""
-        if isinstance(self._kernel, PredictsMany):
-            return self._kernel.predict_many(weights, examples.features)
-        return (self._kernel.predict(each, examples.features) for each in weights)
 
 
 def take_part(examples: Examples, stride: int) -> Examples:
     """Return every `stride`-th example."""
     if stride == 1:
         return examples
-    return Examples(
-        np.ascontiguousarray(examples.features[::stride]),
-        examples.labels[::stride].copy(),
-    )
+    features = np.ascontiguousarray(examples.features[::stride])
+    return Examples(features, examples.labels[::stride].copy())

@@ -20,7 +20,6 @@ from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import build_run
-from covertfl.runs.settings import RunSettings
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 
@@ -50,12 +49,10 @@ class Setup:
 
     Parameters
     ----------
-    task, model : what is trained
     reading, preset : of the problem
     rounds, updates : N and M
     clients, participation : how many, and how many take part by oracle state
     acceptance, min_share : when a round is a success
-    algorithm : fedavg or fedsgd
     learning_rate : of the clients' Adam, or of the server's with fedsgd
     thinning : every how-many-th example is used, 1 for all
     transition : of the oracle, None for the preset's
@@ -91,18 +88,13 @@ def choose_learning_rate(reading: Reading) -> float:
     return 1e-4 if reading == "paper-code" else 1e-3
 
 
-def describe_problem(setup: Setup) -> dict[str, Any]:
-    """Return the content of the problem file, with the setup's rounds, updates and transitions."""
-    content = parse_toml(read_preset_text(f"{setup.reading}/{setup.preset}"), setup.preset)
-    content["horizon"] = {"rounds": setup.rounds, "updates": setup.updates}
-    if setup.transition is not None:
-        rows = [list(row) for row in setup.transition]
-        content["oracle"] = {**content["oracle"], "transition": rows}
-    return content
-
-
 def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str, Any]:
     """Return the content of a run file for one run; its decoy is ungated, as the paper's is."""
+    problem = parse_toml(read_preset_text(f"{setup.reading}/{setup.preset}"), setup.preset)
+    problem["horizon"] = {"rounds": setup.rounds, "updates": setup.updates}
+    if setup.transition is not None:
+        rows = [list(row) for row in setup.transition]
+        problem["oracle"] = {**problem["oracle"], "transition": rows}
     return {
         "task": "own",
         "seed": seed,
@@ -117,7 +109,7 @@ def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str,
         "policy": {"kind": policy},
         "decoy": {"kind": "public", "gated": False},
         "engine": {"device": device},
-        **describe_problem(setup),
+        **problem,
     }
 
 
@@ -137,38 +129,19 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
     )
     task = make_task(settings)
     assert isinstance(task, TrainingTask)
-    return thin_task(task, setup.thinning)
-
-
-def thin_task(task: TrainingTask, thinning: int) -> TrainingTask:
-    """Return the task with every `thinning`-th client, public and validation example."""
-    if thinning == 1:
+    if setup.thinning == 1:
         return task
     return replace(
         task,
-        clients=tuple(np.ascontiguousarray(rows[::thinning]) for rows in task.clients),
-        public=take_part(task.public, thinning),
-        validation=take_part(task.validation, thinning),
+        clients=tuple(np.ascontiguousarray(rows[:: setup.thinning]) for rows in task.clients),
+        public=take_part(task.public, setup.thinning),
+        validation=take_part(task.validation, setup.thinning),
     )
-
-
-def make_settings(setup: Setup, policy: str, seed: int, device: str = "cpu") -> RunSettings:
-    """Return the settings of a run, with its task."""
-    content = describe_run(setup, policy, seed, device)
-    settings = build_run(content, "reproduce", folder=Path())
-    return settings.with_task(load_task(setup, seed, PublicData()))
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One run of a setup, with its rounds drawn.
-
-    Parameters
-    ----------
-    setup, policy, seed : which run
-    federation : the parts of the run that do not change
-    schedule : its rounds
-    """
+    """One run of a setup, with its rounds drawn."""
 
     setup: Setup
     policy: str
@@ -208,5 +181,8 @@ def prepare_trial(
 ) -> Trial:
     """Solve for the policy of a run and draw its rounds."""
     require_torch()
-    federation = build_federation(make_settings(setup, policy, seed, device), kernels)
+    content = describe_run(setup, policy, seed, device)
+    settings = build_run(content, "reproduce", folder=Path())
+    settings = settings.with_task(load_task(setup, seed, PublicData()))
+    federation = build_federation(settings, kernels)
     return Trial(setup, policy, seed, federation, draw_schedule(federation))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
 from covertfl.experiments.trials.schedule import NO_REPLIES, Schedule, follow_estimate
-from covertfl.experiments.trials.scorer import Scorer
+from covertfl.experiments.trials.scorer import Jobs, Scorer
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
@@ -24,7 +23,8 @@ from covertfl.runs.learner import LearnerState, move_to_average
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import ClientWork, Outcome, Query, Work
 
-Jobs = Sequence[LocalJob]
+if TYPE_CHECKING:
+    from covertfl.kernels.cnn.ratings import RatedChain
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,30 +57,17 @@ class ToRate:
 Request = Work | ToAverage | ToChain | ToRate
 
 
-class RatedChain(Protocol):
-    """Accuracies along a chain of jobs: coarse at its stops, full at the best and the last."""
-
-    coarse: FloatArray
-    best: float
-    last: float
-
-
 @dataclass(eq=False)
 class Trajectory:
     """The accuracies of a trajectory where they are needed, by its number of moves.
 
-    Parameters
-    ----------
-    coarse : on a part of the validation set
-    full : on all of it
-    weights : by number of moves, where they are kept
-    examples : number trained on, each counted as often as it was used
+    `coarse` are those on a part of the validation set, `full` those on all of it.
     """
 
     coarse: dict[int, float] = field(default_factory=dict)
     full: dict[int, float] = field(default_factory=dict)
-    weights: list[Vector] = field(default_factory=list)
-    examples: int = 0
+    weights: list[Vector] = field(default_factory=list)  # by number of moves, where kept
+    examples: int = 0  # trained on, each counted as often as it was used
 
 
 Walk = Generator[Request, Any, Trajectory]

@@ -1,29 +1,36 @@
-"""Lemma 1: loads that a queue can serve, and limits under which every policy keeps it stable.
+"""Theorem 3 and Lemma 1: how the optimum of a queue randomises, and when a queue is stable.
 
-The printed condition fails on the paper's own queue, which can nevertheless be kept stable.
-Formula F6 of docs/paper_map.md states which loads can be served, formula F7 when every policy
-within the limit is stable (D9 of docs/deviations.md).  Queues on both sides of each condition are
-simulated.
+Theorem 3: the optimum of the constrained problem (9) randomises in at most one state.  Mixing the
+two neighbouring policies with the printed weight alpha misses the limit; the corrected probability
+p meets it (D8 of docs/deviations.md).
+
+Lemma 1: the printed condition fails on the paper's own queue, which can nevertheless be kept
+stable.  Formula F6 of docs/paper_map.md states which loads can be served, formula F7 when every
+policy within the limit is stable (D9).  Queues on both sides of each condition are simulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import compute_stationary_distribution
-from covertfl.decision.policy import GreedyPolicy, Observation, Policy
+from covertfl.decision.oracle import Oracle, compute_stationary_distribution
+from covertfl.decision.policy import GreedyPolicy, Observation, Policy, QueueTable
 from covertfl.decision.problem import LearningCost, QueueProblem
-from covertfl.decision.problem_file import read_preset
+from covertfl.errors import CovertflError
 from covertfl.evaluation.bounds import is_always_stable, least_exposure, service_capacity
-from covertfl.evaluation.queue import simulate_queue_policy
-from covertfl.experiments.theory_mixture import SEED, make_reference
+from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
+from covertfl.experiments.experiment import load_queue
+from covertfl.experiments.theory_structure import sample_dominated_rows
 from covertfl.experiments.trials.averages import average
+from covertfl.solvers.constrained import QueueSolution, solve_queue
 
+QUEUES, QUICK_QUEUES = 300, 40
+SEED = 3
 # Loads on both sides of the condition F6, as shares of the capacity.
 LOADS = (0.8, 0.9, 1.1, 1.2)
 HUGE = 100_000  # a buffer that no simulation fills
@@ -32,6 +39,92 @@ ROUNDS, RUNS = 4000, 300
 COST = 0.6
 LIMIT_SHARES = (0.5, 0.9, 1.1, 2.0)
 LOAD_BELOW = 0.5  # share of the capacity, for F7
+
+
+def make_reference() -> QueueProblem:
+    """Return the reference queue (D17 of docs/deviations.md)."""
+    return replace(
+        load_queue("sound/queue"),
+        learning_cost=LearningCost("linear", 0.6, "when-obfuscating"),
+        capacity=40,
+        overflow_cost=0.0,
+        limit=1.0,
+    )
+
+
+def sample_queue(*, generator: np.random.Generator) -> QueueProblem:
+    """Sample a queue with a buffer and a load below its capacity."""
+    states = int(generator.integers(2, 5))
+    oracle = Oracle(
+        sample_dominated_rows(states, generator=generator),
+        np.sort(generator.uniform(0.05, 1, states)),
+    )
+    size = int(generator.integers(1, 6))
+    served = float(compute_stationary_distribution(oracle) @ oracle.success)
+    problem = QueueProblem(
+        oracle=oracle,
+        privacy_cost=np.sort(generator.exponential(size=states) + 0.05)[::-1],
+        learning_cost=LearningCost("linear", 1.0, "always"),
+        arrival_prob=min(0.9, float(generator.uniform(0.3, 0.9)) * served / size),
+        arrival_size=size,
+        limit=1.0,
+        capacity=30,
+        overflow_cost=30.0,
+    )
+    greedy = evaluate_queue_policy(problem, GreedyPolicy()).learning_cost
+    return problem.with_limit(greedy * float(generator.uniform(1.2, 3.0)))
+
+
+def compare_mixing(solution: QueueSolution) -> dict[str, float] | None:
+    """Compare mixtures by alpha and by p of an optimum's two policies, None if it mixes none."""
+    mixing, problem = solution.mixing, solution.problem
+    if mixing is None:
+        return None
+
+    def find_cost(prob: float) -> float:
+        table = np.array(solution.policy.table)
+        table[mixing.oracle, mixing.arrival, mixing.backlog] = prob
+        return evaluate_queue_policy(problem, QueueTable(table)).learning_cost
+
+    # The policy that learns more has the smaller learning cost: alpha is its weight.
+    never, always = find_cost(0.0), find_cost(1.0)
+    alpha = (problem.limit - never) / (always - never)
+    return {
+        "alpha": float(alpha),
+        "p": mixing.learn_prob,
+        "printed_miss": find_cost(alpha) / problem.limit - 1.0,
+        "corrected_miss": solution.evaluation.learning_cost / problem.limit - 1.0,
+    }
+
+
+def examine_mixtures(queues: int) -> Mapping[str, Any]:
+    """Examine the reference queue and random ones (Theorem 3)."""
+    reference = compare_mixing(solve_queue(make_reference()))
+    generator = np.random.default_rng(SEED)
+    compared, states, solved = [], [], 0
+    while solved < queues:
+        try:
+            solution = solve_queue(sample_queue(generator=generator))
+            found = compare_mixing(solution)
+        except CovertflError:  # an infeasible limit, or no common average
+            continue
+        solved += 1
+        table = solution.policy.table
+        visited = solution.evaluation.mass > 1e-9
+        states.append(int(np.count_nonzero((table > 0.0) & (table < 1.0) & visited)))
+        if found is not None:
+            compared.append(found)
+    printed = np.array([entry["printed_miss"] for entry in compared])
+    corrected = np.array([entry["corrected_miss"] for entry in compared])
+    return {
+        "reference": reference,
+        "queues": queues,
+        "mixing": len(compared),
+        "most_states_mixed": max(states),
+        "printed_over_limit": int(np.count_nonzero(printed > 1e-6)),
+        "printed_largest_miss": float(f"{np.abs(printed).max():.4g}"),
+        "corrected_largest_miss": float(f"{np.abs(corrected).max():.2g}"),
+    }
 
 
 def examine_stability() -> Mapping[str, Any]:
@@ -47,8 +140,7 @@ def examine_stability() -> Mapping[str, Any]:
 
 def examine_printed_lemma() -> dict[str, Any]:
     """Evaluate the printed condition of Lemma 1, and formula F6, on the paper's own queue."""
-    problem = read_preset("paper-text/queue").problem
-    assert isinstance(problem, QueueProblem)
+    problem = load_queue("paper-text/queue")
     least = float(problem.oracle.success.min())
     return {
         "left": round(problem.load / least, 4),
@@ -150,12 +242,12 @@ def _assign_idle(distribution: FloatArray, success: FloatArray, idle: float) -> 
     return probs
 
 
+@dataclass(frozen=True, eq=False)
 class _LeastLearning:
     """A policy that obfuscates with a probability that depends on the oracle state only."""
 
-    def __init__(self, idle: FloatArray) -> None:
-        self._idle = idle
+    idle: FloatArray
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probability of learning in the oracle state."""
-        return np.asarray(1.0 - self._idle[observation.oracle_state])
+        return np.asarray(1.0 - self.idle[observation.oracle_state])

@@ -23,7 +23,8 @@ CHAPTERS = {
     "Problems": "Oracle FiniteHorizon QueueProblem LearningCost Action",
     "Policies": (
         "Policy Observation QueueTable HorizonTable GreedyPolicy RandomPlacement solve_minority "
-        "read_policy write_policy"
+        "build_threshold_table build_mixture_table build_sigmoid_table "
+        "build_horizon_threshold_table read_policy write_policy"
     ),
     "Evaluation": (
         "evaluate_queue_policy simulate_queue_policy evaluate_horizon_policy "

@@ -67,6 +67,12 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
         "RandomPlacement": lambda: cf.RandomPlacement(4),
         "QueueTable": lambda: cf.QueueTable(table.table),
         "HorizonTable": lambda: cf.HorizonTable(cf.solve(MAIN).policy.table),
+        "build_threshold_table": lambda: cf.build_threshold_table(QUEUE, np.ones((3, 2))),
+        "build_mixture_table": lambda: cf.build_mixture_table(QUEUE, 1, 2, 0.5),
+        "build_sigmoid_table": lambda: cf.build_sigmoid_table(QUEUE, np.ones((3, 3, 2)), 1.0),
+        "build_horizon_threshold_table": lambda: cf.build_horizon_threshold_table(
+            MAIN, np.ones((MAIN.rounds, 3))
+        ),
         "write_policy": lambda: cf.write_policy(folder / "policy.json", table),
         "read_policy": lambda: cf.read_policy(folder / "policy.json"),
         "evaluate_queue_policy": lambda: cf.evaluate_queue_policy(QUEUE, table),

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from covertfl.decision.policy import Policy as Policy
     from covertfl.decision.policy import QueueTable as QueueTable
     from covertfl.decision.policy import RandomPlacement as RandomPlacement
+    from covertfl.decision.policy import (
+        build_horizon_threshold_table as build_horizon_threshold_table,
+    )
+    from covertfl.decision.policy import build_mixture_table as build_mixture_table
+    from covertfl.decision.policy import build_sigmoid_table as build_sigmoid_table
+    from covertfl.decision.policy import build_threshold_table as build_threshold_table
     from covertfl.decision.policy_file import read_policy as read_policy
     from covertfl.decision.policy_file import write_policy as write_policy
     from covertfl.decision.problem import Action as Action
@@ -63,7 +69,11 @@ _HOMES = {
     "api.solve": "solve",
     "auditing.threats": "Threat",
     "decision.oracle": "Oracle",
-    "decision.policy": ("GreedyPolicy HorizonTable Observation Policy QueueTable RandomPlacement"),
+    "decision.policy": (
+        "GreedyPolicy HorizonTable Observation Policy QueueTable RandomPlacement "
+        "build_horizon_threshold_table build_mixture_table build_sigmoid_table "
+        "build_threshold_table"
+    ),
     "decision.policy_file": "read_policy write_policy",
     "decision.problem": "Action FiniteHorizon LearningCost QueueProblem",
     "decision.problem_file": "list_presets",

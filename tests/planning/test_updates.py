@@ -13,7 +13,6 @@ from covertfl.planning.updates import (
     bound_constant_step,
     bound_decreasing_step,
     bound_updates,
-    proportional_belief,
     updates_needed_constant_step,
     updates_needed_decreasing_step,
 )
@@ -92,12 +91,3 @@ def test_refusals(arguments: tuple[float, float, float], message: str) -> None:
     for function in (updates_needed_decreasing_step, updates_needed_constant_step):
         with pytest.raises(InvalidInput, match=message):
             function(*arguments)
-
-
-def test_proportional_belief() -> None:
-    assert proportional_belief(16, 45) == 16 / 45
-    assert (proportional_belief(0, 3), proportional_belief(3, 3)) == (0.0, 1.0)
-    with pytest.raises(InvalidInput, match=r"learning_queries must lie in 0\.\.3, got 4"):
-        proportional_belief(4, 3)
-    with pytest.raises(InvalidInput, match="queries must be at least 1, got 0"):
-        proportional_belief(0, 0)

@@ -1,9 +1,9 @@
-"""Updates needed for a given accuracy, and the belief of the simplest eavesdropper.
+"""Updates needed for a given accuracy.
 
 The goal is E|grad f|^2 <= epsilon, equation (3), for the randomised estimate that is iterate i with
 probability mu_i / sum(mu), mu the step sizes (Theorem 1 and the remark after it).  Theorem 1 states
 the order only; here the gap to the optimum is kept and the constants are explicit (deviation D10).
-The formulas are F1, F2 and F3 of docs/paper_map.md.
+The formulas are F1 and F2 of docs/paper_map.md.
 
 =================  ==================  ========================================================
 name               symbol              meaning
@@ -69,18 +69,6 @@ def updates_needed_decreasing_step(gap: float, smoothness_noise: float, epsilon:
 def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: float) -> int:
     """Return the smallest number of updates that meets the goal with a constant step (F2)."""
     return _round_up(bound_constant_step(gap, smoothness_noise, epsilon))
-
-
-def proportional_belief(learning_queries: int, queries: int) -> float:
-    """Return the probability that proportional sampling names the true trajectory.
-
-    Equation (6) of the paper, formula F3; learning queries are among the queries.
-    """
-    if queries < 1:
-        raise InvalidInput(f"queries must be at least 1, got {queries}")
-    if not 0 <= learning_queries <= queries:
-        raise InvalidInput(f"learning_queries must lie in 0..{queries}, got {learning_queries}")
-    return learning_queries / queries
 
 
 def _check(gap: float, smoothness_noise: float, epsilon: float) -> None:

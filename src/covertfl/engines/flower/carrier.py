@@ -83,7 +83,7 @@ class Carrier:
         """Valid messages of the last round's replies, by client number."""
         return self._replies
 
-    def drive(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
+    def run(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
         """Carry out a run to its end and return its final state."""
 
         def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:

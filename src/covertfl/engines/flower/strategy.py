@@ -144,7 +144,7 @@ class CovertStrategy(StrategySettings, Strategy):
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
             rounds = watch_run(run, self.on_round, started, after_round=evaluate)
-            final = carrier.drive(rounds, clients.kernel)
+            final = carrier.run(rounds, clients.kernel)
             (self.folder / PENDING).unlink(missing_ok=True)
             result.arrays = form.find(final.learner.true)
             return result

@@ -93,6 +93,7 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
 # Types that functions return, and the protocol of policies, are not called by users.
 RETURNED = {
     "AuditReport",
+    "Examples",
     "FiniteHorizon",
     "Fit",
     "Plan",

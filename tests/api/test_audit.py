@@ -67,6 +67,10 @@ def test_a_plot_is_a_figure(report: cf.AuditReport) -> None:
         ((5,), {}, "folder must be a path"),
         (("/no/such/folder",), {}, "no such folder"),
         (("/tmp",), {"eavesdroppers": ["nobody"]}, "eavesdroppers must be of"),
+        (("/tmp",), {"eavesdroppers": "majority"}, "eavesdroppers must be a list of"),
+        (("/tmp",), {"eavesdroppers": []}, "eavesdroppers must be a list of"),
+        (("/tmp",), {"eavesdroppers": 1}, "eavesdroppers must be a list of"),
+        (("/tmp",), {"on_progress": 1}, "on_progress must be callable"),
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(

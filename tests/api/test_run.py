@@ -13,6 +13,7 @@ import covertfl as cf
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings
+from tests import ROOT
 from tests.support.small_runs import HORIZON, read_folder
 
 KEYS = {key: value for key, value in HORIZON.items() if key != "task"}
@@ -62,6 +63,20 @@ def test_a_problem_may_be_an_object(preset: str) -> None:
     assert cf.solve(given.problem).cost == cf.solve(named.problem).cost
 
 
+def test_a_problem_may_be_a_preset_or_fitted() -> None:
+    assert cf.Run("toxicity", problem="sound/main").to_dict()["policy"]["preset"] == "sound/main"
+    log = ROOT / "src/covertfl/data/participation.csv"
+    fitted = cf.fit(log, min_examples=6800).make_problem()
+    run = cf.Run("toxicity", problem=fitted)
+    assert cf.solve(run.problem).cost == cf.solve(fitted).cost
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    run = cf.Run("digits", rounds=np.int64(30), participation=np.array([2, 4, 6]), clients=6)
+    sections = run.to_dict()
+    assert (sections["rounds"], sections["federation"]["participation"]) == (30, [2, 4, 6])
+
+
 def test_training_is_that_of_the_command(trained: cf.TrainingResult, tmp_path: Path) -> None:
     from covertfl.training import train
 
@@ -104,8 +119,11 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_run_cannot_be_changed() -> None:
-    with pytest.raises(cf.InvalidInput, match="cannot be changed"):
-        cf.Run("digits").settings = None  # type: ignore[assignment]
+    run = cf.Run("digits")
+    with pytest.raises(AttributeError):
+        run.settings = None  # type: ignore[assignment, misc]
+    with pytest.raises(AttributeError):
+        del run.settings
 
 
 @pytest.mark.parametrize(
@@ -119,6 +137,8 @@ def test_a_run_cannot_be_changed() -> None:
         ({"policy": "guess"}, r"\[policy\] kind must be one of"),
         ({"policy": 5}, "policy must be a table of keys"),
         ({"rounds": 0}, "rounds must be at least 1"),
+        ({"decoy": "nope"}, r"\[decoy\] kind must be one of"),
+        ({"preset": ""}, "preset must be READING/NAME"),
         ({"problem": 5}, r"\[policy\] problem must be text"),
         ({"federation": {"clients": 5}, "clients": 6}, "clients must be given once"),
     ],
@@ -135,6 +155,9 @@ def test_wrong_keys_are_refused_in_a_sentence(keys: dict[str, Any], sentence: st
         ({"out": ""}, "out must name a file or folder"),
         ({"out": "x", "seeds": 0}, "seeds must be a whole number of at least 1"),
         ({"out": "x", "seeds": 1.5}, "seeds must be a whole number"),
+        ({"out": "x" * 5000}, "out must name a file or folder"),
+        ({"out": "\ud800"}, "out must name a file or folder"),
+        ({"out": "x", "on_round": 5}, "on_round must be callable"),
         ({"out": "x", "resume": True, "force": True}, "choose one of them"),
     ],
 )

@@ -77,7 +77,7 @@ def test_arrivals_come_from_a_file(tmp_path: Path) -> None:
     [
         (HORIZON, {"engine": {"device": "tpu"}}, "device must be cpu or cuda, got 'tpu'"),
         (HORIZON, {"data": {"model": "giant"}}, "mlp or logistic, got giant"),
-        (HORIZON, {"decoy": {"kind": "ghost"}}, "decoy kind must be .*got 'ghost'"),
+        (HORIZON, {"decoy": {"kind": "ghost"}}, "kind must be one of .*got 'ghost'"),
         (HORIZON, {"federation": {"participation": [2, 6]}}, "must have 3 numbers.*got 2"),
         (HORIZON, {"federation": {"log": "/none.csv"}}, "none.csv: no such file"),
         (HORIZON, {"federation": {"clients": 5000}}, "run.toml"),

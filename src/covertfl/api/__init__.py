@@ -6,6 +6,7 @@
 - `plan`: `plan` and `Plan`
 - `fit`: `fit` and `Fit`
 - `run`: `Run` and `TrainingResult`
+- `keys`: the keyword arguments of `Run`
 - `audit`: `audit` and `AuditReport`
 - `result`: how results print, in a terminal and in a notebook
 - `arguments`: checks of arguments that several functions share

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from covertfl.api.arguments import Source, read_path
+from covertfl.api.arguments import Source, read_callback, read_path
 from covertfl.api.result import Result
 from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
@@ -30,8 +30,8 @@ class AuditReport(summary.AuditReport, Result):
     threats : one entry per eavesdropper, with its `name`, `names_true`, `verdict` and more
     bound : largest probability of naming the true trajectory by the schedule alone (formula F4 of
         docs/paper_map.md), None if it does not apply
-    coalitions : of clients that pool their queries, one for each size
-    separation : of queries into trajectories
+    coalitions : what clients that pool their queries get, one entry for each size
+    separation : how well queries were separated into trajectories
     mismatch : test of the rounds against the problem's oracle, None if it cannot be made
     notes : reasons to read the figures with care
     """
@@ -81,7 +81,7 @@ def audit(
 
     Parameters
     ----------
-    folders : of runs, of their seeds, or public folders that a client recorded
+    folders : folders of runs or of their seeds, or public folders that a client recorded
     eavesdroppers : names to audit, all that are possible where None
     on_progress : called with a detail and the share done
 
@@ -92,9 +92,19 @@ def audit(
     """
     if not folders:
         raise InvalidInput("folders of runs are needed, got none")
-    for name in eavesdroppers or ():
-        if name not in EAVESDROPPERS:
-            raise InvalidInput(f"eavesdroppers must be of {', '.join(EAVESDROPPERS)}, got {name!r}")
+    if eavesdroppers is not None:
+        _check_names(eavesdroppers)
     paths = [read_path(folder, "folder") for folder in folders]
-    found = audit_folders(paths, names=eavesdroppers, on_progress=on_progress)
+    found = audit_folders(
+        paths, names=eavesdroppers, on_progress=read_callback(on_progress, "on_progress")
+    )
     return AuditReport(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = ", ".join(EAVESDROPPERS)
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence) or not names:
+        raise InvalidInput(f"eavesdroppers must be a list of {known}, got {names!r}")
+    for name in names:
+        if not isinstance(name, str) or name not in EAVESDROPPERS:
+            raise InvalidInput(f"eavesdroppers must be of {known}, got {name!r}")

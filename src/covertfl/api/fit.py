@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from covertfl.api.arguments import Source, read_count, read_path
+from covertfl.api.arguments import Source, read_callback, read_count, read_path
 from covertfl.api.result import Result
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem_file import LoadedProblem, parse_problem
@@ -79,7 +79,7 @@ class Fit(Result):
             iterations=read_count(iterations, "iterations"),
             rounds=read_count(rounds, "rounds"),
             updates=read_count(updates, "updates"),
-            on_progress=on_progress or (lambda _detail, _share: None),
+            on_progress=read_callback(on_progress, "on_progress"),
         )
 
     def to_dict(self) -> dict[str, Any]:

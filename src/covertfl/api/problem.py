@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from covertfl.api.arguments import Source
+from covertfl.api.arguments import Source, read_path
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.decision.problem_file import LoadedProblem, list_presets, read_preset, read_problem
 from covertfl.errors import InvalidInput
@@ -39,8 +39,8 @@ def resolve_problem(source: ProblemSource) -> LoadedProblem:
         raise InvalidInput(
             f"problem must be a problem, the name of a preset or a path, got {source!r}"
         )
-    name = os.fspath(source)
-    return read_preset(name) if name in list_presets() else read_problem(name)
+    name = str(read_path(source, "problem"))
+    return read_preset(name) if source in list_presets() else read_problem(name)
 
 
 def describe_problem(problem: Problem) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.api.arguments import Source, read_count, read_path
-from covertfl.api.problem import describe_problem
+from covertfl.api.arguments import Source, read_callback, read_count, read_path
+from covertfl.api.keys import nest_keys
 from covertfl.api.result import Result
-from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.decision.problem import Problem
 from covertfl.errors import InvalidInput
 from covertfl.report.measures import stack_by_round
 from covertfl.report.records import read_run_records
 from covertfl.runs.progress import OnRound
 from covertfl.runs.run_file import build_run, read_run
-from covertfl.runs.settings import RunSections, RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-# Sections whose `kind` may be given by the section's name: policy="minority".
-KINDS = ("policy", "decoy", "engine")
-SECTIONS: dict[str, tuple[str, ...]] = {
-    name: tuple(getattr(field.annotation, "model_fields", ()))
-    for name, field in RunSections.model_fields.items()
-}
 
-
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Run(Result):
     """A training run: what is trained, by whom, under which policy, with which decoy.
 
@@ -44,8 +37,8 @@ class Run(Result):
     task : the name of a task, or a `TrainingTask` of your own
     keys : every key of a run file by its name, such as `rounds`, `updates`, `clients` or
         `batch_size`; `policy`, `decoy` and `engine` take a kind, or a dictionary as every section
-        does; `problem` takes a path or a problem.  A key that two sections share, such as `path`,
-        is given with its section: `data={"path": "mine.npz"}`.
+        does; `problem` takes a path, the name of a preset or a problem.  A key that two sections
+        share, such as `path`, is given with its section: `data={"path": "mine.npz"}`.
 
     Paths are relative to the working directory.
 
@@ -64,23 +57,18 @@ class Run(Result):
 
     def __init__(self, task: str | TrainingTask, **keys: Any) -> None:
         own = task if isinstance(task, TrainingTask) else None
-        content = _nest({"task": "own" if own is not None else task, **keys})
+        content = nest_keys({"task": "own" if own is not None else task, **keys})
         if own is not None:
             content.setdefault("federation", {}).setdefault("clients", len(own.clients))
         settings = build_run(content, "Run", folder=Path())
-        self._set(settings if own is None else settings.with_task(own))
-
-    def _set(self, settings: RunSettings) -> None:
+        settings = settings if own is None else settings.with_task(own)
         object.__setattr__(self, "settings", settings)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise InvalidInput(f"a run cannot be changed, make another one; got {name} = {value!r}")
 
     @classmethod
     def load(cls, path: Source) -> Run:
         """Return the run that a run file describes."""
         run = cls.__new__(cls)
-        run._set(read_run(read_path(path, "path")))
+        object.__setattr__(run, "settings", read_run(read_path(path, "path")))
         return run
 
     @property
@@ -102,7 +90,8 @@ class Run(Result):
         Parameters
         ----------
         out : the folder; `out`/public holds what clients were sent, `out`/private what was done
-        seeds : runs, counted from the run's seed; several go to `out`/seed-0, `out`/seed-1 ...
+        seeds : number of runs, counted from the run's seed; one goes to `out` itself, several go to
+            `out`/seed-0, `out`/seed-1 ...
         resume : continue runs that were cut off; finished ones are left as they are
         force : replace what is there
         on_round : called after every round of every run
@@ -123,7 +112,7 @@ class Run(Result):
             seeds=None if count == 1 else count,
             resume=resume,
             force=force,
-            on_round=on_round,
+            on_round=read_callback(on_round, "on_round"),
         )
         return TrainingResult(folder, tuple(summaries))
 
@@ -147,60 +136,14 @@ class Run(Result):
         return repr(self)
 
 
-def _nest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a run file: each key in the section that has it."""
-    content: dict[str, Any] = {}
-    for key, value in keys.items():
-        if isinstance(value, FiniteHorizon | QueueProblem) and key == "problem":
-            content |= describe_problem(value)
-        elif key in RunSections.model_fields:
-            section = {"kind": value} if key in KINDS and isinstance(value, str) else value
-            content[key] = _merge(content.get(key), section, key)
-        else:
-            place = _find_section(key)
-            content[place] = _merge(content.get(place), {key: _plain(value)}, place)
-    return content
-
-
-def _merge(before: Any, section: Any, name: str) -> Any:
-    if not isinstance(before, dict) or not isinstance(section, dict):
-        return dict(section) if isinstance(section, dict) else section
-    twice = sorted(set(before) & set(section))
-    if twice:
-        raise InvalidInput(f"Run: [{name}] {twice[0]} must be given once, got it twice")
-    return before | section
-
-
-def _find_section(key: str) -> str:
-    places = [name for name, known in SECTIONS.items() if key in known]
-    if len(places) == 1:
-        return places[0]
-    if places:
-        ways = " or ".join(f"{name}={{{key!r}: ...}}" for name in places)
-        raise InvalidInput(f"Run: {key} is a key of several sections; give it as {ways}")
-    known = [*RunSections.model_fields, *(name for names in SECTIONS.values() for name in names)]
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = (
-        f"; did you mean {near[0]}?" if near else f"; allowed are {', '.join(sorted(set(known)))}"
-    )
-    raise InvalidInput(f"Run: unknown key {key}{hint}")
-
-
-def _plain(value: Any) -> Any:
-    """Return what a run file could hold: paths as text, tuples as lists."""
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
     """What training one run or several seeds of it came to.
 
     Parameters
     ----------
-    folder : of the run, or of its seeds
-    runs : the summary of each; what follows are means over them
+    folder : folder of the run, or of its seeds
+    runs : summary of each run; the figures below are means over them
     learner_accuracy : of the true model on the validation set, None for a function
     exposure : learning queries over all rounds
     completed : share of runs that owe no update at the end
@@ -232,8 +175,8 @@ class TrainingResult(Result):
         """Return a figure of the true model's score and the exposure by round."""
         from covertfl.display.curves import plot_training
 
-        seeds = [path for path in sorted(self.folder.glob("seed-*")) if path.is_dir()]
-        folders = [self.folder] if len(self.runs) == 1 else seeds[: len(self.runs)]
+        folders = [self.folder / f"seed-{number}" for number in range(len(self.runs))]
+        folders = folders if folders[0].is_dir() else [self.folder]
         records = [read_run_records(path) for path in folders]
         return plot_training(
             stack_by_round(records, "learner_score"), stack_by_round(records, "exposure")

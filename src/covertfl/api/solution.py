@@ -34,12 +34,12 @@ class Solution(Result):
 
     Parameters
     ----------
-    problem : that was solved, its capacity in numbers
+    problem : the problem that was solved, its capacity in numbers
     method : "exact", "lp" or "spga"
     policy : a table of probabilities of learning
     details : everything that the solver found; a score where the policy was searched
-    seconds : that solving took
-    seed : of the search, None without one
+    seconds : time that solving took
+    seed : seed of the search, None without one
     """
 
     problem: Problem

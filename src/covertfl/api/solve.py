@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
-from covertfl.api.arguments import read_count
+from covertfl.api.arguments import read_callback, read_count
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.solution import Solution
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
@@ -50,8 +50,8 @@ def solve(
         if the problem has no solution; the message says which bound cannot be met
     """
     loaded = resolve_problem(problem)
-    report = on_progress or _ignore
-    if method not in get_args(Method):
+    report: OnProgress = read_callback(on_progress, "on_progress")
+    if not isinstance(method, str) or method not in get_args(Method):
         raise InvalidInput(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     if method == "exact":
         return _solve_exactly(loaded.problem, report)
@@ -64,10 +64,6 @@ def solve(
         runs=read_count(runs, "runs"),
         on_progress=report,
     )
-
-
-def _ignore(_detail: str, _share: float) -> None:
-    pass
 
 
 def _solve_exactly(problem: Problem, on_progress: OnProgress) -> Solution:

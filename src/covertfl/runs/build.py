@@ -118,7 +118,7 @@ def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
             return make_task(_describe_data(settings.sections))
     if settings.own_task is None:
         raise InvalidInput(
-            f"{settings.name}: task = own is for tasks made in Python, see RunSettings.with_task"
+            f"{settings.name}: task = own is for tasks made in Python: pass a TrainingTask to Run"
         )
     return settings.own_task
 

@@ -103,7 +103,7 @@ def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], 
         read_problem(path)  # reports mistakes under the problem file's own name
         content = parse_toml(read_text(path, "a problem file"), path)
         return {key: content[key] for key in PROBLEM_SECTIONS if key in content}, path
-    preset = sections.policy.preset or "sound/main"
+    preset = "sound/main" if sections.policy.preset is None else sections.policy.preset
     try:
         text = read_preset_text(preset)
     except InvalidInput as error:

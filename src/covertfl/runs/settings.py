@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
 from covertfl.kernels.job import LocalOptimizer
@@ -211,6 +212,9 @@ def check_sections(sections: RunSections, name: str) -> None:
         )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+    if sections.decoy.kind not in DECOYS:
+        known, given = ", ".join(DECOYS), shorten(sections.decoy.kind)
+        raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
 
 
 def _check_participation(sections: RunSections, name: str) -> None:

@@ -45,15 +45,14 @@ def _draw_curves(panels: Sequence[Panel]) -> str:
     columns = 3
     lines = -(-len(panels) // columns)
     with mpl.rc_context({"svg.hashsalt": "covertfl", "font.size": 9}):
-        figure = Figure(figsize=(10.5, 2.7 * lines))
+        figure = Figure(figsize=(10.5, 2.7 * lines + 0.4), layout="constrained")
         axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axis, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(axis, panel)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="lower right", frameon=False)
-        figure.tight_layout()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -63,7 +62,7 @@ def _draw_curves(panels: Sequence[Panel]) -> str:
 def _draw_panel(axis: Axes, panel: Panel) -> None:
     curves = (
         ("learner", LEARNER, panel.learner),
-        ("eavesdropper's estimate, equation (6)", EAVESDROPPER, panel.eavesdropper),
+        ("eavesdropper", EAVESDROPPER, panel.eavesdropper),
     )
     for label, colour, values in curves:
         rounds = np.arange(1, values.shape[1] + 1)

@@ -55,7 +55,7 @@ class UpdateRule:
         """
         if len(results) == 0:
             raise InvalidInput("an update needs at least one result, got none")
-        mean = average(results, examples)
+        mean = average_results(results, examples)
         if self.algorithm == "fedavg":
             return mean - weights
         return self._step(weights.astype(np.float64), mean)
@@ -73,7 +73,7 @@ class UpdateRule:
         return step
 
 
-def average(results: Results, examples: Counts = None) -> FloatArray:
+def average_results(results: Results, examples: Counts = None) -> FloatArray:
     """Return the (P,) mean weighted by examples, summed in order in double precision."""
     counts = np.ones(len(results)) if examples is None else np.asarray(examples, dtype=np.float64)
     total = np.zeros(results[0].shape, dtype=np.float64)

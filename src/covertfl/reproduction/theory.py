@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from covertfl.reproduction.markdown import Result, format_mean, table
+from covertfl.reproduction.markdown import StoredResult, format_mean, table
 
 STATEMENTS = {
     "threshold_in_backlog": "Theorem 2: learns at every backlog above a threshold",
@@ -17,7 +17,7 @@ STATEMENTS = {
 }
 
 
-def render_theory(result: Result) -> str:
+def render_theory(result: StoredResult) -> str:
     """Render the measured theorems and lemmas."""
     parts = (
         _render_updates(result["theorem-1"]),

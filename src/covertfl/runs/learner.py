@@ -1,6 +1,7 @@
 """The true trajectory and the decoys, the replies of clients, and the server's step on them.
 
-Nothing is changed in place: a step returns a new state.  `update` decides which trajectory moves.
+Nothing is changed in place: a step returns a new state.  `rounds.update_trajectories`
+decides which trajectory moves.
 
 Replies come from clients and may be anything.  What is not a finite vector of the model's size and
 type, or claims an impossible number of examples, is rejected and counted by reason; a round in
@@ -21,18 +22,6 @@ from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
-
-REASONS = (
-    "wrong type",
-    "wrong dtype",
-    "wrong shape",
-    "not finite",
-    "bad example count",
-    "wrong metrics",
-    "client error",
-    "stale round",
-    "no reply",
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,13 @@ from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.ratings import ChainRatings, RatedChain
-from covertfl.kernels.cnn.steps import Plan, count_stacked, count_steps, find_stops, plan_chain
+from covertfl.kernels.cnn.steps import (
+    ChainSteps,
+    count_stacked,
+    count_steps,
+    find_stops,
+    plan_chain,
+)
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
 from covertfl.kernels.weights import Float32Array, Vector
@@ -247,7 +253,7 @@ class CnnKernel:
 
     def _load_stack(
         self, stack: _Stack
-    ) -> tuple[Network, DeviceExamples, list[Plan], torch.Tensor]:
+    ) -> tuple[Network, DeviceExamples, list[ChainSteps], torch.Tensor]:
         """Return what the steps of a stack need, on the device."""
         jobs = [job for chain in stack.chains for job in chain]
         network = self._find_network(jobs[0].examples.features.shape[1:])

@@ -13,7 +13,7 @@ import torch
 from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.steps import Plan, Step, count_stacked, list_steps
+from covertfl.kernels.cnn.steps import ChainSteps, Step, count_stacked, list_steps
 from covertfl.kernels.job import LocalOptimizer, Loss
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ class StackTrainer:
         self._memory, self._device = memory, memory.device
 
     def train(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
+        self,
+        network: Network,
+        data: DeviceExamples,
+        plans: Sequence[ChainSteps],
+        weights: torch.Tensor,
     ) -> Iterator[int]:
         """Take all steps of all jobs; yield after each the number of steps taken."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
@@ -51,7 +55,11 @@ class StackTrainer:
             yield step.number + 1
 
     def sum_gradients(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
+        self,
+        network: Network,
+        data: DeviceExamples,
+        plans: Sequence[ChainSteps],
+        weights: torch.Tensor,
     ) -> torch.Tensor:
         """Return the gradients of the mean losses over all rows.
 

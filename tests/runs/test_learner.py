@@ -197,7 +197,7 @@ def make_torch_optimizer(
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
-def test_one_client_and_gradients_is_the_optimiser_of_that_name(optimizer: LocalOptimizer) -> None:
+def test_one_client_and_gradients_is_the_optimizer_of_that_name(optimizer: LocalOptimizer) -> None:
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(4)
     start = generator.normal(size=50).astype(np.float32)

@@ -67,4 +67,4 @@ def plan(
         for name, figure in figures.items():
             save_figure(figure, plots / f"{name}.png")
         if not figures:
-            print_remark("the queue cannot be kept up with, so there is no frontier to draw")
+            print_remark("more updates arrive than can be done, so there is no frontier to draw")

@@ -1,7 +1,7 @@
-"""From results of jobs, or replies, to a step: FedAvg or FedSGD without optimiser state.
+"""From results of jobs, or replies, to a step: FedAvg or FedSGD without optimizer state.
 
 A decoy keeps nothing but its weights, so with FedSGD its step is the first step of the server's
-optimiser: lr times the gradient for sgd; for adam and adamw, lr in every coordinate with the sign
+optimizer: lr times the gradient for sgd; for adam and adamw, lr in every coordinate with the sign
 of the gradient.  No true step is longer.
 """
 
@@ -61,7 +61,7 @@ class UpdateRule:
         return self._step(weights.astype(np.float64), mean)
 
     def _step(self, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-        """Return the first step of the server's optimiser."""
+        """Return the first step of the server's optimizer."""
         lr, decay = self.optimizer.lr, self.optimizer.weight_decay
         if self.optimizer.name == "sgd":
             return -lr * (gradient + decay * weights)

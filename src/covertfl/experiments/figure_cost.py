@@ -1,7 +1,7 @@
 """Learning cost against the proportion of learning queries, 1,000 cost values (Figure 4).
 
 Three curves.  If the learning cost is added to the privacy cost, as a price, an optimal policy is a
-vertex of the linear programme: its proportion of learning queries is constant until another vertex
+vertex of the linear program: its proportion of learning queries is constant until another vertex
 becomes optimal, and then jumps.  If the cost is limited, problem (9) of the paper, the optimum
 mixes two vertices and moves without jumps.  In the finite horizon of the main experiment the
 terminal cost is the price.  Each curve is computed exactly, by the stationary distribution or the

@@ -164,7 +164,7 @@ def render_cost(result: StoredResult) -> str:
         f"for each of the horizon. The queue has room for {settings['capacity']} updates.\n\n"
         + table(columns, rows, "lrrrrrr")
         + "\n**Differences.** The paper's figure has no numbers; it describes a piecewise constant "
-        "curve with jumps, explained by the vertices of the linear programme. The cost as a price "
+        "curve with jumps, explained by the vertices of the linear program. The cost as a price "
         "shows this: the share of learning queries is constant on each vertex and jumps to that of "
         "the next. With a limit, as in (9), the optimum mixes two neighbouring vertices and there "
         "are no jumps.\n"

@@ -225,9 +225,9 @@ def render_fedsgd(result: StoredResult) -> str:
     """Render the left half of Table 2 of the paper, FedSGD."""
     return render_pair(
         result,
-        "The paper does not state the number of clients or the server's optimiser: here 20 clients "
+        "The paper does not state the number of clients or the server's optimizer: here 20 clients "
         "and Adam at 1e-3, with which 75 updates suffice for a learner better than the paper's; "
-        "the last section has the table at 1e-4. A decoy keeps no optimiser state, so each of its "
+        "the last section has the table at 1e-4. A decoy keeps no optimizer state, so each of its "
         "steps is a first step of Adam, which is the longest possible: on 300 examples the decoy, "
         "too, becomes better than the paper's.",
     )

@@ -31,7 +31,7 @@ def require_torch() -> None:
 
 
 class KernelCache:
-    """Kernels by model and optimiser; the jobs of runs that share a kernel are batched."""
+    """Kernels by model and optimizer; the jobs of runs that share a kernel are batched."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[object, ...], LocalKernel] = {}

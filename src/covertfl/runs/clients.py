@@ -96,7 +96,7 @@ class ClientResponder(Responder):
 
     @property
     def optimizer(self) -> LocalOptimizer:
-        """The optimiser of the run file."""
+        """The optimizer of the run file."""
         return self.settings.sections.federation.optimizer.make()
 
     def first_weights(self, seed: int) -> Vector:

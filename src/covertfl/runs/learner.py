@@ -125,7 +125,7 @@ def average_replies(replies: SiftedReplies) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ServerMemory:
-    """State of the server's optimiser with FedSGD.
+    """State of the server's optimizer with FedSGD.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class LearnerState:
     decoys : (P,) each, at least one
     updates : number of moves of the true trajectory
     moves : number of moves of each decoy
-    memory : of the server's optimiser, None with FedAvg
+    memory : of the server's optimizer, None with FedAvg
     estimate : the randomised estimate of Theorem 1 so far, if the task keeps one
     """
 
@@ -204,7 +204,7 @@ def move_to_average(
 def apply_gradient(
     weights: Vector, gradient: Vector, memory: ServerMemory, optimizer: LocalOptimizer
 ) -> tuple[Vector, ServerMemory]:
-    """Take one step of the server's optimiser, the same as PyTorch's of that name."""
+    """Take one step of the server's optimizer, the same as PyTorch's of that name."""
     step = memory.steps + 1
     x, g = weights.astype(np.float64), gradient.astype(np.float64)
     if optimizer.name == "adamw":

@@ -12,7 +12,7 @@ SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The environment is made anew when its definition changes.
+# The environment is created again when its definition changes.
 $(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
@@ -39,7 +39,7 @@ check: $(READY)  ## lint, format and type checks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)  ## format the code and mend what the linter can
+format: $(READY)  ## format the code and apply the linter's automatic fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -182,7 +182,7 @@ def make_app(width: int, *, trains: bool) -> ClientApp:
     return app
 
 
-def describe_run(clients: int, rounds: int) -> dict[str, Any]:
+def list_run_keys(clients: int, rounds: int) -> dict[str, Any]:
     """Return the settings of a run that learns in half of its rounds."""
     return {
         "federation": {
@@ -223,7 +223,7 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
         )  # fmt: skip
         CovertStrategy(
             make_strategy,
-            run=describe_run(asked.clients, asked.rounds),
+            run=list_run_keys(asked.clients, asked.rounds),
             task=task,
             out=asked.folder / "run",
             seed=1,

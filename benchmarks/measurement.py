@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from covertfl.errors import Missing
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def format_ratio(ratio: float) -> str:
 
 
 def time_repeats(
-    work: Callable[[], Result], *, repeats: int, warm_up: bool = True
-) -> tuple[Result, Timing]:
+    work: Callable[[], Returned], *, repeats: int, warm_up: bool = True
+) -> tuple[Returned, Timing]:
     """Return the last result and the durations of several repeats, after one warm-up run."""
     if warm_up:
         work()

@@ -1,7 +1,5 @@
 """Make the example log src/covertfl/data/participation.csv.
 
-Usage: python make_participation_log.py [FILE]
-
 The log has 600 rounds of a federation of 20 clients, each with 34 batches of 40 examples.  A hidden
 Markov chain with the paper's transition matrix determines how many clients take part.  How many of
 its batches a client completes depends on how long the round is open.  Only uniform draws of one
@@ -10,7 +8,7 @@ fixed bit generator are used, so the same seed gives the same file, byte for byt
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +59,10 @@ def make_log(num_rounds: int = NUM_ROUNDS, *, generator: np.random.Generator) ->
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else EXAMPLE_LOG
+    parser = argparse.ArgumentParser(description="Make the example participation log.")
+    help_text = "file to write (default: the log in the package's data folder)"
+    parser.add_argument("file", nargs="?", type=Path, default=EXAMPLE_LOG, help=help_text)
+    target = parser.parse_args().file
     log = make_log(generator=np.random.Generator(np.random.PCG64(SEED)))
     target.write_bytes(log.encode("ascii"))
     print(f"{target}: {NUM_ROUNDS} rounds")

@@ -27,7 +27,7 @@ from scipy.stats import rankdata
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.predictions import measure_loss
 from covertfl.decoys.registry import DECOYS, make_decoy
-from covertfl.decoys.update_rule import average
+from covertfl.decoys.update_rule import average_results
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
@@ -145,7 +145,7 @@ def prepare(scenario: str, seed: int) -> Setting:
     true, alignment = [draw_weights(task.make_model, seed=2 * seed)], []
     for _ in range(MOVES):
         replies = ask_clients(task, kernel, true[-1], generator=generator)
-        true.append(average(replies.values, replies.examples).astype(np.float32))
+        true.append(average_results(replies.values, replies.examples).astype(np.float32))
         alignment.append(measure_alignment(replies, true[-2], true[-1]))
     return Setting(task, kernel, seed, true, alignment)
 

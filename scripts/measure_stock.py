@@ -35,7 +35,12 @@ from covertfl.flower import (
     make_client_app,
     make_eavesdropper_app,
 )
-from covertfl.runs.build import KernelCache, build_federation, find_training_task, make_world
+from covertfl.runs.build import (
+    KernelCache,
+    build_federation,
+    find_training_task,
+    simulate_participation,
+)
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.lines import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
@@ -65,14 +70,14 @@ def make_settings(seed: int, policy: str) -> RunSettings:
 
 def make_grid(settings: RunSettings, records: Path) -> InProcessGrid:
     """Return a grid of clients as in the simulator, except for one that is always connected."""
-    world = make_world(settings, find_training_task(settings))
+    participation = simulate_participation(settings, find_training_task(settings))
     app = add_evaluation(make_client_app(settings))
     clients = settings.sections.federation.clients
     apps = dict.fromkeys(range(clients), app) | {SPY: make_eavesdropper_app(app, records)}
     return InProcessGrid(
         apps,
         clients,
-        connected=lambda number: sorted({SPY, *world.attend(number).clients.tolist()}),
+        connected=lambda number: sorted({SPY, *participation.attend(number).clients.tolist()}),
     )
 
 

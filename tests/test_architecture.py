@@ -1,4 +1,4 @@
-"""The package is built in floors: each may use those below it, and nothing flows back."""
+"""A package imports only packages above it in the table `MAY_IMPORT`, so nothing flows back."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_every_package_has_its_place() -> None:
     assert {package_of(name) for name in MODULES} - {"", "__main__", "data"} == set(MAY_IMPORT)
 
 
-def test_a_package_may_import_only_those_before_it() -> None:
-    """The table itself has no upward edge and so no cycle."""
+def test_a_package_may_import_only_those_above_it() -> None:
+    """No entry names a package further down, so there is no cycle."""
     order = list(MAY_IMPORT)
     for package, allowed in MAY_IMPORT.items():
         for name in allowed.split():
@@ -99,13 +99,13 @@ def test_a_package_may_import_only_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if package_of(name) in MAY_IMPORT])
-def test_nothing_is_imported_from_above(module: str) -> None:
+def test_nothing_else_is_imported(module: str) -> None:
     package = package_of(module)
     allowed = {package, "errors", "arrays", *MAY_IMPORT[package].split()}
-    above = {
+    others = {
         name for name in find_imports(MODULES[module]) if name and package_of(name) not in allowed
     }
-    assert not above, f"{module} imports {sorted(above)}"
+    assert not others, f"{module} imports {sorted(others)}"
 
 
 def test_the_table_allows_no_more_than_is_used() -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.run import audit_run
-from covertfl.auditing.summary import AuditReport, summarise_audits
+from covertfl.auditing.summary import AuditSummary, summarise_audits
 from covertfl.display.run_tables import render_audit
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
@@ -39,7 +39,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(seeds: Path) -> AuditReport:
+def report(seeds: Path) -> AuditSummary:
     return audit_folders([seeds])
 
 
@@ -121,7 +121,7 @@ def test_another_oracle_is_warned_of(federation: Federation) -> None:
     assert second.startswith("Some runs have not ended")
 
 
-def test_json_has_the_agreed_fields(report: AuditReport) -> None:
+def test_json_has_the_agreed_fields(report: AuditSummary) -> None:
     content = report.to_dict()
     assert content["runs"] == NUM_SEEDS
     assert {"accuracy", "interval", "completion", "exposure"} <= set(content["learner"])
@@ -136,7 +136,7 @@ def test_json_has_the_agreed_fields(report: AuditReport) -> None:
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
 
-def test_figures_of_the_learner_are_those_of_the_runs(seeds: Path, report: AuditReport) -> None:
+def test_figures_of_the_learner_are_those_of_the_runs(seeds: Path, report: AuditSummary) -> None:
     summaries = [
         json.loads((seeds / f"seed-{number}" / "summary.json").read_text())
         for number in range(NUM_SEEDS)
@@ -156,13 +156,13 @@ def test_figures_of_the_learner_are_those_of_the_runs(seeds: Path, report: Audit
     assert learner["exposure_by_round"][0] == first
 
 
-def test_runs_are_the_same_together_and_one_by_one(seeds: Path, report: AuditReport) -> None:
+def test_runs_are_the_same_together_and_one_by_one(seeds: Path, report: AuditSummary) -> None:
     folders = [seeds / f"seed-{number}" for number in range(NUM_SEEDS)]
     alone = summarise_audits([audit_run(folder, KernelCache()) for folder in folders])
     assert alone.threats == report.threats
 
 
-def test_an_audit_is_kept_in_its_folder(report: AuditReport, tmp_path: Path) -> None:
+def test_an_audit_is_kept_in_its_folder(report: AuditSummary, tmp_path: Path) -> None:
     write_audit(tmp_path, report)
     assert json.loads((tmp_path / "audit.json").read_text()) == report.to_dict()
     # Exposure by round says which queries were true.
@@ -215,7 +215,7 @@ def test_a_run_that_has_not_ended(seeds: Path, tmp_path: Path) -> None:
     assert content["learner"]["accuracy"] is None
 
 
-def test_tables_for_people(report: AuditReport) -> None:
+def test_tables_for_people(report: AuditSummary) -> None:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(render_audit(report))

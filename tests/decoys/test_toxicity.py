@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.predictions import measure_loss
 from covertfl.decoys.registry import DECOYS, make_decoy
-from covertfl.decoys.update_rule import average
+from covertfl.decoys.update_rule import average_results
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
@@ -78,7 +78,7 @@ def train(share: float) -> list[Vector]:
     task, _ = make_toxicity(share)
     true = [draw_weights(task.make_model, seed=0)]
     for number in range(MOVES):
-        true.append(average(*ask(share, true[-1], number)).astype(np.float32))
+        true.append(average_results(*ask(share, true[-1], number)).astype(np.float32))
     return true
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covertfl.decoys.update_rule import UpdateRule, average, move_by
+from covertfl.decoys.update_rule import UpdateRule, average_results, move_by
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
 
@@ -14,8 +14,8 @@ RESULTS = np.array([[2.0, -2.0, 0.5], [1.0, 2.0, -0.5]], dtype=np.float32)
 
 
 def test_average_is_weighted_by_examples() -> None:
-    assert average(RESULTS, [3, 1]).tolist() == [1.75, -1.0, 0.25]
-    assert average(RESULTS).tolist() == [1.5, 0.0, 0.0]
+    assert average_results(RESULTS, [3, 1]).tolist() == [1.75, -1.0, 0.25]
+    assert average_results(RESULTS).tolist() == [1.5, 0.0, 0.0]
 
 
 def test_fedavg_moves_to_the_mean() -> None:
@@ -36,7 +36,7 @@ def test_fedsgd_with_adam_makes_torchs_first_step(name: str) -> None:
     torch = pytest.importorskip("torch")
     rule = UpdateRule("fedsgd", LocalOptimizer(name, lr=0.01, weight_decay=0.3))  # type: ignore[arg-type]
     parameter = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
-    parameter.grad = torch.tensor(average(RESULTS, [3, 1]))
+    parameter.grad = torch.tensor(average_results(RESULTS, [3, 1]))
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
     kind([parameter], lr=0.01, weight_decay=0.3).step()
     expected = parameter.detach().numpy() - WEIGHTS

@@ -1,4 +1,4 @@
-"""Formulas F6, F7 and F8 against the linear programmes they solve, and the printed numbers."""
+"""Formulas F6, F7 and F8 against the linear programs they solve, and the printed numbers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import (
-    REASONS,
     Algorithm,
     LearnerState,
     Reply,
@@ -84,13 +83,11 @@ BAD_COUNTS: list[Any] = [
 @pytest.mark.parametrize(("values", "reason"), BAD_VALUES)
 def test_bad_values_are_named(values: Any, reason: str) -> None:
     assert find_fault(Reply(0, values, 10), 3, 100) == reason
-    assert reason in REASONS
 
 
 @pytest.mark.parametrize("examples", BAD_COUNTS)
 def test_bad_example_counts_are_named(examples: Any) -> None:
     assert find_fault(Reply(0, GOOD, examples), 3, 100) == "bad example count"
-    assert "bad example count" in REASONS
 
 
 @pytest.mark.parametrize("examples", [1, 100, np.int32(7), np.uint8(9), np.int64(100)])
@@ -200,7 +197,7 @@ def make_torch_optimizer(
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
-def test_one_client_and_gradients_is_the_optimiser_of_that_name(optimizer: LocalOptimizer) -> None:
+def test_one_client_and_gradients_is_the_optimizer_of_that_name(optimizer: LocalOptimizer) -> None:
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(4)
     start = generator.normal(size=50).astype(np.float32)

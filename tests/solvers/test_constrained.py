@@ -1,4 +1,4 @@
-"""The constrained problem (9): against a linear programme, every policy, and published numbers."""
+"""The constrained problem (9): against a linear program, every policy, and published numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.strategies import (
 SHARES = on_grid(1, 19, 20)
 
 
-# --- against the linear programme ---------------------------------------------------------------
+# --- against the linear program ---------------------------------------------------------------
 
 
 def compare_with_the_linear_programme(

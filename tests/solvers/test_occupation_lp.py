@@ -1,4 +1,4 @@
-"""The linear programme: its matrix, its refusals, and that no answer contradicts its policy."""
+"""The linear program: its matrix, its refusals, and that no answer contradicts its policy."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from covertfl.auditing.run import RunAudit
-from covertfl.auditing.summary import AuditReport
+from covertfl.auditing.summary import AuditSummary
 from covertfl.auditing.threats import Finding, Threat
 from covertfl.kernels.weights import name_content
 from covertfl.runs.summary import RunSummary
@@ -75,5 +75,5 @@ def make_audit(
     return dataclasses.replace(run, **changes)
 
 
-def find_threat(report: AuditReport, name: str) -> Threat:
+def find_threat(report: AuditSummary, name: str) -> Threat:
     return next(threat for threat in report.threats if threat.name == name)

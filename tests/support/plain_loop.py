@@ -51,7 +51,7 @@ def make_uneven_jobs(
 def train_plainly(
     make_model: Callable[[], nn.Module], options: LocalOptimizer, job: LocalJob
 ) -> Vector:
-    """Return the weights after one pass, with torch's optimisers and the kernels' masks."""
+    """Return the weights after one pass, with torch's optimizers and the kernels' masks."""
     module = make_model()
     nn.utils.vector_to_parameters(torch.tensor(job.weights), module.parameters())
     optimizer = make_optimizer(list(module.parameters()), options)
@@ -74,7 +74,7 @@ def train_plainly(
 def make_optimizer(
     parameters: list[torch.Tensor], options: LocalOptimizer
 ) -> torch.optim.Optimizer:
-    """Return torch's own optimiser."""
+    """Return torch's own optimizer."""
     decay = options.weight_decay
     if options.name == "sgd":
         return torch.optim.SGD(

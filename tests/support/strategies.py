@@ -1,7 +1,7 @@
 """Random oracles and queue problems: hypothesis strategies and a plain seeded generator.
 
 Numbers are drawn on coarse grids (twentieths, tenths), so that ties, zeros and certainties occur
-and a failing example reads well.  Costs stay within a few hundred, because the linear programme
+and a failing example reads well.  Costs stay within a few hundred, because the linear program
 that the exact solver is compared with is solved to a tolerance of 1e-10 on every balance.
 """
 

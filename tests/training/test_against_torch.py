@@ -112,7 +112,7 @@ def test_fedavg_is_the_plain_loop_over_clients(
         {"name": "sgd", "lr": 0.05, "momentum": 0.9},
     ],
 )
-def test_fedsgd_with_one_client_is_the_optimiser(tmp_path: Path, optimizer: dict[str, Any]) -> None:
+def test_fedsgd_with_one_client_is_the_optimizer(tmp_path: Path, optimizer: dict[str, Any]) -> None:
     changes: dict[str, Any] = {
         "rounds": 6,
         "policy": {"kind": "always-learn"},

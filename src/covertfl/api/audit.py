@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport(summary.AuditReport, Result):
+class AuditReport(summary.AuditSummary, Result):
     """What eavesdroppers get from runs that differ in their seeds only.
 
     Parameters

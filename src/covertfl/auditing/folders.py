@@ -1,4 +1,4 @@
-"""From folders to an `AuditReport`: find the runs, audit several at a time, write the result."""
+"""From folders to an `AuditSummary`: find the runs, audit several at a time, write the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from covertfl.auditing.coalitions import CoalitionFinding, audit_coalitions
 from covertfl.auditing.run import RunAudit, audit_loaded_run, load_run
-from covertfl.auditing.summary import AuditReport, summarise_audits
+from covertfl.auditing.summary import AuditSummary, summarise_audits
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
@@ -25,7 +25,7 @@ def audit_folders(
     *,
     names: Sequence[str] | None = None,
     on_progress: Callable[[str, float], None] | None = None,
-) -> AuditReport:
+) -> AuditSummary:
     """Audit all runs in some folders together.
 
     Parameters
@@ -71,7 +71,7 @@ def _require_alike(runs: Sequence[Path]) -> None:
             )
 
 
-def write_audit(folder: Path, report: AuditReport) -> None:
+def write_audit(folder: Path, report: AuditSummary) -> None:
     """Write audit.json into an audited folder, readable by its owner only: it reveals actions.
 
     Nothing is written into a public folder, which holds what clients received and nothing else.

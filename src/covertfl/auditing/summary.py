@@ -69,7 +69,7 @@ class Separation:
 
 
 @dataclass(frozen=True)
-class AuditReport:
+class AuditSummary:
     """What eavesdroppers get from runs that differ in their seeds only.
 
     Parameters
@@ -109,7 +109,7 @@ class AuditReport:
 
 def summarise_audits(
     runs: Sequence[RunAudit], coalitions: Sequence[Sequence[CoalitionFinding]] = ()
-) -> AuditReport:
+) -> AuditSummary:
     """Combine the audits of runs that differ in their seeds only, and their coalitions."""
     federation = next((run.federation for run in runs if run.federation is not None), None)
     records = [run.private for run in runs if run.private]
@@ -117,7 +117,7 @@ def summarise_audits(
     if federation is not None and records:
         mismatch = check_model(federation.problem.oracle, records)
     separation = _summarise_separation(runs)
-    return AuditReport(
+    return AuditSummary(
         num_runs=len(runs),
         learner=_summarise_learner(runs),
         threats=_summarise_threats(runs, federation),

@@ -30,7 +30,7 @@ JsonOption = Annotated[
 ]
 
 
-def load_problem(path: Path | None, preset: str | None) -> LoadedProblem:
+def read_problem_argument(path: Path | None, preset: str | None) -> LoadedProblem:
     """Return the problem of a file or a preset; raise InvalidInput unless one of them is given."""
     from covertfl.decision.problem_file import read_preset, read_problem
 

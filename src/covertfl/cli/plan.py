@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, load_problem
+from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, read_problem_argument
 from covertfl.cli.output import print_remark, print_result, show_progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def plan(
     """
     from covertfl.api.plan import plan as make_plan
 
-    loaded = load_problem(problem, preset)
+    loaded = read_problem_argument(problem, preset)
     with show_progress("planning"):
         found = make_plan(
             loaded, exposure=exposure, epsilon=epsilon, gap=gap, noise=noise, seed=seed
@@ -67,4 +67,4 @@ def plan(
         for name, figure in figures.items():
             save_figure(figure, plots / f"{name}.png")
         if not figures:
-            print_remark("the queue cannot be kept up with, so there is no frontier to draw")
+            print_remark("more updates arrive than can be done, so there is no frontier to draw")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, load_problem
+from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, read_problem_argument
 from covertfl.cli.output import print_result, show_progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def solve(
     """
     from covertfl.api.solve import solve as solve_problem
 
-    loaded = load_problem(problem, preset)
+    loaded = read_problem_argument(problem, preset)
     with show_progress("solving") as on_progress:
         numbers = {"seed": seed, "iterations": iterations, "runs": runs}
         solution = solve_problem(loaded, method.value, **numbers, on_progress=on_progress)

@@ -28,7 +28,7 @@ from covertfl.decoys.predictions import (
     predict_classes,
     predict_other_classes,
 )
-from covertfl.decoys.public import draw_seed
+from covertfl.decoys.public import draw_job_seed
 from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, LocalJob, Loss, Work
 from covertfl.kernels.weights import Float32Array, Vector
@@ -118,7 +118,7 @@ class Contradiction:
                 len(self.public) + generator.permutation(len(points))[:synthetic],
             ]
             rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
-            seed = draw_seed(generator=generator)
+            seed = draw_job_seed(generator=generator)
             jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.work))
         return jobs
 

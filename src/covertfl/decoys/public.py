@@ -40,7 +40,7 @@ class PublicDecoy:
         num_batches = -(-len(self._public) // self._batch_size)
         taken = int(generator.integers(1, num_batches + 1)) * self._batch_size
         rows = draw_rows(len(self._public), taken, generator=generator)
-        seed = draw_seed(generator=generator)
+        seed = draw_job_seed(generator=generator)
         return [LocalJob(view.weights, self._public, rows, self._batch_size, seed, self._rule.work)]
 
     def move(
@@ -55,6 +55,6 @@ def draw_rows(size: int, taken: int, *, generator: np.random.Generator) -> IntAr
     return generator.permutation(size)[:taken].astype(np.int64)
 
 
-def draw_seed(*, generator: np.random.Generator) -> int:
+def draw_job_seed(*, generator: np.random.Generator) -> int:
     """Return a seed for a job."""
     return int(generator.integers(SEEDS - 1))

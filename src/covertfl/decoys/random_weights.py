@@ -8,7 +8,7 @@ import numpy as np
 
 from covertfl.decoys.decoy import DecoyView
 from covertfl.decoys.predictions import sample_labels
-from covertfl.decoys.public import draw_rows, draw_seed
+from covertfl.decoys.public import draw_job_seed, draw_rows
 from covertfl.decoys.step_length import (
     count_equivalent_clients,
     count_mean_batches,
@@ -57,7 +57,7 @@ class RandomDecoy:
     def _job(self, view: DecoyView, data: Examples, *, generator: np.random.Generator) -> LocalJob:
         taken = max(1, round(PASS_SHARE * len(data)))
         rows = draw_rows(len(data), taken, generator=generator)
-        seed = draw_seed(generator=generator)
+        seed = draw_job_seed(generator=generator)
         return LocalJob(view.weights, data, rows, self._batch_size, seed, self._rule.work)
 
     def move(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decoys.update_rule import average
+from covertfl.decoys.update_rule import average_results
 from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.task import TrainingTask
 
@@ -37,7 +37,7 @@ def estimate_length(agreed: float, noise: float, batches: int) -> float:
 def measure_noise(replies: Float32Array, examples: IntArray) -> float:
     """Return the length of the noise in the mean of (k, P) replies, from their scatter about it."""
     shares = examples / examples.sum()
-    gaps = np.linalg.norm(replies - average(replies, examples), axis=1)
+    gaps = np.linalg.norm(replies - average_results(replies, examples), axis=1)
     return float(np.sqrt(np.sum((shares * gaps) ** 2)))
 
 

@@ -1,7 +1,7 @@
-"""From results of jobs, or replies, to a step: FedAvg or FedSGD without optimiser state.
+"""From results of jobs, or replies, to a step: FedAvg or FedSGD without optimizer state.
 
 A decoy keeps nothing but its weights, so with FedSGD its step is the first step of the server's
-optimiser: lr times the gradient for sgd; for adam and adamw, lr in every coordinate with the sign
+optimizer: lr times the gradient for sgd; for adam and adamw, lr in every coordinate with the sign
 of the gradient.  No true step is longer.
 """
 
@@ -55,13 +55,13 @@ class UpdateRule:
         """
         if len(results) == 0:
             raise InvalidInput("an update needs at least one result, got none")
-        mean = average(results, examples)
+        mean = average_results(results, examples)
         if self.algorithm == "fedavg":
             return mean - weights
         return self._step(weights.astype(np.float64), mean)
 
     def _step(self, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-        """Return the first step of the server's optimiser."""
+        """Return the first step of the server's optimizer."""
         lr, decay = self.optimizer.lr, self.optimizer.weight_decay
         if self.optimizer.name == "sgd":
             return -lr * (gradient + decay * weights)
@@ -73,7 +73,7 @@ class UpdateRule:
         return step
 
 
-def average(results: Results, examples: Counts = None) -> FloatArray:
+def average_results(results: Results, examples: Counts = None) -> FloatArray:
     """Return the (P,) mean weighted by examples, summed in order in double precision."""
     counts = np.ones(len(results)) if examples is None else np.asarray(examples, dtype=np.float64)
     total = np.zeros(results[0].shape, dtype=np.float64)

@@ -66,7 +66,7 @@ def plot_completion(plan: HorizonPlan) -> Figure:
 def plot_frontier(plan: QueuePlan) -> Figure:
     """Plot the optimal cost and the exposure against the limit (formula F9)."""
     if not plan.frontier:
-        raise InvalidInput("the queue has no frontier to draw: it cannot be kept up with")
+        raise InvalidInput("no frontier to draw: more updates arrive than can be done")
     figure = new_figure(8.0, 4.2)
     cost_axes, exposure_axes = figure.subplots(1, 2)
     _draw_costs(cost_axes, plan)

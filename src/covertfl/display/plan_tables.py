@@ -102,7 +102,7 @@ def _render_frontier(plan: QueuePlan, limit_name: str) -> Table:
 def render_exposure(plan: ExposurePlan) -> RenderableType:
     """Render the setting that leads to a wanted exposure, in one sentence."""
     return Text(
-        f"{plan.setting} = {plan.value:.6g} gives {plan.exposure:.2%} learning queries "
+        f"{plan.setting} = {plan.value:.6g} leads to {plan.exposure:.2%} learning queries "
         f"(asked for {plan.target:.1%}) at a privacy cost of {plan.privacy_cost:.4g}.",
         style="bold",
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")  # with seven colours 28 different lines
-FORMATS = (".png", ".svg", ".pdf")
+SUFFIXES = (".png", ".svg", ".pdf")
 HEAT_MAP = {
     "aspect": "auto",
     "origin": "lower",
@@ -50,8 +50,8 @@ def new_figure(width: float, height: float) -> Figure:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure as PNG, SVG or PDF; raise InvalidInput if the name ends otherwise."""
     suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise InvalidInput(f"{path}: a picture's name must end in {', '.join(FORMATS)}")
+    if suffix not in SUFFIXES:
+        raise InvalidInput(f"{path}: a picture's name must end in {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix[1:], dpi=150)
     write_atomically(path, buffer.getvalue())

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from covertfl.auditing.summary import AuditReport
+from covertfl.auditing.summary import AuditSummary
 from covertfl.display.tables import make_table
 from covertfl.runs.summary import RunSummary
 
@@ -103,7 +103,7 @@ def _format_beside(value: float, paper: float | None) -> str:
     return f"{value:.3f}" + ("       " if paper is None else f" ({paper:.2f})")
 
 
-def render_audit(report: AuditReport) -> RenderableType:
+def render_audit(report: AuditSummary) -> RenderableType:
     """Render what each eavesdropper gets, a verdict on each threat, and warnings."""
     return Group(
         _render_threats(report),
@@ -115,7 +115,7 @@ def render_audit(report: AuditReport) -> RenderableType:
     )
 
 
-def _render_threats(report: AuditReport) -> Table:
+def _render_threats(report: AuditSummary) -> Table:
     title = f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}"
     table = make_table(title, box=SIMPLE_HEAD)
     table.add_column("eavesdropper", no_wrap=True)
@@ -138,7 +138,7 @@ def _format_accuracy(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def _describe_learner(report: AuditReport) -> list[str]:
+def _describe_learner(report: AuditSummary) -> list[str]:
     learner = report.learner
     lines = []
     if learner.accuracy is not None:
@@ -156,7 +156,7 @@ def _describe_learner(report: AuditReport) -> list[str]:
     return lines
 
 
-def _describe_coalitions(report: AuditReport) -> list[str]:
+def _describe_coalitions(report: AuditSummary) -> list[str]:
     lines = []
     for found in report.coalitions:
         named = ", ".join(f"{threat.name} {threat.names_true:.0%}" for threat in found.threats)

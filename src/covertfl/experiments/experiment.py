@@ -16,7 +16,7 @@ from covertfl.errors import InvalidInput
 from covertfl.experiments.trials.cells import CellStore
 
 Reading = Literal["sound", "paper-text", "paper-code"]
-Result = dict[str, Any]
+ResultDict = dict[str, Any]
 MOST_SEEDS = 10_000
 
 
@@ -67,7 +67,7 @@ class Experiment:
     name: str
     title: str
     paper: str
-    run: Callable[[Request, CellStore], Result]
+    run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
     check: Callable[[], None] | None = None
 

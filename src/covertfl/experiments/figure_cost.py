@@ -1,7 +1,7 @@
 """Learning cost against the proportion of learning queries, 1,000 cost values (Figure 4).
 
 Three curves.  If the learning cost is added to the privacy cost, as a price, an optimal policy is a
-vertex of the linear programme: its proportion of learning queries is constant until another vertex
+vertex of the linear program: its proportion of learning queries is constant until another vertex
 becomes optimal, and then jumps.  If the cost is limited, problem (9) of the paper, the optimum
 mixes two vertices and moves without jumps.  In the finite horizon of the main experiment the
 terminal cost is the price.  Each curve is computed exactly, by the stationary distribution or the
@@ -25,8 +25,8 @@ from covertfl.decision.problem_file import read_preset
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
-from covertfl.experiments.experiment import Experiment, Reading, Request, Result, load_queue
-from covertfl.experiments.trials.averages import shorten
+from covertfl.experiments.experiment import Experiment, Reading, Request, ResultDict, load_queue
+from covertfl.experiments.trials.averages import round_curve
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.average_cost import (
     QueueOperator,
@@ -130,8 +130,8 @@ def describe_curve(costs: FloatArray, exact: FloatArray, simulated: FloatArray) 
     jumps = find_jumps(exact)
     return {
         "costs": [float(f"{cost:.5g}") for cost in costs],
-        "exact": shorten(exact),
-        "simulated": shorten(simulated),
+        "exact": round_curve(exact),
+        "simulated": round_curve(simulated),
         "jumps": len(jumps),
         "largest_jump": round(float(np.abs(np.diff(exact)).max()), 5),
         "largest_error": round(float(np.abs(simulated - exact).max()), 5),
@@ -194,7 +194,7 @@ def compute_horizon_curve(problem: FiniteHorizon, values: int, runs: int) -> Map
     return curve | {"vertices": count_vertices(policies)}
 
 
-def run_figure(request: Request, store: CellStore) -> Result:
+def run_figure(request: Request, store: CellStore) -> ResultDict:
     """Compute all three curves."""
     queue, horizon = load_problems(request.reading)
     values = QUICK_VALUES if request.quick else VALUES

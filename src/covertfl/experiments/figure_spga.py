@@ -18,8 +18,8 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.experiments.experiment import Experiment, Request, Result, load_queue
-from covertfl.experiments.trials.averages import average, shorten
+from covertfl.experiments.experiment import Experiment, Request, ResultDict, load_queue
+from covertfl.experiments.trials.averages import average, round_curve
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun
@@ -90,8 +90,8 @@ def describe_paths(paths: FloatArray) -> dict[str, Any]:
     for state in range(paths.shape[2]):
         kept = np.ascontiguousarray(paths[:, at, state])
         low, high = np.quantile(kept, [0.1, 0.9], axis=0)
-        mean = shorten(kept.mean(axis=0))
-        states.append({"mean": mean, "low": shorten(low), "high": shorten(high)})
+        mean = round_curve(kept.mean(axis=0))
+        states.append({"mean": mean, "low": round_curve(low), "high": round_curve(high)})
     return {"iterations": (at + 1).tolist(), "states": states}
 
 
@@ -142,7 +142,7 @@ def describe_thresholds(thresholds: FloatArray) -> list[dict[str, float]]:
     ]
 
 
-def run_figure(request: Request, store: CellStore) -> Result:
+def run_figure(request: Request, store: CellStore) -> ResultDict:
     """Run both variants on the reading's queue, and on the published code's if it is another."""
     names = dict.fromkeys((f"{request.reading}/queue", "paper-code/queue"))
     runs = request.count_seeds(RUNS, QUICK_RUNS)

@@ -16,7 +16,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import QueueProblem
-from covertfl.experiments.experiment import Experiment, Request, Result, load_queue
+from covertfl.experiments.experiment import Experiment, Request, ResultDict, load_queue
 from covertfl.experiments.figure_spga import (
     SEED,
     THREADS,
@@ -106,7 +106,7 @@ def describe_costs(curves: Sequence[FloatArray]) -> dict[str, Any]:
     return {"iterations": iterations.tolist(), **band(blocks)}
 
 
-def run_figure(request: Request, store: CellStore) -> Result:
+def run_figure(request: Request, store: CellStore) -> ResultDict:
     """Run the searches through the change."""
     names = [f"{request.reading}/tracking-{when}" for when in ("before", "after")]
     before, after = map(load_queue, names)

@@ -6,7 +6,7 @@ The optimal policy that it is compared with has the true trajectories of the tab
 from __future__ import annotations
 
 from covertfl.experiments import table_mnist
-from covertfl.experiments.experiment import Request, Result
+from covertfl.experiments.experiment import Request, ResultDict
 from covertfl.experiments.trials.averages import average
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.experiments.trials.covert_runs import Eavesdropping
@@ -16,7 +16,7 @@ CLIENTS, WEAKEST = 20, 0
 PAPER: table_mnist.Paper = {"random": (None, 0.805), "optimal": (None, 0.925)}
 
 
-def run(request: Request, store: CellStore) -> Result:
+def run(request: Request, store: CellStore) -> ResultDict:
     """Compute the learner's accuracy with both policies, and the difference paired by seed."""
     setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
     seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from covertfl.experiments import table_mnist
-from covertfl.experiments.experiment import Reading, Request, Result
+from covertfl.experiments.experiment import Reading, Request, ResultDict
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.experiments.trials.setups import PublicData, Setup
 
@@ -27,7 +27,7 @@ def make_setup(reading: Reading, *, quick: bool) -> Setup:
     )
 
 
-def run(request: Request, store: CellStore) -> Result:
+def run(request: Request, store: CellStore) -> ResultDict:
     """Compute both policies with FedSGD against one eavesdropper."""
     setup = make_setup(request.reading, quick=request.quick)
     return table_mnist.compare_policies(setup, PUBLIC, PAPER, SEEDS, request, store)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.experiments.experiment import Experiment, Reading, Request, ResultDict
 from covertfl.experiments.trials.averages import band
 from covertfl.experiments.trials.cells import CellStore
-from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, make_row
 from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
@@ -45,7 +45,7 @@ QUICK_SEEDS = 2
 
 
 @dataclass(frozen=True)
-class Condition:
+class TableRow:
     """A row of the table."""
 
     scenario: int
@@ -70,8 +70,8 @@ def make_setup(reading: Reading) -> Setup:
 
 def compute_outcomes(
     request: Request, store: CellStore
-) -> tuple[dict[Condition, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
-    """Compute the outcomes of every condition, and the exact probabilities of each policy."""
+) -> tuple[dict[TableRow, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
+    """Compute the outcomes of every row, and the exact probabilities of each policy."""
     setup, kernels = make_setup(request.reading), KernelCache()
     seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
     runs = [
@@ -83,15 +83,15 @@ def compute_outcomes(
         for scenario, decoy in places
     ]
     found = CovertRuns(store).work_out(runs, against, at_once=2 * len(POLICIES))
-    outcomes: dict[Condition, list[RunOutcome]] = {
-        Condition(scenario, policy, decoy): []
+    outcomes: dict[TableRow, list[RunOutcome]] = {
+        TableRow(scenario, policy, decoy): []
         for decoy in DECOYS
         for scenario in POSITIVE_SHARES
         for policy in POLICIES
     }
     for (number, other), outcome in sorted(found.items()):
         scenario, decoy = places[other]
-        outcomes[Condition(scenario, runs[number].policy, decoy)].append(outcome)
+        outcomes[TableRow(scenario, runs[number].policy, decoy)].append(outcome)
     expected = {}
     for run in runs[: len(POLICIES)]:
         problem = run.federation.problem
@@ -105,41 +105,41 @@ def compute_outcomes(
     return outcomes, expected, setup
 
 
-def run_table(request: Request, store: CellStore) -> Result:
+def run_table(request: Request, store: CellStore) -> ResultDict:
     """Compute Table 1 with intervals, completion and exposure."""
     outcomes, expected, setup = compute_outcomes(request, store)
     rows = [
         {
-            **vars(condition),
-            **summarise(runs),
-            "expected": expected[condition.policy],
-            "paper": _find_printed(condition),
+            **vars(row),
+            **make_row(runs),
+            "expected": expected[row.policy],
+            "paper": _find_printed(row),
         }
-        for condition, runs in outcomes.items()
+        for row, runs in outcomes.items()
     ]
     return {"settings": setup.describe(), "rows": rows}
 
 
-def _find_printed(condition: Condition) -> dict[str, float] | None:
+def _find_printed(row: TableRow) -> dict[str, float] | None:
     """Return the paper's final values, None except for its own decoy and policies."""
-    paper = PAPER.get((condition.scenario, condition.policy))
-    if paper is None or condition.decoy != "public":
+    paper = PAPER.get((row.scenario, row.policy))
+    if paper is None or row.decoy != "public":
         return None
     return {"eavesdropper": paper[0], "learner": paper[1]}
 
 
-def run_figure(request: Request, store: CellStore) -> Result:
+def run_figure(request: Request, store: CellStore) -> ResultDict:
     """Compute the accuracy of learner and eavesdropper by round."""
     outcomes, _, setup = compute_outcomes(request, store)
     curves = [
         {
-            **vars(condition),
+            **vars(row),
             "seeds": len(runs),
             "learner": band([run.learner for run in runs]),
             "eavesdropper": band([run.eavesdropper for run in runs]),
-            "paper": _find_printed(condition),
+            "paper": _find_printed(row),
         }
-        for condition, runs in outcomes.items()
+        for row, runs in outcomes.items()
     ]
     return {"settings": setup.describe(), "curves": curves}
 

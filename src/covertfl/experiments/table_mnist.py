@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from covertfl.experiments.experiment import Experiment, Reading, Request, Result
+from covertfl.experiments.experiment import Experiment, Reading, Request, ResultDict
 from covertfl.experiments.trials.cells import CellStore
-from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, summarise
+from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, make_row
 from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
@@ -145,7 +145,7 @@ def compute_outcomes(
     return outcomes, worker.examples
 
 
-def run_table(clients: int, request: Request, store: CellStore) -> Result:
+def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
     """Compute one of the two tables."""
     setup = make_setup(request.reading, clients, quick=request.quick)
     rows = list_rows(clients)
@@ -163,7 +163,7 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
                 "size": row.public.size,
                 "class_share": row.public.class_share,
                 "policy": policy,
-                **summarise(outcomes[policy, number]),
+                **make_row(outcomes[policy, number]),
                 "paper": {
                     "eavesdropper": row.eavesdropper[policy],
                     "learner": row.learner[policy],
@@ -177,7 +177,7 @@ def run_table(clients: int, request: Request, store: CellStore) -> Result:
 
 def compare_policies(
     setup: Setup, public: PublicData, paper: Paper, seeds: int, request: Request, store: CellStore
-) -> Result:
+) -> ResultDict:
     """Compute policies against one eavesdropper, for tables with one row per policy."""
     seeds = request.count_seeds(seeds, QUICK_SEEDS)
     against = [Eavesdropping(public)]
@@ -189,12 +189,12 @@ def compare_policies(
     }
 
 
-def list_policy_rows(outcomes: Outcomes, paper: Paper) -> list[Result]:
+def list_policy_rows(outcomes: Outcomes, paper: Paper) -> list[ResultDict]:
     """Return one row per policy, with the printed values beside ours."""
     return [
         {
             "policy": policy,
-            **summarise(outcomes[policy, 0]),
+            **make_row(outcomes[policy, 0]),
             "paper": {"eavesdropper": eavesdropper, "learner": learner},
         }
         for policy, (eavesdropper, learner) in paper.items()

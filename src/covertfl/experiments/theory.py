@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from covertfl.experiments import theory_queues, theory_structure, theory_updates
-from covertfl.experiments.experiment import Experiment, Request, Result
+from covertfl.experiments.experiment import Experiment, Request, ResultDict
 from covertfl.experiments.trials.cells import CellStore
 
 
-def run_theory(request: Request, store: CellStore) -> Result:
+def run_theory(request: Request, store: CellStore) -> ResultDict:
     """Compute all parts; none of them depends on the reading."""
     quick = request.quick
     models = theory_structure.QUICK_MODELS if quick else theory_structure.MODELS

@@ -51,7 +51,7 @@ typedef struct {
 
 enum { SGD, ADAM, GRADIENT };
 
-/* The optimiser; step_size, root_scale and share change from step to step. */
+/* The optimizer; step_size, root_scale and share change from step to step. */
 typedef struct {
     int kind;
     float lr, momentum, decay, shrink, beta2, keep_first, keep_second, eps;
@@ -69,7 +69,7 @@ typedef struct {
     int gradient;
 } job;
 
-/* The memory of one thread: packed weights and optimiser state, and for each layer its inputs and
+/* The memory of one thread: packed weights and optimizer state, and for each layer its inputs and
    outputs, the derivatives of the loss by its outputs (deltas), and those of the gates after it. */
 typedef struct {
     float *weights, *first, *second, *strip, *flipped, *taken;

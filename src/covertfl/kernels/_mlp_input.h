@@ -1,4 +1,4 @@
-/* Reading what Python passes: the layers, the optimiser and the jobs, and what is wrong in them. */
+/* Reading what Python passes: the layers, the optimizer and the jobs, and what is wrong in them. */
 
 static void free_net(net *n)
 {
@@ -48,7 +48,7 @@ static int read_net(const Py_buffer *layers, const Py_buffer *gates, net *n)
     return fits;
 }
 
-/* Read the optimiser: name (0 sgd, 1 adam, 2 adamw), lr, momentum, beta1, beta2, eps, weight decay. */
+/* Read the optimizer: name (0 sgd, 1 adam, 2 adamw), lr, momentum, beta1, beta2, eps, weight decay. */
 static int read_rule(const Py_buffer *options, rule *r)
 {
     if (options->len != 7 * (idx)sizeof(double)) {

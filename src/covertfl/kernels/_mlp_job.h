@@ -1,7 +1,7 @@
 /* One job of a perceptron, for vectors of VL floats; included once for each instruction set.
 
    Weights are packed in panels of WIDE = 2 VL outputs (the last one of VL if that suffices); a panel
-   has the weights of input 0, of input 1, .., and last the biases.  The optimiser state has the same
+   has the weights of input 0, of input 1, .., and last the biases.  The optimizer state has the same
    layout, so that each small block of the gradient is used at once and never stored.
    Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
    are: on a processor with fused multiply-add the result does not depend on VL. */
@@ -252,7 +252,7 @@ static void NAME(propagate_back)(const net *n, workspace *s, idx l, idx rows)
                 deltas[b * ld + i] *= s->gates[l - 1][b * ld + i];
 }
 
-/* Take the optimiser's step in layer l. */
+/* Take the optimizer's step in layer l. */
 static void NAME(update_layer)(const net *n, workspace *s, idx l, idx rows, const rule *r)
 {
     const layer *f = &n->layers[l];

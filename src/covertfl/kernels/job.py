@@ -53,7 +53,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class LocalOptimizer:
-    """The optimiser of a client; its state starts at zero in every job.
+    """The optimizer of a client; its state starts at zero in every job.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def count_cores() -> int:
 
 
 class LocalKernel(Protocol):
-    """Runner of jobs for one model, loss and optimiser."""
+    """Runner of jobs for one model, loss and optimizer."""
 
     layout: Layout
 

@@ -1,6 +1,6 @@
-"""Local jobs of perceptrons: products, gradients and optimiser in compiled code (`_mlp.c`).
+"""Local jobs of perceptrons: products, gradients and optimizer in compiled code (`_mlp.c`).
 
-Each job runs in one thread, with its weights and optimiser state laid out for the products; jobs
+Each job runs in one thread, with its weights and optimizer state laid out for the products; jobs
 are spread over the processor's cores.  The result of a job depends neither on the other jobs nor on
 the number of threads.
 """
@@ -87,7 +87,7 @@ def _list_gates(layers: Sequence[MlpLayer]) -> FloatArray:
 
 
 def _list_options(optimizer: LocalOptimizer) -> FloatArray:
-    """Return the optimiser as the compiled code reads it."""
+    """Return the optimizer as the compiled code reads it."""
     name = ("sgd", "adam", "adamw").index(optimizer.name)
     if optimizer.name != "sgd" and not optimizer.eps > 0.0:
         raise InvalidInput(f"eps must be positive, got {optimizer.eps:g}")

@@ -77,7 +77,7 @@ def find_limit_for_exposure(problem: QueueProblem, target: float) -> ExposurePla
             return _bisect_limit(problem, target, start, end)
         shares.append(_share(end))
     raise NoSolution(
-        f"no {problem.limit_name} gives an exposure of {target:.1%}: the optimal policies tried "
+        f"no {problem.limit_name} leads to an exposure of {target:.1%}: the optimal policies tried "
         f"send from {min(shares):.1%} to {max(shares):.1%} learning queries"
     )
 
@@ -87,13 +87,13 @@ def _require_stable(problem: QueueProblem, target: float) -> None:
     service = service_capacity(problem)
     if problem.load >= service:
         raise NoSolution(
-            f"no {problem.limit_name} gives an exposure of {target:.1%}: the queue cannot be kept "
-            f"up with, {problem.load:.3g} updates arrive in a round and at most {service:.3g} can "
-            "be done"
+            f"no {problem.limit_name} leads to an exposure of {target:.1%}: more updates "
+            f"arrive than can be done, {problem.load:.3g} in a round where at most {service:.3g} "
+            "are possible"
         )
     if target <= least_exposure(problem):
         raise NoSolution(
-            f"no {problem.limit_name} gives an exposure of {target:.1%}: a queue that keeps up "
+            f"no {problem.limit_name} leads to an exposure of {target:.1%}: a queue that keeps up "
             f"sends more than {least_exposure(problem):.1%} learning queries"
         )
 
@@ -140,7 +140,7 @@ def _bisect_limit(
             high = middle
     shares = sorted((_share(low), _share(high)))
     raise NoSolution(
-        f"no {problem.limit_name} gives an exposure of {target:.1%}: at {low.problem.limit:.6g} "
+        f"no {problem.limit_name} leads to an exposure of {target:.1%}: at {low.problem.limit:.6g} "
         f"it jumps from {shares[0]:.1%} to {shares[1]:.1%}"
     )
 
@@ -164,8 +164,8 @@ def find_scale_for_exposure(problem: FiniteHorizon, target: float) -> ExposurePl
         if high > MAX_SCALE:
             largest = _evaluate_at(problem, high).exposure
             raise NoSolution(
-                f"no scale gives an exposure of {target:.1%}: however much a missing update costs, "
-                f"the optimal policy sends {largest:.1%} learning queries"
+                f"no scale leads to an exposure of {target:.1%}: however much a missing update "
+                f"costs, the optimal policy sends {largest:.1%} learning queries"
             )
     for _ in range(BISECTION_STEPS):
         middle = 0.5 * (low + high)

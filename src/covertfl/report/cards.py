@@ -26,7 +26,7 @@ class Card:
     detail: str
 
 
-def describe_run(run: RunRecords) -> dict[str, Any]:
+def make_run_row(run: RunRecords) -> dict[str, Any]:
     """Return a run's row of the table: its summary, or what its records have so far."""
     last = run.metrics[-1] if run.metrics else {}
     row: dict[str, Any] = dict.fromkeys(UNKNOWN_SO_FAR) | {

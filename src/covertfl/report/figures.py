@@ -14,7 +14,7 @@ from covertfl.report import measures, plots
 from covertfl.report.records import Audit, RunRecords, is_function
 
 # Eavesdroppers whose accuracy is always drawn: the paper's, the one that knows the scheme, and the
-# base line.  The best of the others over all rounds is drawn as well.
+# baseline.  The best of the others over all rounds is drawn as well.
 DRAWN = ("majority", "likelihood", "train-alone")
 NO_PRIVATE = "The private records are missing, so there is nothing to draw."
 
@@ -89,7 +89,7 @@ def _draw_scores(
         left = len(_list_curves(audit)) - len(others)
         caption = (
             "Curves of eavesdroppers are means over runs: the paper's (majority), the one that "
-            "knows the scheme (likelihood), the base line (train-alone), and the best of the "
+            "knows the scheme (likelihood), the baseline (train-alone), and the best of the "
             f"others over all rounds. The table has {left} more."
         )
     elif audit is not None:

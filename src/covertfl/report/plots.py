@@ -263,7 +263,7 @@ def plot_naming_shares(
         axes.axvline(100.0 * guess, color=INK, linestyle=":", linewidth=1.2, label="uniform guess")
         if bound is not None:
             low, high = (100.0 * end for end in bound)
-            label = "upper bound by schedule alone (F4)"
+            label = "upper bound by schedule alone"
             axes.axvspan(low, high, color=VERMILION, alpha=0.4, linewidth=0, label=label)
         axes.set_yticks(rows, list(shares))
         axes.set_ylim(len(shares) - 0.5, -0.5)

@@ -13,7 +13,7 @@ from typing import Any
 from covertfl import __version__
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.report.cards import describe_run, list_cards
+from covertfl.report.cards import list_cards, make_run_row
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
 from covertfl.report.page import list_differences, list_settings, render_template
 from covertfl.report.records import Audit, RunRecords, is_function, read_audit, read_run_records
@@ -70,7 +70,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the values that the template names."""
     first = next((run for run in runs if run.settings is not None), runs[0])
-    rows = [describe_run(run) for run in runs]
+    rows = [make_run_row(run) for run in runs]
     return {
         "folder": folder.resolve().name,
         "path": str(folder),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
-from covertfl.reproduction.markdown import POLICY_NAMES, Result, describe_public
+from covertfl.reproduction.markdown import POLICY_NAMES, StoredResult, describe_public
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ SMALL = 8
 EXACT = "exact (thin lines)"
 
 
-def draw_accuracy(result: Result) -> Figure:
+def draw_accuracy(result: StoredResult) -> Figure:
     """Draw the accuracy of learner and eavesdropper by round, one panel per scenario and policy."""
     curves = result["curves"]
     scenarios = sorted({curve["scenario"] for curve in curves})
@@ -96,7 +96,7 @@ def _draw_exact(
             axes.plot([start, stop], [backlog, backlog], dashes=dashes, label=name, **style)
 
 
-def draw_convergence(result: Result) -> Figure:
+def draw_convergence(result: StoredResult) -> Figure:
     """Draw thresholds by iteration, printed and corrected, for each queue."""
     panels = result["panels"]
     problems = list(dict.fromkeys(panel["problem"] for panel in panels))
@@ -131,7 +131,7 @@ def _add_legend(figure: Any, axes: Any) -> None:
     figure.legend(handles, labels, loc=place, ncols=len(labels), frameon=False, fontsize=9)
 
 
-def draw_tracking(result: Result) -> Figure:
+def draw_tracking(result: StoredResult) -> Figure:
     """Draw thresholds and costs through the change, with the exact ones before and after."""
     figure = new_figure(9.0, 6.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -176,7 +176,7 @@ _COST_TITLES = {
 }
 
 
-def draw_cost(result: Result) -> Figure:
+def draw_cost(result: StoredResult) -> Figure:
     """Draw the proportion of learning queries against the learning cost, exact and simulated."""
     figure = new_figure(11.0, 4.0)
     panels = figure.subplots(1, len(result["curves"]), sharey=True, squeeze=False)[0]
@@ -199,7 +199,7 @@ def draw_cost(result: Result) -> Figure:
     return figure
 
 
-def draw_theory(result: Result) -> Figure:
+def draw_theory(result: StoredResult) -> Figure:
     """Draw Theorem 1's bounds with measured values, and backlogs by load (formula F6)."""
     figure = new_figure(9.5, 4.0)
     left, right = figure.subplots(1, 2)
@@ -234,7 +234,7 @@ def _draw_loads(axes: Any, found: Mapping[str, Any]) -> None:
     axes.set_title("Stability (F6): always learning, by load", fontsize=TITLE, loc="left")
 
 
-def draw_mnist(result: Result) -> Figure:
+def draw_mnist(result: StoredResult) -> Figure:
     """Draw the eavesdropper's accuracy with both policies, ours and printed, by public set."""
     figure = new_figure(10.5, 4.6)
     axes = figure.subplots()
@@ -273,7 +273,7 @@ def _draw_measured(
     axes.errorbar(places, means, yerr=np.array(bars).T, **style)
 
 
-PICTURES: Mapping[str, Callable[[Result], Figure]] = {
+PICTURES: Mapping[str, Callable[[StoredResult], Figure]] = {
     "figure-accuracy": draw_accuracy,
     "figure-spga": draw_convergence,
     "figure-tracking": draw_tracking,

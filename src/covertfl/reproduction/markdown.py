@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Result = Mapping[str, Any]
+StoredResult = Mapping[str, Any]
 POLICY_NAMES = {
     "greedy": "greedy",
     "spga": "optimal, stationary (SPGA)",

@@ -12,7 +12,7 @@ from covertfl.display.plots import save_figure
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.markdown import Result, table
+from covertfl.reproduction.markdown import StoredResult, table
 from covertfl.reproduction.searches import render_cost, render_spga, render_tracking
 from covertfl.reproduction.tables import (
     render_accuracy,
@@ -79,7 +79,7 @@ reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 
 """
 
 
-def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> list[Path]:
+def draw_pictures(results: Sequence[StoredResult], folder: Path, prefix: str = "") -> list[Path]:
     """Draw the results that have a picture and return the files."""
     drawn = []
     for result in results:
@@ -91,7 +91,9 @@ def draw_pictures(results: Sequence[Result], folder: Path, prefix: str = "") -> 
     return drawn
 
 
-def write_page(results: Sequence[Result], page: Path, code: Sequence[Result] = ()) -> None:
+def write_page(
+    results: Sequence[StoredResult], page: Path, code: Sequence[StoredResult] = ()
+) -> None:
     """Write the page, and its pictures to `images` beside it; `code` as in `render_page`."""
     folder = page.parent / IMAGES
     make_folder(folder)
@@ -107,14 +109,14 @@ def make_folder(folder: Path) -> None:
         raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
 
 
-def render_page(results: Sequence[Result], code: Sequence[Result] = ()) -> str:
+def render_page(results: Sequence[StoredResult], code: Sequence[StoredResult] = ()) -> str:
     """Render the page as Markdown; `code` are results in the reading of the published code."""
     parts = [HEAD, render_overview(results), *(render_section(result) for result in results)]
     readings = render_readings(results, code)
     return "\n".join([*parts, readings] if readings else parts)
 
 
-def render_overview(results: Sequence[Result]) -> str:
+def render_overview(results: Sequence[StoredResult]) -> str:
     """Render the table of when, where and how fast each result was made."""
     rows = [
         [
@@ -132,7 +134,7 @@ def render_overview(results: Sequence[Result]) -> str:
     return "## Overview\n\n" + table(columns, rows, "llllrrl") + TIMES
 
 
-def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> str:
+def render_section(result: StoredResult, *, pictures: str = f"{IMAGES}/{PREFIX}") -> str:
     """Render one experiment; a picture's path is `pictures` followed by the experiment's name."""
     name, made = result["experiment"], result["made"]
     versions = ", ".join(f"{key} {value}" for key, value in made["versions"].items())
@@ -151,7 +153,7 @@ def render_section(result: Result, *, pictures: str = f"{IMAGES}/{PREFIX}") -> s
     return text
 
 
-def describe_throughput(result: Result) -> str:
+def describe_throughput(result: StoredResult) -> str:
     """Return the images trained on per second, and the share of a known card's peak speed."""
     made, examples = result["made"], result["examples"]
     rate = examples / made["seconds"] if made["seconds"] else 0.0
@@ -163,7 +165,7 @@ def describe_throughput(result: Result) -> str:
     return text + "."
 
 
-SECTIONS: Mapping[str, Callable[[Result], str]] = {
+SECTIONS: Mapping[str, Callable[[StoredResult], str]] = {
     "table-main": render_main,
     "figure-accuracy": render_accuracy,
     "figure-spga": render_spga,

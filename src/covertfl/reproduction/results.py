@@ -13,16 +13,16 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
-from covertfl.reproduction.markdown import Result
+from covertfl.reproduction.markdown import StoredResult
 from covertfl.runs.run_file import list_versions
 
 RESULT_SUFFIX = ".json"
 NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
 
 
-def load_results(folder: Path, names: Sequence[str]) -> list[Result]:
+def load_results(folder: Path, names: Sequence[str]) -> list[StoredResult]:
     """Read the result files of a folder, in the order of some names."""
-    found: list[Result] = []
+    found: list[StoredResult] = []
     for name in names:
         path = folder / f"{name}{RESULT_SUFFIX}"
         if path.exists():

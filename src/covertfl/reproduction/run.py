@@ -21,7 +21,7 @@ from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.files.atomic import write_atomically
-from covertfl.reproduction.markdown import Result
+from covertfl.reproduction.markdown import StoredResult
 from covertfl.reproduction.page import draw_pictures, make_folder, render_section, write_page
 from covertfl.reproduction.results import (
     RESULT_SUFFIX,
@@ -177,7 +177,7 @@ def rebuild_page(results: Path, page: Path) -> None:
     write_page(found, page, code)
 
 
-def _load_checked(folder: Path) -> list[Result]:
+def _load_checked(folder: Path) -> list[StoredResult]:
     """Read results; raise `InvalidInput` if one, as of another version, yields no section."""
     results = load_results(folder, list(EXPERIMENTS))
     for result in results:

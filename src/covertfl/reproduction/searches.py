@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covertfl.reproduction.markdown import Result, format_mean, table
+from covertfl.reproduction.markdown import StoredResult, format_mean, table
 
 STAR = (
     "\n(*) With this cost the exact policy is not of the form (13): in some state it learns at a "
@@ -18,7 +18,7 @@ STAR = (
 COSTS = ("exact", "privacy cost", "exact", "learning cost", "limit", "runs that keep it")
 
 
-def render_spga(result: Result) -> str:
+def render_spga(result: StoredResult) -> str:
     """Render Figure 3 of the paper, the convergence of Algorithm 1."""
     rows = [
         [
@@ -88,7 +88,7 @@ def _compare_costs(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def render_tracking(result: Result) -> str:
+def render_tracking(result: StoredResult) -> str:
     """Render the tracking figure of Appendix A."""
     rows = [
         [when, _format_thresholds(stage["thresholds"]), *_compare_costs(stage)]
@@ -128,7 +128,7 @@ def _describe_tracking(stages: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def render_cost(result: Result) -> str:
+def render_cost(result: StoredResult) -> str:
     """Render Figure 4 of the paper, learning cost against learning queries."""
     names = {
         "price": "queue, learning cost as a price (10)",
@@ -164,7 +164,7 @@ def render_cost(result: Result) -> str:
         f"for each of the horizon. The queue has room for {settings['capacity']} updates.\n\n"
         + table(columns, rows, "lrrrrrr")
         + "\n**Differences.** The paper's figure has no numbers; it describes a piecewise constant "
-        "curve with jumps, explained by the vertices of the linear programme. The cost as a price "
+        "curve with jumps, explained by the vertices of the linear program. The cost as a price "
         "shows this: the share of learning queries is constant on each vertex and jumps to that of "
         "the next. With a limit, as in (9), the optimum mixes two neighbouring vertices and there "
         "are no jumps.\n"

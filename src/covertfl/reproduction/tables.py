@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from covertfl.reproduction.markdown import (
     POLICY_NAMES,
-    Result,
+    StoredResult,
     describe_public,
     format_difference,
     format_mean,
@@ -65,7 +65,7 @@ def compare_row(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def render_main(result: Result) -> str:
+def render_main(result: StoredResult) -> str:
     """Render Table 1 of the paper, the main experiment."""
     rows = [
         [str(row["scenario"]), POLICY_NAMES[row["policy"]], row["decoy"], *compare_row(row)]
@@ -100,7 +100,7 @@ def render_main(result: Result) -> str:
     )
 
 
-def add_remark(differences: str, result: Result, remark: str | Callable[[], str]) -> str:
+def add_remark(differences: str, result: StoredResult, remark: str | Callable[[], str]) -> str:
     """Return differences and their causes, which hold for the full form in the sound reading."""
     if result["made"]["quick"]:
         cause = SHORT_CAUSE
@@ -124,7 +124,7 @@ def describe_differences(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(parts) + "."
 
 
-def render_accuracy(result: Result) -> str:
+def render_accuracy(result: StoredResult) -> str:
     """Render Figure 2 of the paper, accuracies by round."""
     first = result["curves"][0]
     return (
@@ -140,7 +140,7 @@ def render_accuracy(result: Result) -> str:
     )
 
 
-def render_mnist(result: Result) -> str:
+def render_mnist(result: StoredResult) -> str:
     """Render one of the two MNIST tables, Tables 3 and 4 of the paper."""
     settings, first = result["settings"], result["rows"][0]
     rows = [[describe_public(row), row["policy"], *compare_row(row)] for row in result["rows"]]
@@ -156,7 +156,7 @@ def render_mnist(result: Result) -> str:
     )
 
 
-def describe_mnist_differences(result: Result) -> str:
+def describe_mnist_differences(result: StoredResult) -> str:
     """Return by how much a table differs from the paper's, by policy."""
     parts = []
     for policy in ("greedy", "optimal"):
@@ -169,7 +169,7 @@ def describe_mnist_differences(result: Result) -> str:
     return "; ".join(parts) + "."
 
 
-def _explain_mnist(result: Result) -> str:
+def _explain_mnist(result: StoredResult) -> str:
     """Return what the rows share with the paper's, where they differ, and likely causes."""
     rows = [row for row in result["rows"] if row["policy"] == "optimal"]
     printed = [row for row in rows if row["paper"]["eavesdropper"] is not None]
@@ -206,7 +206,7 @@ def _list_means(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{row['eavesdropper']['mean']:.3f}" for row in rows)
 
 
-def render_pair(result: Result, remark: str) -> str:
+def render_pair(result: StoredResult, remark: str) -> str:
     """Render a table of two policies."""
     settings, first = result["settings"], result["rows"][0]
     rows = [[row["policy"], *compare_row(row)] for row in result["rows"]]
@@ -221,19 +221,19 @@ def render_pair(result: Result, remark: str) -> str:
     )
 
 
-def render_fedsgd(result: Result) -> str:
+def render_fedsgd(result: StoredResult) -> str:
     """Render the left half of Table 2 of the paper, FedSGD."""
     return render_pair(
         result,
-        "The paper does not state the number of clients or the server's optimiser: here 20 clients "
+        "The paper does not state the number of clients or the server's optimizer: here 20 clients "
         "and Adam at 1e-3, with which 75 updates suffice for a learner better than the paper's; "
-        "the last section has the table at 1e-4. A decoy keeps no optimiser state, so each of its "
+        "the last section has the table at 1e-4. A decoy keeps no optimizer state, so each of its "
         "steps is a first step of Adam, which is the longest possible: on 300 examples the decoy, "
         "too, becomes better than the paper's.",
     )
 
 
-def render_states(result: Result) -> str:
+def render_states(result: StoredResult) -> str:
     """Render the right half of Table 2 of the paper, seven oracle states."""
     (named,) = (row["named"]["mean"] for row in result["rows"] if row["policy"] == "greedy")
     return render_pair(
@@ -250,7 +250,7 @@ def render_states(result: Result) -> str:
     )
 
 
-def render_random(result: Result) -> str:
+def render_random(result: StoredResult) -> str:
     """Render the comparison with a random policy, Appendix A of the paper."""
     difference = format_mean(result["difference"], 4)
     return render_pair(
@@ -263,7 +263,7 @@ def render_random(result: Result) -> str:
     )
 
 
-def find_differences(result: Result, policy: str, column: str) -> list[float]:
+def find_differences(result: StoredResult, policy: str, column: str) -> list[float]:
     """Return ours minus the paper's, in all rows of a policy that the paper has."""
     return [
         row[column]["mean"] - row["paper"][column]
@@ -282,12 +282,12 @@ def format_differences(differences: Sequence[float]) -> str:
     return f"{mean} ({min(differences):+.3f} to {max(differences):+.3f})"
 
 
-def list_policies(result: Result) -> list[str]:
+def list_policies(result: StoredResult) -> list[str]:
     """Return the policies for which the paper has numbers."""
     return list(dict.fromkeys(row["policy"] for row in result["rows"] if row["paper"]))
 
 
-def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
+def render_readings(sound: Sequence[StoredResult], code: Sequence[StoredResult]) -> str:
     """Render the differences from the paper in both readings; empty if one is missing."""
     known = {result["experiment"]: result for result in sound}
     pairs = [
@@ -314,7 +314,7 @@ def render_readings(sound: Sequence[Result], code: Sequence[Result]) -> str:
     )
 
 
-def _conclude(results: Sequence[Result]) -> str:
+def _conclude(results: Sequence[StoredResult]) -> str:
     """Return which tables have the paper's learner with the code's settings, and which do not."""
     largest = {
         result["experiment"]: max(

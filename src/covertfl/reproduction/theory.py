@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from covertfl.reproduction.markdown import Result, format_mean, table
+from covertfl.reproduction.markdown import StoredResult, format_mean, table
 
 STATEMENTS = {
     "threshold_in_backlog": "Theorem 2: learns at every backlog above a threshold",
@@ -17,7 +17,7 @@ STATEMENTS = {
 }
 
 
-def render_theory(result: Result) -> str:
+def render_theory(result: StoredResult) -> str:
     """Render the measured theorems and lemmas."""
     parts = (
         _render_updates(result["theorem-1"]),
@@ -53,11 +53,11 @@ def _render_updates(found: Mapping[str, Any]) -> str:
     return (
         "**Theorem 1.** Squared gradient norm of the randomised estimate on the function task, "
         f"{found['runs']} runs, D = {found['gap']:g}, L s² = {found['smoothness_noise']:g}; the "
-        "bound is that of the proof with the initial gap kept (D10).\n\n"
+        "bound is that of the proof with the initial gap kept (deviation D10).\n\n"
         + table(["steps", "updates", "measured", "largest run", "bound"], rows, "lrrrr")
-        + "\nUpdates that suffice by formulas F1 and F2, and the smallest measured number that did:"
-        "\n\n"
-        + table(["goal", "F1, steps 1/m", "measured", "F2, constant", "measured"], goals, "rrrrr")
+        + "\nUpdates that suffice with steps 1/m (formula F1) and with a constant step (F2), and "
+        "the smallest measured number that did:\n\n"
+        + table(["goal", "steps 1/m", "measured", "constant step", "measured"], goals, "rrrrr")
         + f"\nThe bound is exceeded in {broken} of {len(rows)} cases. It is far from tight: the "
         "function's gradient is bounded, which the bound does not use. By the bound, steps 1/m "
         "need exponentially many updates and a constant step does not.\n"

@@ -8,7 +8,7 @@
 `checkpoint`: `Checkpoint` and `read_checkpoint`.
 `locate`: `find_runs` and the names of files in a run's folder.
 `folder`: `RunFolder`, the folder that a run is recorded in.
-`participation`: `World`, oracle states and attendance; acceptance; measured success probabilities.
+`participation`: `SimulatedParticipation`; acceptance; measured success probabilities.
 `queue`: `UpdateQueue`, the updates that are owed, and `read_arrivals` for files of arriving ones.
 `policy`: `make_run_policy`, the policy of a run.
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.

@@ -13,7 +13,7 @@ from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
-from covertfl.runs.participation import World, measure_federation, read_recorded
+from covertfl.runs.participation import SimulatedParticipation, measure_federation, read_recorded
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
@@ -31,7 +31,7 @@ def require_torch() -> None:
 
 
 class KernelCache:
-    """Kernels by model and optimiser; the jobs of runs that share a kernel are batched."""
+    """Kernels by model and optimizer; the jobs of runs that share a kernel are batched."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[object, ...], LocalKernel] = {}
@@ -58,9 +58,9 @@ def find_training_task(settings: RunSettings) -> TrainingTask:
     return task
 
 
-def make_world(settings: RunSettings, task: TrainingTask) -> World:
+def simulate_participation(settings: RunSettings, task: TrainingTask) -> SimulatedParticipation:
     """Return the oracle states and attendance of a simulated run."""
-    return World(settings, count_sizes(task), read_recorded(settings))
+    return SimulatedParticipation(settings, count_sizes(task), read_recorded(settings))
 
 
 def build_federation(

@@ -16,7 +16,7 @@ from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import (
     Attendance,
     RecordedRounds,
-    World,
+    SimulatedParticipation,
     accepts_data,
     count_examples,
 )
@@ -96,7 +96,7 @@ class ClientResponder(Responder):
 
     @property
     def optimizer(self) -> LocalOptimizer:
-        """The optimiser of the run file."""
+        """The optimizer of the run file."""
         return self.settings.sections.federation.optimizer.make()
 
     def first_weights(self, seed: int) -> Vector:
@@ -125,8 +125,8 @@ class ClientResponder(Responder):
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
         """Draw the clients of a round and their batches."""
-        world = World(self.settings, self.sizes, self.recorded)
-        return world.draw_clients(oracle_state, round_number)
+        participation = SimulatedParticipation(self.settings, self.sizes, self.recorded)
+        return participation.draw_clients(oracle_state, round_number)
 
     def count_examples(self, attendance: Attendance) -> int:
         """Return the number of examples that the clients of a round train on."""

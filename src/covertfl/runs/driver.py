@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 Request = TypeVar("Request")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 def drive(
-    generators: Sequence[Generator[Request, Any, Result]],
+    generators: Sequence[Generator[Request, Any, Returned]],
     answer: Callable[[Mapping[int, Request]], Mapping[int, Any]],
     *,
-    on_end: Callable[[Mapping[int, Result]], None] | None = None,
+    on_end: Callable[[Mapping[int, Returned]], None] | None = None,
     threads: int = 1,
-) -> list[Result]:
+) -> list[Returned]:
     """Run generators to their ends and return their results in order.
 
     Parameters
@@ -32,7 +32,7 @@ def drive(
     threads : how many generators are resumed at a time; all are started one after the other
     """
     waiting: dict[int, Request] = {}
-    results: dict[int, Result] = {}
+    results: dict[int, Returned] = {}
 
     def resume(number: int, sent: Any) -> None:
         try:

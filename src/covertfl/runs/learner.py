@@ -1,6 +1,7 @@
 """The true trajectory and the decoys, the replies of clients, and the server's step on them.
 
-Nothing is changed in place: a step returns a new state.  `update` decides which trajectory moves.
+Nothing is changed in place: a step returns a new state.  `rounds.update_trajectories`
+decides which trajectory moves.
 
 Replies come from clients and may be anything.  What is not a finite vector of the model's size and
 type, or claims an impossible number of examples, is rejected and counted by reason; a round in
@@ -21,18 +22,6 @@ from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
-
-REASONS = (
-    "wrong type",
-    "wrong dtype",
-    "wrong shape",
-    "not finite",
-    "bad example count",
-    "wrong metrics",
-    "client error",
-    "stale round",
-    "no reply",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +125,7 @@ def average_replies(replies: SiftedReplies) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ServerMemory:
-    """State of the server's optimiser with FedSGD.
+    """State of the server's optimizer with FedSGD.
 
     Parameters
     ----------
@@ -159,7 +148,7 @@ class LearnerState:
     decoys : (P,) each, at least one
     updates : number of moves of the true trajectory
     moves : number of moves of each decoy
-    memory : of the server's optimiser, None with FedAvg
+    memory : of the server's optimizer, None with FedAvg
     estimate : the randomised estimate of Theorem 1 so far, if the task keeps one
     """
 
@@ -215,7 +204,7 @@ def move_to_average(
 def apply_gradient(
     weights: Vector, gradient: Vector, memory: ServerMemory, optimizer: LocalOptimizer
 ) -> tuple[Vector, ServerMemory]:
-    """Take one step of the server's optimiser, the same as PyTorch's of that name."""
+    """Take one step of the server's optimizer, the same as PyTorch's of that name."""
     step = memory.steps + 1
     x, g = weights.astype(np.float64), gradient.astype(np.float64)
     if optimizer.name == "adamw":

@@ -205,7 +205,7 @@ def draw_state(
 
 
 @dataclass(eq=False)
-class World:
+class SimulatedParticipation:
     """Oracle states and attendance of a run by round; `sizes` are the clients' (n,) examples."""
 
     settings: RunSettings

@@ -67,7 +67,7 @@ class OptimizerSection(_Section):
     weight_decay: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
 
     def make(self) -> LocalOptimizer:
-        """Return the optimiser."""
+        """Return the optimizer."""
         return LocalOptimizer(**self.model_dump())
 
 

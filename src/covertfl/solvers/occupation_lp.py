@@ -1,4 +1,4 @@
-"""The constrained queue problem (9) as a linear programme over occupation measures.
+"""The constrained queue problem (9) as a linear program over occupation measures.
 
 An independent check of `constrained`: it is written on the full states (o, e, y) with the
 transitions (8) spelled out as sparse matrices, and solved by HiGHS (dual simplex).  Variables
@@ -40,7 +40,7 @@ FORMS = ((False, True), (True, True), (True, False), (False, False))
 
 
 def solve_occupation_lp(problem: QueueProblem) -> QueueSolution:
-    """Solve the constrained problem of equation (9) as a linear programme by HiGHS.
+    """Solve the constrained problem of equation (9) as a linear program by HiGHS.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def _find_mixing(table: FloatArray) -> Mixing | None:
 def _require_agreement(claimed: float, evaluated: float) -> None:
     if abs(claimed - evaluated) > AGREEMENT * max(abs(claimed), abs(evaluated), 1.0):
         raise SplitChain(
-            f"the linear programme claims an average of {claimed:.9g}, but its policy has "
+            f"the linear program claims an average of {claimed:.9g}, but its policy has "
             f"{evaluated:.9g}: it mixes ways of running the queue that rarely meet, and its "
             "average belongs to no start state"
         )

@@ -92,7 +92,7 @@ def check_assumptions(problem: Problem) -> tuple[Assumption, ...]:
             _find_cost_violation(problem.learning_cost.at(np.arange(largest + 1))),
             "l is 0 at backlog 0, does not fall and is convex",
         ),
-        Assumption("M4", None, "about information, so it cannot be computed"),
+        Assumption("M4", None, "the learner observes its state, the eavesdropper does not"),
         _assume(
             "M5",
             _find_step("success falls", success, falling),

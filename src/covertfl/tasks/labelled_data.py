@@ -59,7 +59,7 @@ def label_data(features: Float32Array, classes: IntArray, num_classes: int) -> L
     return LabelledData(Examples(kept, labels), classes, num_classes)
 
 
-def describe_public(
+def make_public_set(
     data: LabelledData, settings: DataSettings, generator: np.random.Generator
 ) -> PublicSet:
     """Return the public set that the settings ask for; the good classes are drawn at random."""
@@ -103,7 +103,7 @@ def make_labelled_task(
         clients=settings.clients,
         concentration=None if isinstance(settings.split, str) else settings.split,
         validation_size=validation_size,
-        public=describe_public(data, settings, generator),
+        public=make_public_set(data, settings, generator),
         generator=generator,
     )
     return TrainingTask(

@@ -72,7 +72,7 @@ def test_the_true_trajectory_is_the_wrapped_strategys(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["FedAdam", "FedAvgM"])
-def test_a_decoy_has_a_server_optimiser_of_its_own(name: str, tmp_path: Path) -> None:
+def test_a_decoy_has_a_server_optimizer_of_its_own(name: str, tmp_path: Path) -> None:
     """Rounds of the decoy leave the true trajectory as if they had never been."""
     mixed = run_covert(tmp_path / "mixed", STRATEGIES[name], [1, 2, 3])
     plain = run_covert(tmp_path / "plain", STRATEGIES[name], [1, 2, 3], decoy_start="fresh")

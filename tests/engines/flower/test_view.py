@@ -156,7 +156,7 @@ def test_evaluation_is_of_the_query_and_alike_on_both_arms(tmp_path: Path) -> No
 
 
 def test_stock_strategies_show_more(tmp_path: Path) -> None:
-    """The base line, and that the comparison can fail: kinds change, evaluation runs ahead."""
+    """The baseline, and that the comparison can fail: kinds change, evaluation runs ahead."""
     witness = Witness()
     grid = InProcessGrid(make_app(witness), NODES)
     FedAdam().start(grid=grid, initial_arrays=make_first(), num_rounds=3)

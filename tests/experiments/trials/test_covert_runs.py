@@ -21,8 +21,8 @@ from covertfl.experiments.trials.scorer import Scorer
 from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
-    describe_run,
     load_task,
+    make_run_content,
     prepare_trial,
 )
 from covertfl.experiments.trials.walks import Trajectory, walk_truth
@@ -51,7 +51,7 @@ def train_the_same(
     setup: Setup, policy: str, decoy: str, folder: Path
 ) -> tuple[RunAudit, dict[str, Any], list[dict[str, Any]]]:
     """The run as a run file describes it, trained and audited in the ordinary way."""
-    content = describe_run(setup, policy, 5, "cpu")
+    content = make_run_content(setup, policy, 5, "cpu")
     content["task"], content["data"] = setup.task, {"model": setup.model}
     content["decoy"] = {"kind": decoy, "gated": False}
     settings = build_run(content, "run.toml", folder=Path())

@@ -17,7 +17,7 @@ from covertfl.experiments.trials.schedule import (
     draw_schedule,
     follow_estimate,
     list_needed_moves,
-    name_truth,
+    score_estimate,
 )
 from covertfl.experiments.trials.walks import Trajectory
 from covertfl.runs.participation import Attendance
@@ -60,7 +60,7 @@ def test_estimate_by_hand() -> None:
     schedule = make_schedule([True, True, False, False, False], [True, False, True, True, True])
     held = follow_estimate(schedule)
     assert held == [Held(0, None), Held(1, None), Held(1, None), Held(1, 1), Held(None, 2)]
-    assert [name_truth(entry) for entry in held] == [1.0, 1.0, 1.0, 0.5, 0.0]
+    assert [score_estimate(entry) for entry in held] == [1.0, 1.0, 1.0, 0.5, 0.0]
     assert list_needed_moves(held) == [1, 2]
     truth = Trajectory({0: 0.2, 1: 0.8}, {0: 0.2, 1: 0.8})
     decoy = Trajectory({1: 0.4, 2: 0.3}, {1: 0.4, 2: 0.3})

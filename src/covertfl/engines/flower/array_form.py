@@ -32,7 +32,7 @@ NUMPY_STYPE = "numpy.ndarray"
 
 
 class RefusedReply(Exception):
-    """A reply that cannot be used; its argument is the reason, one of `learner.REASONS`."""
+    """A reply that cannot be used; its argument is the reason."""
 
 
 @dataclass(frozen=True, eq=False)

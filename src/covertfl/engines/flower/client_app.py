@@ -22,9 +22,9 @@ from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelCache, find_training_task, make_world
+from covertfl.runs.build import KernelCache, find_training_task, simulate_participation
 from covertfl.runs.clients import make_client_job
-from covertfl.runs.participation import World, count_batches
+from covertfl.runs.participation import SimulatedParticipation, count_batches
 from covertfl.runs.run_file import build_run, format_run, format_toml, read_run
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
@@ -42,7 +42,7 @@ class ClientResources:
 
     task: TrainingTask
     kernel: LocalKernel
-    world: World
+    world: SimulatedParticipation
 
 
 def make_client_app(
@@ -108,7 +108,7 @@ class _ResourcesKey:
 def _build_resources(key: _ResourcesKey) -> ClientResources:
     task = find_training_task(key.settings)
     kernel = KernelCache().find(task, key.settings.sections)
-    return ClientResources(task, kernel, make_world(key.settings, task))
+    return ClientResources(task, kernel, simulate_participation(key.settings, task))
 
 
 def _read_client(context: Context, task: TrainingTask) -> int:

@@ -15,7 +15,7 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.runs.build import find_training_task, make_world
+from covertfl.runs.build import find_training_task, simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
@@ -65,7 +65,7 @@ def run_simulated(
     simulate : runs the nodes; called with the client app, the number of nodes, the server's work
         (called with the grid and client numbers by node), `connected` and `first_round`
     """
-    world = make_world(settings, find_training_task(settings))
+    world = simulate_participation(settings, find_training_task(settings))
     checkpoint = read_checkpoint(out) if resume else None
 
     def serve(grid: Grid, clients: Mapping[int, int]) -> None:

@@ -34,7 +34,7 @@ def share(successes: Sequence[float]) -> dict[str, Any]:
     return {"mean": round(total / len(successes), DIGITS), "interval": ends}
 
 
-def shorten(values: Sequence[float] | FloatArray) -> list[float]:
+def round_curve(values: Sequence[float] | FloatArray) -> list[float]:
     """Round a curve as results store it."""
     return [round(float(value), DIGITS) for value in values]
 
@@ -43,6 +43,7 @@ def band(curves: Sequence[Sequence[float]] | FloatArray) -> dict[str, Any]:
     """Return the mean of (runs, n) curves over runs and its t interval, point by point."""
     values = np.array(curves)
     if len(values) < 2:
-        return {"mean": shorten(values[0]), "low": shorten(values[0]), "high": shorten(values[0])}
+        only = round_curve(values[0])
+        return {"mean": only, "low": only, "high": only}
     means, lows, highs = zip(*(t_interval(column) for column in values.T), strict=True)
-    return {"mean": shorten(means), "low": shorten(lows), "high": shorten(highs)}
+    return {"mean": round_curve(means), "low": round_curve(lows), "high": round_curve(highs)}

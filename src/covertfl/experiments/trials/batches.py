@@ -75,7 +75,7 @@ def _choose(waiting: Mapping[int, Request], kind: type[_Kind]) -> dict[int, _Kin
 
 
 def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Request]:
-    """Return the longest chains, so many that all are done in a few portions of one size."""
+    """Return the longest chains, so that all chains are done in a few portions of equal size."""
     portions = -(-len(chains) // _CHAINS_AT_ONCE)
     longest = sorted(chains, key=lambda number: -count_rows(chains[number].jobs))
     return {number: chains[number] for number in longest[: -(-len(chains) // portions)]}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from covertfl.experiments.trials.averages import average, share, shorten
+from covertfl.experiments.trials.averages import average, round_curve, share
 from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore, Key
 from covertfl.experiments.trials.schedule import (
@@ -19,7 +19,7 @@ from covertfl.experiments.trials.schedule import (
     Schedule,
     follow_estimate,
     list_needed_moves,
-    name_truth,
+    score_estimate,
 )
 from covertfl.experiments.trials.scorer import BatchKernel, Scorer
 from covertfl.experiments.trials.setups import PublicData, Trial
@@ -84,7 +84,7 @@ def judge(schedule: Schedule, truth: Trajectory, decoy: Trajectory) -> RunOutcom
         curve,
         max(exact),
         _rate(held[-1], truth.full, decoy.full),
-        name_truth(held[-1]),
+        score_estimate(held[-1]),
         schedule.exposure,
         schedule.is_completed,
         updates,
@@ -99,7 +99,7 @@ def _rate(held: Held, true: Mapping[int, float], decoy: Mapping[int, float]) -> 
     return sum(parts) / len(parts)
 
 
-def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
+def make_row(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     """Return a row of a table: means over seeds with t intervals, shares with Wilson intervals."""
     return {
         "seeds": len(outcomes),
@@ -111,9 +111,9 @@ def summarise(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
         "completion": share([float(run.completed) for run in outcomes]),
         "updates": average([float(run.updates) for run in outcomes]),
         "by_seed": {
-            "learner": shorten([run.learner[-1] for run in outcomes]),
-            "eavesdropper": shorten([run.final for run in outcomes]),
-            "exposure": shorten([run.exposure for run in outcomes]),
+            "learner": round_curve([run.learner[-1] for run in outcomes]),
+            "eavesdropper": round_curve([run.final for run in outcomes]),
+            "exposure": round_curve([run.exposure for run in outcomes]),
         },
     }
 

@@ -151,7 +151,7 @@ def follow_estimate(schedule: Schedule) -> list[Held]:
     return held
 
 
-def name_truth(held: Held) -> float:
+def score_estimate(held: Held) -> float:
     """Return 1 if the estimate is the true trajectory, 0 if it is the decoy, 0.5 in a tie."""
     return 0.5 * ((held.true is not None) + (held.decoy is None))
 

@@ -88,7 +88,7 @@ def choose_learning_rate(reading: Reading) -> float:
     return 1e-4 if reading == "paper-code" else 1e-3
 
 
-def describe_run(setup: Setup, policy: str, seed: int, device: str) -> dict[str, Any]:
+def make_run_content(setup: Setup, policy: str, seed: int, device: str) -> dict[str, Any]:
     """Return the content of a run file for one run; its decoy is ungated, as the paper's is."""
     problem = parse_toml(read_preset_text(f"{setup.reading}/{setup.preset}"), setup.preset)
     problem["horizon"] = {"rounds": setup.rounds, "updates": setup.updates}
@@ -181,7 +181,7 @@ def prepare_trial(
 ) -> Trial:
     """Solve for the policy of a run and draw its rounds."""
     require_torch()
-    content = describe_run(setup, policy, seed, device)
+    content = make_run_content(setup, policy, seed, device)
     settings = build_run(content, "reproduce", folder=Path())
     settings = settings.with_task(load_task(setup, seed, PublicData()))
     federation = build_federation(settings, kernels)

@@ -100,7 +100,11 @@ class _Rating:
 def walk_truth(
     clients: ClientResponder, schedule: Schedule, scorer: Scorer, *, keeps_weights: bool = False
 ) -> Walk:
-    """Train the true trajectory, in the rounds that move it."""
+    """Train the true trajectory, in the rounds that move it.
+
+    Which rounds do is in the schedule, decided by `runs.rounds.update_trajectories` (equation (1));
+    how a round moves it is `runs.learner.move_to_average`, as in a training run.
+    """
     learner = start_trajectories(clients.settings, clients)
     queries = schedule.list_queries(learns=True)
     last_held = follow_estimate(schedule)[-1].true
@@ -128,6 +132,9 @@ def walk_decoy(
     truth: Sequence[Vector] = (),
 ) -> Walk:
     """Train the decoy up to the last number of moves that is needed.
+
+    The rounds that move it are those of the schedule, decided by `runs.rounds.update_trajectories`
+    (equation (1)); the move is `ClientResponder.move_decoy`, as in a training run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A torch module as the kernels use it: layout, losses, dropout with hashed masks, optimiser."""
+"""A torch module as the kernels use it: layout, losses, dropout with hashed masks, optimizer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _mix_words(words: torch.Tensor) -> torch.Tensor:
 
 
 class Updater:
-    """An optimiser of one tensor, (P,) or a stack (J, ...), with the formulas of torch.optim."""
+    """An optimizer of one tensor, (P,) or a stack (J, ...), with the formulas of torch.optim."""
 
     def __init__(self, optimizer: LocalOptimizer, weights: torch.Tensor) -> None:
         self.optimizer = optimizer

@@ -4,7 +4,7 @@
 - `blocks`: a network as blocks, and where its weights lie
 - `steps`: the steps of chains of jobs
 - `memory`: weights and examples on the device
-- `trainer`: gradients, optimiser and predictions of a stack
+- `trainer`: gradients, optimizer and predictions of a stack
 - `ratings`: accuracies along chains of jobs
 - `passes`: the passes of a block, in plain torch
 - `gpu`: the same passes, and Adam, on a GPU

@@ -334,7 +334,7 @@ def adam_kernel(
     DECOUPLED: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """Update the weights and the optimiser state of a job."""
+    """Update the weights and the optimizer state of a job."""
     job = tl.program_id(1).to(tl.int64)
     e = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     mask = e < size

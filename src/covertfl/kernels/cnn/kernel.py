@@ -29,7 +29,7 @@ from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.ratings import ChainRatings, RatedChain
-from covertfl.kernels.cnn.steps import Plan, count_stacked, count_steps, find_stops, plan_chain
+from covertfl.kernels.cnn.steps import Steps, count_stacked, count_steps, find_stops, plan_chain
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
 from covertfl.kernels.weights import Float32Array, Vector
@@ -110,7 +110,7 @@ class CnnKernel:
     def run_chains(self, chains: Sequence[Sequence[LocalJob]]) -> list[Vector]:
         """Return the weights after the last job of each chain.
 
-        A job of a chain starts from the weights after the previous one, with a new optimiser; only
+        A job of a chain starts from the weights after the previous one, with a new optimizer; only
         the first uses its own weights.  Nothing leaves the device in between.  The jobs of a chain,
         at least one, have the same batch size; gradients are possible only in chains of one job.
         """
@@ -247,7 +247,7 @@ class CnnKernel:
 
     def _load_stack(
         self, stack: _Stack
-    ) -> tuple[Network, DeviceExamples, list[Plan], torch.Tensor]:
+    ) -> tuple[Network, DeviceExamples, list[Steps], torch.Tensor]:
         """Return what the steps of a stack need, on the device."""
         jobs = [job for chain in stack.chains for job in chain]
         network = self._find_network(jobs[0].examples.features.shape[1:])

@@ -26,7 +26,7 @@ _TABLE_STEPS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Steps:
     """The steps of a chain of jobs."""
 
     rows: npt.NDArray[np.int32]  # (S, B) of the examples on the device; padding: the zero image's
@@ -37,11 +37,11 @@ class Plan:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def cut(self, most: int) -> list[Plan]:
+    def cut(self, most: int) -> list[Steps]:
         """Return pieces of at most `most` steps."""
         parts = (slice(start, start + most) for start in range(0, len(self), most))
         return [
-            Plan(self.rows[part], self.shares[part], self.numbers[part], self.seeds[part])
+            Steps(self.rows[part], self.shares[part], self.numbers[part], self.seeds[part])
             for part in parts
         ]
 
@@ -51,8 +51,8 @@ class Step:
     """One step of the jobs that have it, on the device."""
 
     number: int  # from 0
-    rows: torch.Tensor  # (J, B) as in `Plan`
-    shares: torch.Tensor  # (J, B) as in `Plan`
+    rows: torch.Tensor  # (J, B) as in `Steps`
+    shares: torch.Tensor  # (J, B) as in `Steps`
     keys: torch.Tensor  # (J, 2) of dropout
     scales: torch.Tensor  # (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
 
@@ -73,7 +73,7 @@ def find_stops(chain: Sequence[LocalJob], stops: Sequence[int]) -> list[int]:
     return [int(ends[stop]) for stop in stops]
 
 
-def plan_chain(chain: Sequence[LocalJob], data: DeviceExamples, width: int) -> Plan:
+def plan_chain(chain: Sequence[LocalJob], data: DeviceExamples, width: int) -> Steps:
     """Return the steps of a chain, with batches of `width` rows."""
     steps = [-(-len(job.rows) // job.batch_size) for job in chain]
     rows = np.full((sum(steps), width), len(data.labels) - 1, dtype=np.int32)
@@ -86,7 +86,7 @@ def plan_chain(chain: Sequence[LocalJob], data: DeviceExamples, width: int) -> P
         start += count
     numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in steps])
     seeds = np.repeat(np.array([job.seed for job in chain], dtype=np.uint64), steps)
-    return Plan(rows, shares, numbers, seeds)
+    return Steps(rows, shares, numbers, seeds)
 
 
 def _share_out(length: int, size: int, is_whole: bool) -> Float32Array:
@@ -98,7 +98,7 @@ def _share_out(length: int, size: int, is_whole: bool) -> Float32Array:
 
 
 def list_steps(
-    plans: Sequence[Plan],
+    plans: Sequence[Steps],
     optimizer: LocalOptimizer,
     send: Callable[[npt.NDArray[Any]], torch.Tensor],
 ) -> Iterator[Step]:
@@ -113,7 +113,7 @@ def list_steps(
 
 
 def _tabulate(
-    plans: Sequence[Plan], begin: int, optimizer: LocalOptimizer
+    plans: Sequence[Steps], begin: int, optimizer: LocalOptimizer
 ) -> tuple[npt.NDArray[Any], ...]:
     """Return (steps, jobs, ...) rows, shares, keys and scales of the next steps, zero-padded."""
     parts = [plan for plan in plans if len(plan) > begin]

@@ -1,6 +1,6 @@
 """Training and predicting with a stack of networks, all in the same step.
 
-Each network has its own weights; forward pass, backward pass and optimiser process the whole stack.
+Each network has its own weights; forward pass, backward pass and optimizer process the whole stack.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.steps import Plan, Step, count_stacked, list_steps
+from covertfl.kernels.cnn.steps import Step, Steps, count_stacked, list_steps
 from covertfl.kernels.job import LocalOptimizer, Loss
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _PIECE_STEPS = 8
 
 
 class StackTrainer:
-    """Gradients, optimiser steps and predictions of stacked networks."""
+    """Gradients, optimizer steps and predictions of stacked networks."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class StackTrainer:
         self._memory, self._device = memory, memory.device
 
     def train(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
+        self, network: Network, data: DeviceExamples, plans: Sequence[Steps], weights: torch.Tensor
     ) -> Iterator[int]:
         """Take all steps of all jobs; yield after each the number of steps taken."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
@@ -51,7 +51,7 @@ class StackTrainer:
             yield step.number + 1
 
     def sum_gradients(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Plan], weights: torch.Tensor
+        self, network: Network, data: DeviceExamples, plans: Sequence[Steps], weights: torch.Tensor
     ) -> torch.Tensor:
         """Return the gradients of the mean losses over all rows.
 
@@ -140,7 +140,7 @@ class StackTrainer:
         second: torch.Tensor,
         scales: torch.Tensor,
     ) -> None:
-        """Take a step of the optimiser, with the formulas of torch.optim."""
+        """Take a step of the optimizer, with the formulas of torch.optim."""
         options = self._optimizer
         if self._device.type == "cuda" and options.name != "sgd":
             from covertfl.kernels.cnn.gpu import step_adam

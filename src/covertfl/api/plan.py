@@ -82,7 +82,7 @@ class Plan(Result):
         """Return the main figure: completion by rounds, or the frontier of a queue."""
         figures = self.figures()
         if not figures:
-            raise InvalidInput("the queue cannot be kept up with: there is no frontier to draw")
+            raise InvalidInput("more updates arrive than can be done: there is no frontier to draw")
         return next(iter(figures.values()))
 
     def to_dict(self) -> dict[str, Any]:

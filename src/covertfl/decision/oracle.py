@@ -55,7 +55,7 @@ class Oracle:
         for state, success_prob in enumerate(success):
             if not 0.0 <= success_prob <= 1.0:
                 raise InvalidInput(f"success[{state}] must lie in [0, 1], got {success_prob:g}")
-        # Rows typed with ten digits miss 1 by more than a linear programme tolerates.
+        # Rows typed with ten digits miss 1 by more than a linear program tolerates.
         transition = transition / transition.sum(axis=1, keepdims=True)
         transition.setflags(write=False)
         success.setflags(write=False)

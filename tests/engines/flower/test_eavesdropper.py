@@ -18,7 +18,6 @@ from covertfl.engines.flower.client_app import (
     describe_client_run,
     format_client_run,
     make_client_app,
-    read_client_run,
 )
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app, record_message
 from covertfl.engines.flower.grid import InProcessGrid
@@ -26,11 +25,17 @@ from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.run_file import read_run
+from covertfl.runs.run_file import build_run, read_run
+from covertfl.runs.settings import RunSettings
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, run_covert
 from tests.support.small_runs import make_run, read_column, read_folder, read_rounds
 
 LEARNS = [1, 4, 5]
+
+
+def read_client_run(settings: RunSettings) -> RunSettings:
+    """Return settings reduced to what clients may know."""
+    return build_run(describe_client_run(settings), settings.name, folder=Path("/"))
 
 
 def test_it_records_the_rounds_in_which_it_is_asked(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,14 +17,14 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from covertfl.engines.flower.array_form import make_float_form
-from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND
+from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND, find_round
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, find_training_task, make_world
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import World, count_batches
-from covertfl.runs.run_file import build_run, format_run, format_toml, read_run
+from covertfl.runs.run_file import format_run, format_toml, read_run
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
@@ -53,7 +52,7 @@ def make_client_app(
     Parameters
     ----------
     run : a run file or its settings, whole or reduced to what clients may know of them
-        (`read_client_run`)
+        (`describe_client_run`)
     presence : where the number of batches comes from
     """
     app = ClientApp()
@@ -121,10 +120,10 @@ def _read_client(context: Context, task: TrainingTask) -> int:
 
 
 def _read_round(message: Message) -> int:
-    for config in message.content.config_records.values():
-        if isinstance(number := config.get(ROUND), int):
-            return number
-    raise InvalidInput(f"the config of a query must have its round as {ROUND}, a whole number")
+    number = find_round(message)
+    if number is None:
+        raise InvalidInput(f"the config of a query must have its round as {ROUND}, a whole number")
+    return number
 
 
 def _reply(message: Message, arrays: ArrayRecord, examples: int) -> Message:
@@ -143,7 +142,6 @@ def describe_client_run(settings: RunSettings) -> dict[str, Any]:
     """
     sections = settings.sections
     federation = sections.federation
-    kept = ("algorithm", "batch_size")
     return {
         "task": sections.task,
         "seed": sections.seed,
@@ -152,7 +150,8 @@ def describe_client_run(settings: RunSettings) -> dict[str, Any]:
             "clients": federation.clients,
             "participation": [federation.clients],
             "optimizer": federation.optimizer.model_dump(),
-            **{key: getattr(federation, key) for key in kept},
+            "algorithm": federation.algorithm,
+            "batch_size": federation.batch_size,
         },
     }
 
@@ -160,9 +159,3 @@ def describe_client_run(settings: RunSettings) -> dict[str, Any]:
 def format_client_run(settings: RunSettings) -> str:
     """Return the run file for clients, as TOML."""
     return format_toml(describe_client_run(settings))
-
-
-def read_client_run(settings: RunSettings) -> RunSettings:
-    """Return settings reduced to what clients may know."""
-    known = build_run(describe_client_run(settings), settings.name, folder=Path("/"))
-    return known if settings.own_task is None else known.with_task(settings.own_task)

@@ -12,7 +12,9 @@ pytest.importorskip("torch")
 
 from flwr.serverapp.strategy import FedAvg
 
+from covertfl.api.run import Run
 from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.run_folder import find_run_settings
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
@@ -87,3 +89,14 @@ def test_wrong_arguments_of_start_are_refused(
     with pytest.raises(InvalidInput, match=message):
         start(tmp_path, {}, given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_made_in_python_is_accepted(tmp_path: Path) -> None:
+    """A `covertfl.Run` stands for its settings."""
+    run = Run("toxicity", rounds=3, updates=2, clients=6, participation=[2, 4, 6])
+    for given in (run, run.settings):
+        read = find_run_settings(CovertStrategy(run=given, out=tmp_path / "run", seed="run"), None)
+        assert read is run.settings
+    strategy = CovertStrategy(run=Run("function"), out=tmp_path / "run")
+    with pytest.raises(InvalidInput, match="Run: Flower needs clients, got task = function"):
+        strategy.start(InProcessGrid(make_app(), NODES))

@@ -123,7 +123,8 @@ class CovertStrategy(StrategySettings, Strategy):
         settings = find_run_settings(self, start.num_rounds)
         federation = self._build(settings)  # an impossible run is refused before a folder is made
         clients = federation.responder
-        assert isinstance(clients, ClientResponder)
+        if not isinstance(clients, ClientResponder):
+            raise InvalidInput(f"{settings.name}: Flower needs clients, got task = function")
         folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
         try:
             checkpoint = open_folder(self, settings, folder)

@@ -77,7 +77,7 @@ def _is_path(value: object) -> bool:
 def _is_run(value: object) -> bool:
     if isinstance(value, str | os.PathLike):
         return os.path.isfile(value)  # noqa: PTH113 (Path.is_file raises for a name that is too long)
-    return isinstance(getattr(value, "settings", value), RunSettings | Mapping)
+    return isinstance(value, Mapping) or isinstance(getattr(value, "settings", value), RunSettings)
 
 
 def _has(value: object, *methods: str) -> bool:

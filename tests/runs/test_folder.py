@@ -14,7 +14,7 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import name_content
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
-from covertfl.runs.folder import LINE_FILES, SPARE, WEIGHTS, RunFolder
+from covertfl.runs.folder import LINE_FILES, RunFolder
 from covertfl.runs.lines import read_lines
 from tests.support.run_folders import LAYOUT, make_summary, record_round, seal_round, vector
 
@@ -129,7 +129,7 @@ def test_a_folder_that_exists_is_not_replaced(folder: RunFolder) -> None:
     seal_round(folder, 1)
     folder.close()
     before = (folder.path / CHECKPOINT).read_bytes()
-    with pytest.raises(InvalidInput, match="exists: use --resume to continue the run"):
+    with pytest.raises(InvalidInput, match="exists: resume the run in it"):
         RunFolder(folder.path).create("seed = 2\n", force=False)
     assert (folder.path / CHECKPOINT).read_bytes() == before
     assert (folder.path / "run.toml").read_text() == "seed = 1\n"
@@ -247,30 +247,3 @@ def test_weights_are_written_once_for_each_content(folder: RunFolder) -> None:
     files = sorted((folder.path / "public/weights").iterdir())
     assert sorted({*names}) == [path.stem for path in files]
     assert all(name_content(path.read_bytes()) == path.stem for path in files)
-
-
-def test_there_is_one_spare_file_however_often_a_query_repeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each sealed round removes the spare of the one before, whatever it has sent itself."""
-    removals: list[int] = []
-    remove = RunFolder._remove_spare
-
-    def count(self: RunFolder) -> None:
-        removals.append(1)
-        remove(self)
-
-    monkeypatch.setattr(RunFolder, "_remove_spare", count)
-    folder, left = RunFolder(tmp_path, is_steady=True), []
-    folder.create("seed = 1\n", force=True)
-    for number, value in enumerate([1, 1, 1, 2, 3, 1, 2, 2], start=1):
-        name = folder.write_weights(LAYOUT, vector(value))
-        folder.append("public/rounds.jsonl", {"round": number, "client": None, "weights": name})
-        folder.seal(Checkpoint(number, {"true": vector(value)}, {}))
-        left.append(len(list((tmp_path / WEIGHTS).glob(f".*{SPARE}"))))
-    assert left == [0, 1, 1, 0, 0, 1, 1, 1]
-    assert len(removals) == 8
-    again, checkpoint = reopen(folder)
-    assert checkpoint is not None and checkpoint.round == 8
-    assert len(list((tmp_path / WEIGHTS).iterdir())) == 3
-    again.close()

@@ -172,7 +172,7 @@ def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_exists_is_replaced_by_force_only(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     before = read_folder(tmp_path / "run")
-    with pytest.raises(InvalidInput, match="exists: use --resume to continue the run"):
+    with pytest.raises(InvalidInput, match="exists: resume the run in it"):
         run_small(tmp_path / "run", seed=9)
     assert read_folder(tmp_path / "run") == before
     train(make_run(seed=9), tmp_path / "run", force=True)

@@ -24,7 +24,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,7 +45,6 @@ LINE_FILES = (
     "metrics.jsonl",
 )
 WEIGHTS = "public/weights"
-SPARE = ".spare"
 
 
 class RunFolder:
@@ -53,21 +52,16 @@ class RunFolder:
 
     Parameters
     ----------
-    is_steady : whether every round takes the same time on the disk, whatever it writes
     keeps_weights : whether queries are recorded; if not, the run cannot be audited
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, is_steady: bool = False, keeps_weights: bool = True
-    ) -> None:
-        self.path = Path(path)
-        self._is_steady, self._keeps_weights = is_steady, keeps_weights
+    def __init__(self, path: str | os.PathLike[str], *, keeps_weights: bool = True) -> None:
+        self.path, self._keeps_weights = Path(path), keeps_weights
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
-        self._written: set[str] = set()
+        self._written: set[Path] = set()
         self._fresh: dict[Path, IO[bytes]] = {}  # weights that may not be on the disk yet
         self._sealed: dict[str, int] = {}
-        self._spares = 0
 
     def require_absent(self) -> None:
         """Raise InvalidInput if the folder exists and is not empty."""
@@ -76,20 +70,20 @@ class RunFolder:
 
     def _refuse(self) -> InvalidInput:
         return InvalidInput(
-            f"{self.path} exists: use --resume to continue the run in it or --force to replace it"
+            f"{self.path} exists: resume the run in it (--resume) or replace it (--force)"
         )
 
     def create(self, settings: str, *, force: bool) -> None:
         """Make the folder; replace an existing one only with `force`, and never one in use."""
         if not force:
             self.require_absent()
-        with _report_errors(self.path):
+        with report_errors(self.path):
             (self.path / "checkpoint").mkdir(mode=0o700, parents=True, exist_ok=True)
         # Lock before anything is removed: another process may be using the folder.
         self._acquire_lock()
         if (self.path / SETTINGS).exists() and not force:  # made by another process meanwhile
             raise self._refuse()
-        with _report_errors(self.path):
+        with report_errors(self.path):
             _remove_run(self.path)
             self._make_folders()
         self._write_settings(settings)
@@ -101,7 +95,7 @@ class RunFolder:
             raise InvalidInput(f"{self.path} holds no run to resume")
         self._acquire_lock()
         checkpoint = read_checkpoint(self.path)
-        with _report_errors(self.path):
+        with report_errors(self.path):
             _remove_leftovers(self.path)
             self._make_folders()
             # The summary of a run that continues is out of date.
@@ -116,7 +110,7 @@ class RunFolder:
         sent = {record["weights"] for record in read_lines(self.path / LINE_FILES[0])}
         for path in (self.path / WEIGHTS).glob("*.safetensors"):
             if path.stem not in sent:
-                with _report_errors(path):
+                with report_errors(path):
                     path.unlink()
 
     def close(self) -> None:
@@ -126,10 +120,6 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 stream.close()
         self._close_fresh()
-        if self._spares:
-            with contextlib.suppress(OSError):  # resuming removes them as well
-                for path in (self.path / WEIGHTS).glob(f".*{SPARE}"):
-                    path.unlink()
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
@@ -144,7 +134,7 @@ class RunFolder:
 
     def _acquire_lock(self) -> None:
         path = self.path / "checkpoint" / "lock"
-        with _report_errors(path):
+        with report_errors(path):
             self._lock = path.open("wb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,7 +146,7 @@ class RunFolder:
             path = self.path / name
             # Only the owner may read what reveals actions.
             mode = 0o666 if path.parent.name == "public" else 0o600
-            with _report_errors(path):
+            with report_errors(path):
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
                 stream = self._lines[name] = os.fdopen(handle, "ab")
                 if stream.tell() < length:
@@ -169,46 +159,35 @@ class RunFolder:
     def write_weights(self, layout: Layout, vector: Vector) -> str:
         """Record weights that are sent, once for each content; return their SHA-256.
 
-        With `is_steady`, a round that sends known weights writes a spare file instead: a round
-        without a write would end sooner, and one that replaces a file later.  Sealing a round
-        removes the spare of the round before, so there are never more than two.  Without
-        `keeps_weights`, nothing is written and the empty string is returned.
+        Without `keeps_weights`, nothing is written and the empty string is returned.
         """
         if not self._keeps_weights:
             return ""
         content = serialise(layout, vector)
         name = name_content(content)
         path = self.path / WEIGHTS / f"{name}.safetensors"
-        with _report_errors(path):
-            if self._is_steady:
-                self._spares += 1
-                target = self._name_spare(self._spares) if path.exists() else path
+        with report_errors(path):
+            target = self._choose_file(path, content)
+            if target is not None:
                 self._fresh[target] = _write_new(target, content)
-            elif name not in self._written and not _has_content(path, content):
-                self._fresh[path] = _write_new(path, content)
-        self._written.add(name)
+        self._written.add(path)
         return name
 
-    def _name_spare(self, number: int) -> Path:
-        return self.path / WEIGHTS / f".{number}{SPARE}"
-
-    def _remove_spare(self) -> None:
-        """Remove the spare file of the previous round, if any; called in every round."""
-        path = self._name_spare(self._spares - 1)
-        with _report_errors(path):
-            path.unlink(missing_ok=True)
+    def _choose_file(self, path: Path, content: bytes) -> Path | None:
+        """Return the file to write weights to, None if their own file, `path`, holds them."""
+        return None if path in self._written or _has_content(path, content) else path
 
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Add lines to one of the line files."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        with _report_errors(self.path / name):
+        with report_errors(self.path / name):
             self._lines[name].write(text.encode())
 
     def seal(self, checkpoint: Checkpoint) -> None:
         """Write all lines and weights so far to the disk, then replace the checkpoint."""
         lengths = {}
         for name, stream in self._lines.items():
-            with _report_errors(self.path / name):
+            with report_errors(self.path / name):
                 stream.flush()
                 lengths[name] = stream.tell()
         self._sync(lengths)
@@ -216,28 +195,26 @@ class RunFolder:
 
     def _sync(self, lengths: Mapping[str, int]) -> None:
         """Wait until everything is on the disk; files are synced at the same time."""
-        files = {
-            self.path / name: self._lines[name].fileno()
-            for name, length in lengths.items()
-            if self._is_steady or length != self._sealed.get(name)
-        }
-        if self._is_steady:
-            for handle in files.values():
-                os.utime(handle)  # a file without a new line must have something to sync as well
+        changed = self._find_changed(lengths)
+        files = {self.path / name: self._lines[name].fileno() for name in changed}
         files |= {path: stream.fileno() for path, stream in self._fresh.items()}
         folders = {path.parent for path in (files if not self._sealed else self._fresh)}
         with contextlib.ExitStack() as opened:
             for folder in folders:
-                with _report_errors(folder):
+                with report_errors(folder):
                     files[folder] = os.open(folder, os.O_RDONLY)
                 opened.callback(os.close, files[folder])
             with ThreadPoolExecutor(max_workers=len(files) + 1) as pool:
-                # Removing a large file takes time; during the syncs it delays nothing.
-                removal = pool.submit(self._remove_spare)
-                list(pool.map(_sync_file, files, files.values()))
-            removal.result()
+                self._sync_files(pool, files)
         self._close_fresh()
         self._sealed = dict(lengths)
+
+    def _find_changed(self, lengths: Mapping[str, int]) -> list[str]:
+        """Return the line files that have new lines."""
+        return [name for name, length in lengths.items() if length != self._sealed.get(name)]
+
+    def _sync_files(self, pool: Executor, files: Mapping[Path, int]) -> None:
+        list(pool.map(_sync_file, files, files.values()))
 
     def _close_fresh(self) -> None:
         for stream in self._fresh.values():
@@ -259,7 +236,7 @@ def require_readable(path: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def _report_errors(path: Path) -> Iterator[None]:
+def report_errors(path: Path) -> Iterator[None]:
     """Turn an error of the operating system into InvalidInput that names the file."""
     try:
         yield
@@ -268,7 +245,7 @@ def _report_errors(path: Path) -> Iterator[None]:
 
 
 def _sync_file(path: Path, handle: int) -> None:
-    with _report_errors(path):
+    with report_errors(path):
         os.fsync(handle)
 
 

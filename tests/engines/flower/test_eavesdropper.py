@@ -15,22 +15,28 @@ from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.run import audit_run
 from covertfl.engines.flower.client_app import (
-    describe_client_run,
     format_client_run,
     make_client_app,
-    read_client_run,
 )
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app, record_message
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
+from covertfl.files.toml import parse_toml
 from covertfl.runs.build import KernelCache
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.run_file import read_run
+from covertfl.runs.run_file import build_run, read_run
+from covertfl.runs.settings import RunSettings
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, run_covert
 from tests.support.small_runs import make_run, read_column, read_folder, read_rounds
 
 LEARNS = [1, 4, 5]
+
+
+def read_client_run(settings: RunSettings) -> RunSettings:
+    """Return settings reduced to what clients may know."""
+    content = parse_toml(format_client_run(settings), settings.name)
+    return build_run(content, settings.name, folder=Path("/"))
 
 
 def test_it_records_the_rounds_in_which_it_is_asked(tmp_path: Path) -> None:
@@ -74,9 +80,9 @@ def test_without_a_round_it_counts_by_itself(tmp_path: Path) -> None:
 
 def test_clients_are_told_nothing_of_policy_and_decoy(tmp_path: Path) -> None:
     settings = make_run(policy={"kind": "greedy"}, decoy={"kind": "mirrored", "count": 3})
-    assert set(describe_client_run(settings)) == {"task", "seed", "data", "federation"}
-    path = tmp_path / "client.toml"
-    path.write_text(format_client_run(settings))
+    path, text = tmp_path / "client.toml", format_client_run(settings)
+    assert set(parse_toml(text, "client.toml")) == {"task", "seed", "data", "federation"}
+    path.write_text(text)
     for word in ("policy", "decoy", "oracle", "horizon", "cost", "secret", "2, 4, 6"):
         assert word not in path.read_text()
     read = read_run(path).sections

@@ -118,7 +118,7 @@ def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
 def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: Path) -> None:
     settings = make_run(**FLOWER)
     [first] = train(settings, tmp_path / "run")
-    with pytest.raises(InvalidInput, match="use --resume to continue the run in it"):
+    with pytest.raises(InvalidInput, match="exists: resume the run in it"):
         train(settings, tmp_path / "run")
     assert train(settings, tmp_path / "run", resume=True) == [first]
     train(settings, tmp_path / "run", force=True)

@@ -12,7 +12,9 @@ pytest.importorskip("torch")
 
 from flwr.serverapp.strategy import FedAvg
 
+from covertfl.api.run import Run
 from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.run_folder import find_run_settings
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
@@ -21,11 +23,15 @@ from tests.support.flower_runs import NODES, RUN, make_app, make_first, make_tas
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"make_strategy": FedAvg()}, "make_strategy must be None or a function that makes a strategy"),
     ({"make_strategy": dict}, "make_strategy must return a strategy of .*, got dict"),
-    ({"run": 3}, "run must be a run file, its content or its settings, got 3"),
+    ({"run": 3}, "run must be a run file that exists, its content, a covertfl.Run .*, got 3"),
+    ({"run": "nope.toml"}, "run must be a run file that exists, .*, got 'nope.toml'"),
+    ({"run": Path("nope.toml")}, "run must be a run file that exists, .*, got 'nope.toml'"),
     ({"run": {**RUN, "federation": [1]}}, r"run: federation must be a section, got \[1\]"),
     ({"run": {**RUN, "engine": "flower"}}, "run: engine must be a section, got 'flower'"),
     ({"run": {**RUN, "nonsense": 1}}, "unknown key nonsense"),
     ({"out": None}, "out must be the path of a folder, got None"),
+    ({"out": ""}, "out must be the path of a folder, got ''"),
+    ({"out": "a\0b"}, r"out must be the path of a folder, got 'a\\x00b'"),
     ({"task": "toxicity"}, "task must be None or a task of make_server_task, got 'toxicity'"),
     ({"policy": 0.5}, "policy must be None or an object with the method learn_prob, got 0.5"),
     ({"decoy": "public"}, "decoy must be None or an object with the methods plan and move"),
@@ -83,3 +89,14 @@ def test_wrong_arguments_of_start_are_refused(
     with pytest.raises(InvalidInput, match=message):
         start(tmp_path, {}, given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_made_in_python_is_accepted(tmp_path: Path) -> None:
+    """A `covertfl.Run` stands for its settings."""
+    run = Run("toxicity", rounds=3, updates=2, clients=6, participation=[2, 4, 6])
+    for given in (run, run.settings):
+        read = find_run_settings(CovertStrategy(run=given, out=tmp_path / "run", seed="run"), None)
+        assert read is run.settings
+    strategy = CovertStrategy(run=Run("function"), out=tmp_path / "run")
+    with pytest.raises(InvalidInput, match="Run: Flower needs clients, got task = function"):
+        strategy.start(InProcessGrid(make_app(), NODES))

@@ -19,13 +19,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from covertfl.engines.flower.eavesdropper_app import record_message
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.kernels.weights import Layout
-from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.folder import RunFolder
 from tests import ROOT
 from tests.support.flower_runs import make_app
-
-LAYOUT = Layout(("w",), ((3,),))
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +31,6 @@ def timing() -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.mark.parametrize("is_steady", [True, False])
-def test_every_steady_round_writes_one_new_file(is_steady: bool, tmp_path: Path) -> None:
-    folder, place = RunFolder(tmp_path, is_steady=is_steady), tmp_path / "public" / "weights"
-    folder.create("", force=True)
-    weights, counts = [np.full(3, value, dtype=np.float32) for value in (1.0, 2.0)], []
-    for number, which in enumerate([0, 0, 1, 0, 1], start=1):
-        name = folder.write_weights(LAYOUT, weights[which])
-        folder.seal(Checkpoint(number, {"true": weights[0]}, {}))
-        counts.append(len(list(place.iterdir())))
-        assert (place / f"{name}.safetensors").exists()
-    assert counts == ([1, 2, 2, 3, 3] if is_steady else [1, 1, 2, 2, 2])
-    assert len({path.stat().st_size for path in place.iterdir()}) == 1
-    folder.close()
-    assert len(list(place.iterdir())) == 2
 
 
 def test_a_listener_takes_the_same_time_for_what_it_knows(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `run_folder`: settings, secret seed and folder of a run, and the state in which it starts.
 - `server_app`: the server app of a run file, and runs in this process.
 - `simulation`: runs on Flower's simulation runtime.
+- `steady_folder`: a run's folder that takes the same work in every round.
 - `strategy`: `CovertStrategy`, which makes any Flower strategy covert.
 - `strategy_settings`: the arguments of `CovertStrategy`, checked.
 - `strategy_state`: what a wrapped strategy remembers.

@@ -2,7 +2,7 @@
 
 It knows the task, its own data and the seed of the simulated world, from which it draws the order
 of its examples and, where clients are simulated, how many batches it has time for.  It knows
-nothing of policy, problem, decoys and the secret seed: `describe_client_run` is all it needs.
+nothing of policy, problem, decoys and the secret seed: `format_client_run` is all it needs.
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from covertfl.engines.flower.array_form import make_float_form
-from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND
+from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND, find_round
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
-from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, find_training_task, simulate_participation
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
-from covertfl.runs.run_file import build_run, format_run, format_toml, read_run
+from covertfl.runs.run_file import format_run, format_toml, read_run
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
@@ -53,7 +51,7 @@ def make_client_app(
     Parameters
     ----------
     run : a run file or its settings, whole or reduced to what clients may know of them
-        (`read_client_run`)
+        (`format_client_run`)
     presence : where the number of batches comes from
     """
     app = ClientApp()
@@ -73,7 +71,9 @@ class ClientTrainer:
         settings = self._settings
         key = _ResourcesKey(format_run(settings, {}), id(settings.own_task), settings)
         resources = _build_resources(key)
-        client, number = _read_client(context, resources.task), _read_round(message)
+        client, number = _read_client(context, resources.task), find_round(message)
+        if number is None:
+            raise InvalidInput(f"a query's config must have its round as {ROUND}, a whole number")
         arrays = next(iter(message.content.array_records.values()))
         batches = self._count_batches(resources, client, number)
         if batches == 0:
@@ -82,7 +82,7 @@ class ClientTrainer:
         weights = form.layout.join({name: array.numpy() for name, array in arrays.items()})
         job = make_client_job(settings, resources.task, client, batches, weights, number)
         [result] = resources.kernel.run([job])
-        return _reply(message, _write(form.layout.split(result)), len(job.rows))
+        return _reply(message, ArrayRecord(form.write(result)), len(job.rows))
 
     def _count_batches(self, resources: ClientResources, client: int, number: int) -> int:
         if self._presence == "drawn":
@@ -120,31 +120,19 @@ def _read_client(context: Context, task: TrainingTask) -> int:
     return client
 
 
-def _read_round(message: Message) -> int:
-    for config in message.content.config_records.values():
-        if isinstance(number := config.get(ROUND), int):
-            return number
-    raise InvalidInput(f"the config of a query must have its round as {ROUND}, a whole number")
-
-
 def _reply(message: Message, arrays: ArrayRecord, examples: int) -> Message:
     content = RecordDict({ARRAYS: arrays, METRICS: MetricRecord({EXAMPLES: examples})})
     return Message(content, reply_to=message)
 
 
-def _write(parts: dict[str, Vector]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(part)) for name, part in parts.items()})
-
-
-def describe_client_run(settings: RunSettings) -> dict[str, Any]:
-    """Return the content of a run file that clients may have: task, data and local training.
+def format_client_run(settings: RunSettings) -> str:
+    """Return the run file that clients may have, as TOML: task, data and local training.
 
     Its seed is that of the data; a deployed run draws its actions from a secret seed.
     """
     sections = settings.sections
     federation = sections.federation
-    kept = ("algorithm", "batch_size")
-    return {
+    content = {
         "task": sections.task,
         "seed": sections.seed,
         "data": sections.data.model_dump(exclude_none=True),
@@ -152,17 +140,8 @@ def describe_client_run(settings: RunSettings) -> dict[str, Any]:
             "clients": federation.clients,
             "participation": [federation.clients],
             "optimizer": federation.optimizer.model_dump(),
-            **{key: getattr(federation, key) for key in kept},
+            "algorithm": federation.algorithm,
+            "batch_size": federation.batch_size,
         },
     }
-
-
-def format_client_run(settings: RunSettings) -> str:
-    """Return the run file for clients, as TOML."""
-    return format_toml(describe_client_run(settings))
-
-
-def read_client_run(settings: RunSettings) -> RunSettings:
-    """Return settings reduced to what clients may know."""
-    known = build_run(describe_client_run(settings), settings.name, folder=Path("/"))
-    return known if settings.own_task is None else known.with_task(settings.own_task)
+    return format_toml(content)

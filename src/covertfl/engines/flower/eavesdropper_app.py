@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from covertfl.engines.flower.messages import ROUND
+from covertfl.engines.flower.messages import find_round
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import name_content
 
@@ -53,7 +53,9 @@ def record_message(message: Message, folder: Path, file: str) -> int:
     received = time.time()
     (folder / "weights").mkdir(parents=True, exist_ok=True)
     names = [_write_weights(arrays, folder) for arrays in message.content.array_records.values()]
-    number = _find_round(message, folder / file)
+    number = find_round(message)
+    if number is None:  # count the messages so far
+        number = 1 + ((folder / file).read_bytes().count(b"\n") if (folder / file).exists() else 0)
     for name in names:
         _append(folder / file, {"round": number, "client": None, "weights": name})
     _append(folder / "metadata.jsonl", describe_message(message, received))
@@ -108,15 +110,6 @@ def _write_weights(arrays: ArrayRecord, folder: Path) -> str:
     name = name_content(content)
     write_atomically(folder / "weights" / f"{name}.safetensors", content)
     return name
-
-
-def _find_round(message: Message, path: Path) -> int:
-    """Return the round that the message names, or else the number of messages so far."""
-    for config in message.content.config_records.values():
-        number = config.get(ROUND)
-        if type(number) is int:
-            return number
-    return 1 + (path.read_bytes().count(b"\n") if path.exists() else 0)
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:

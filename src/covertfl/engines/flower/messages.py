@@ -51,6 +51,12 @@ def copy_config(config: ConfigRecord | None) -> ConfigRecord:
     return ConfigRecord(dict(config or {}))
 
 
+def find_round(message: Message) -> int | None:
+    """Return the round that the config of a query names, None if it names none."""
+    numbers = (config.get(ROUND) for config in message.content.config_records.values())
+    return next((number for number in numbers if type(number) is int), None)
+
+
 def find_arrays(message: Message) -> ArrayRecord:
     """Return the only array record of a reply, or refuse the reply."""
     records = list(message.content.array_records.values())

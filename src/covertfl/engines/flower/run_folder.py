@@ -50,14 +50,15 @@ def find_run_settings(given: StrategySettings, num_rounds: int | None) -> RunSet
 
 
 def _read_settings(given: StrategySettings, num_rounds: int | None) -> RunSettings:
-    if isinstance(given.run, RunSettings):
-        settings = given.run
+    source: Any = getattr(given.run, "settings", given.run)
+    if isinstance(source, RunSettings):
+        settings = source
         if num_rounds not in (None, settings.rounds):
             raise InvalidInput(
                 f"num_rounds must be {settings.rounds}, as in the run's settings, got {num_rounds}"
             )
     else:
-        settings = _build_settings(given, given.run, num_rounds)
+        settings = _build_settings(given, source, num_rounds)
     return settings if given.task is None else settings.with_task(given.task)
 
 

@@ -33,6 +33,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from covertfl.engines.flower.connection import connect_clients
 from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
+from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
     StartSettings,
@@ -42,7 +43,6 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.folder import RunFolder
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.settings import RunSettings
@@ -61,8 +61,8 @@ class CovertStrategy(StrategySettings, Strategy):
     ----------
     make_strategy : makes the strategy that moves a trajectory, a new one each time it is called;
         None to average exactly as the simulator does
-    run : a run file, its content, or settings; determines policy, decoy, participation and
-        acceptance
+    run : a run file, its content, a `covertfl.Run` or its settings; determines policy, decoy,
+        participation and acceptance
     out : the run's folder, on the server only
     task : model, public set and validation set of a task of your own (`make_server_task`); None
         for the task that the run file names
@@ -123,8 +123,9 @@ class CovertStrategy(StrategySettings, Strategy):
         settings = find_run_settings(self, start.num_rounds)
         federation = self._build(settings)  # an impossible run is refused before a folder is made
         clients = federation.responder
-        assert isinstance(clients, ClientResponder)
-        folder = RunFolder(self.folder, is_steady=True, keeps_weights=self.rounds.records)
+        if not isinstance(clients, ClientResponder):
+            raise InvalidInput(f"{settings.name}: Flower needs clients, got task = function")
+        folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
         try:
             checkpoint = open_folder(self, settings, folder)
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -24,7 +24,15 @@ from covertfl.tasks.task import TrainingTask
 # Decides whether a round succeeds, from its number of examples and of valid replies.
 Accepts = Callable[[int, int], bool]
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
-RunSource = str | os.PathLike[str] | Mapping[str, Any] | RunSettings
+
+
+class HasSettings(Protocol):
+    """An object with the settings of a run, such as `covertfl.Run`."""
+
+    settings: RunSettings
+
+
+RunSource = str | os.PathLike[str] | Mapping[str, Any] | RunSettings | HasSettings
 
 # What an argument must be: a test, and the words for a message.
 Rule = tuple[Callable[[Any], bool], str]
@@ -36,6 +44,7 @@ def _check(settings: Any) -> None:
         is_allowed, allowed = RULES[field.name]
         given = getattr(settings, field.name)
         if not is_allowed(given):
+            given = os.fspath(given) if isinstance(given, os.PathLike) else given
             is_plain = isinstance(given, bool | int | float | str | None)
             shown = repr(given) if is_plain else f"an object of type {type(given).__name__}"
             raise InvalidInput(f"{field.name} must be {allowed}, got {shown}")
@@ -61,6 +70,16 @@ def _is_config(value: Any) -> bool:
     return True
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike) and str(value) != "" and "\0" not in str(value)
+
+
+def _is_run(value: object) -> bool:
+    if isinstance(value, str | os.PathLike):
+        return os.path.isfile(value)  # noqa: PTH113 (Path.is_file raises for a name that is too long)
+    return isinstance(value, Mapping) or isinstance(getattr(value, "settings", value), RunSettings)
+
+
 def _has(value: object, *methods: str) -> bool:
     return all(callable(getattr(value, method, None)) for method in methods)
 
@@ -71,11 +90,8 @@ COUNT = _or_none(lambda given: _is_whole(given, 1), "a whole number, at least 1"
 CONFIG: Rule = (_is_config, "None or a ConfigRecord")
 RULES: Mapping[str, Rule] = {
     "make_strategy": _or_none(callable, "a function that makes a strategy"),
-    "run": (
-        lambda given: isinstance(given, str | os.PathLike | Mapping | RunSettings),
-        "a run file, its content or its settings",
-    ),
-    "out": (lambda given: isinstance(given, str | os.PathLike), "the path of a folder"),
+    "run": (_is_run, "a run file that exists, its content, a covertfl.Run or its settings"),
+    "out": (_is_path, "the path of a folder"),
     "task": _or_none(lambda given: isinstance(given, TrainingTask), "a task of make_server_task"),
     "policy": _or_none(
         lambda given: _has(given, "learn_prob"), "an object with the method learn_prob"

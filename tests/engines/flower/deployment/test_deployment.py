@@ -127,7 +127,7 @@ def test_a_deployment_that_is_ended_and_resumed(
     done = count_rounds(out)
     assert 2 <= done < rounds
 
-    with pytest.raises(InvalidInput, match="use --resume to continue the run in it"):
+    with pytest.raises(InvalidInput, match="exists: resume the run in it"):
         Deployment(read_run(run), out, num_nodes=4)
 
     # The run file names the engine, so that `train` does the same.

@@ -8,5 +8,4 @@
 - `run`: `Run` and `TrainingResult`
 - `audit`: `audit` and `AuditReport`
 - `result`: how results print, in a terminal and in a notebook
-- `arguments`: checks of arguments that several functions share
 """

@@ -109,6 +109,29 @@ def test_horizon_table_look_ups() -> None:
         policy.learn_prob(Observation(2, 3))
 
 
+@pytest.mark.parametrize(
+    "fields", [(7, 1), (0, 1, 2), (np.array([0, 7]), 1), (np.array([0, 3]), np.array([1, 1]))]
+)
+def test_observations_beyond_a_table_are_refused(fields: Any) -> None:
+    with pytest.raises(InvalidInput, match="must cover every oracle state and backlog"):
+        make_queue_table().learn_prob(Observation(*fields))
+
+
+@pytest.mark.parametrize("wrong", [-1, "a", None, 1.0, True, np.array([0, -1]), np.zeros(2)])
+def test_observations_are_whole_numbers(wrong: Any) -> None:
+    for name in ("oracle_state", "backlog", "arrival", "rounds_left", "learning_queries"):
+        with pytest.raises(InvalidInput, match=f"{name} must be"):
+            Observation(**{"oracle_state": 0, "backlog": 0, name: wrong})
+    with pytest.raises(InvalidInput, match="arrays that broadcast"):
+        Observation(np.arange(3), np.arange(2))
+
+
+@pytest.mark.parametrize("wrong", [("a",), -1, 1.5, True, None])
+def test_random_placement_needs_a_count(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="learning_queries must be a whole number"):
+        RandomPlacement(wrong)
+
+
 def test_tables_are_copies_that_cannot_be_changed() -> None:
     source = np.zeros((3, 2, 7))
     policy = QueueTable(source)
@@ -207,9 +230,9 @@ def test_the_sigmoid_never_learns_with_nothing_owed(
     assert np.all((table >= 0.0) & (table <= 1.0))
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
-def test_the_temperature_is_positive(temperature: float) -> None:
-    with pytest.raises(InvalidInput, match="temperature must be positive"):
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), "1", None])
+def test_the_temperature_is_positive(temperature: Any) -> None:
+    with pytest.raises(InvalidInput, match="temperature must be a"):
         build_sigmoid_table(QUEUE, np.zeros((3, 3, 2)), temperature)
 
 
@@ -224,6 +247,18 @@ def test_parameters_that_do_not_fit_are_refused() -> None:
         build_mixture_table(QUEUE, 3, 2, 0.5)
     with pytest.raises(InvalidInput, match=r"learn_prob\[0\]\[0\]\[1\] must lie in \[0, 1\]"):
         build_mixture_table(QUEUE, 1, 2, 1.5)
+
+
+@pytest.mark.parametrize("problem", [None, "sound/queue", np.zeros(3)])
+def test_tables_are_built_of_problems_only(problem: Any) -> None:
+    for build, arguments in (
+        (build_threshold_table, (1,)),
+        (build_mixture_table, (1, 2, 0.5)),
+        (build_sigmoid_table, (np.zeros((3, 3, 2)), 1.0)),
+        (build_horizon_threshold_table, (1,)),
+    ):
+        with pytest.raises(InvalidInput, match="problem must be of type"):
+            build(problem, *arguments)
 
 
 def test_horizon_thresholds_by_hand() -> None:

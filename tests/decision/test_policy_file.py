@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from covertfl.decision.policy import HorizonTable, QueueTable
+from covertfl.decision.policy import GreedyPolicy, HorizonTable, QueueTable
 from covertfl.decision.policy_file import read_policy, write_policy
 from covertfl.errors import InvalidInput
 
@@ -100,6 +101,21 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_policy(tmp_path / "nothing.json")
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
         read_policy(tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 1, [], b"", "", "a\0b"])
+def test_what_names_no_file_is_refused(path: Any) -> None:
+    with pytest.raises(InvalidInput, match="path must"):
+        read_policy(path)
+    with pytest.raises(InvalidInput, match="path must"):
+        write_policy(path, QueueTable(QUEUE))
+
+
+@pytest.mark.parametrize("policy", [None, QUEUE, GreedyPolicy(), QueueTable])
+def test_only_tables_are_written(policy: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="policy must be a QueueTable or a HorizonTable, got"):
+        write_policy(tmp_path / "policy.json", policy)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_without_a_format_is_read_and_a_newer_one_refused(tmp_path: Path) -> None:

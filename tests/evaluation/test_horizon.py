@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def test_greedy_queries_that_never_end() -> None:
         expected_greedy_queries(make_oracle([[0.5, 0.5], [0.5, 0.5]], [0.0, 0.0]), 3)
     with pytest.raises(NoSolution, match="reached from state 1 "):
         expected_greedy_queries(make_oracle([[0.5, 0.5], [0.0, 1.0]], [0.9, 0.0]), 3)
-    with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="updates must be a whole number of at least 1, got 0"):
         expected_greedy_queries(TEXT_ORACLE, 0)
 
 
@@ -239,8 +240,20 @@ def test_the_law_of_the_first_state() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InvalidInput, match="num_runs must be at least 1, got 0"):
-        simulate_horizon_policy(MAIN, GreedyPolicy(), 0, generator=np.random.default_rng(0))
+    good = {"problem": MAIN, "policy": GreedyPolicy()}
+    policy = "policy must have a method learn_prob"
+    sampled: dict[str, Any] = good | {"num_runs": 2, "generator": np.random.default_rng(0)}
+    for change, sentence in (
+        *(({"policy": wrong}, policy) for wrong in (None, "greedy", GreedyPolicy)),
+        ({"problem": None}, "problem must be of type FiniteHorizon, got None"),
+        *(({"num_runs": wrong}, "num_runs must be a whole") for wrong in (0, "2", 2.5, True)),
+        *(({"generator": wrong}, "generator must be of type") for wrong in (None, 0)),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            simulate_horizon_policy(**sampled | change)
+        if change.keys() <= good.keys():
+            with pytest.raises(InvalidInput, match=sentence):
+                evaluate_horizon_policy(**good | change)
     too_small = HorizonTable(np.zeros((45, 2, 17)))
     with pytest.raises(InvalidInput, match="cover every oracle state and backlog"):
         evaluate_horizon_policy(MAIN, too_small)

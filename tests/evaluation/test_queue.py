@@ -33,6 +33,7 @@ AVERAGES = (
     "lost_per_round",
     "mean_backlog",
 )
+NO_POLICY = "policy must have a method learn_prob, got "
 # A queue that forgets quickly, with every kind of cost in it.
 LIVELY = QueueProblem(
     TEXT_ORACLE,
@@ -210,16 +211,26 @@ def test_the_first_round_begins_where_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"rounds": 0}, "rounds and runs must be at least 1, got 0 and 2"),
-        ({"runs": 0}, "rounds and runs must be at least 1, got 5 and 0"),
-        ({"burn_in": -1}, "burn_in must be at least 0, got -1"),
+        *(({"rounds": wrong}, "rounds must be a whole") for wrong in (0, "5", None, 1.5, True)),
+        *(({"runs": wrong}, "runs must be a whole number") for wrong in (0, "2", [], 2.5)),
+        *(({"burn_in": wrong}, "burn_in must be a whole number") for wrong in (-1, "0", None)),
+        *(({"generator": wrong}, "generator must be of type") for wrong in (None, 0)),
+        *(({"policy": wrong}, NO_POLICY) for wrong in (None, "greedy", GreedyPolicy)),
+        ({"problem": None}, "problem must be of type QueueProblem, got None"),
+        ({"backlog": None}, "backlog must be a whole number of at least 0, got None"),
         ({"backlog": 10}, r"backlog must lie in 0\.\.9, got 10"),
-        ({"backlog": -1}, r"backlog must lie in 0\.\.9, got -1"),
+        ({"backlog": -1}, "backlog must be a whole number of at least 0, got -1"),
     ],
 )
 def test_bad_simulations_are_refused(arguments: dict[str, Any], sentence: str) -> None:
-    settings: dict[str, Any] = {"rounds": 5, "runs": 2} | arguments
+    good: dict[str, Any] = {"problem": LIVELY, "policy": GreedyPolicy(), "rounds": 5, "runs": 2}
     with pytest.raises(InvalidInput, match=sentence):
-        simulate_queue_policy(
-            LIVELY, GreedyPolicy(), generator=np.random.default_rng(0), **settings
-        )
+        simulate_queue_policy(**good | {"generator": np.random.default_rng(0)} | arguments)
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "greedy", GreedyPolicy, np.zeros((3, 2, 10))])
+def test_what_is_no_policy_or_problem_is_not_evaluated(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match=NO_POLICY):
+        evaluate_queue_policy(LIVELY, wrong)
+    with pytest.raises(InvalidInput, match="problem must be of type QueueProblem"):
+        evaluate_queue_policy(wrong, GreedyPolicy())

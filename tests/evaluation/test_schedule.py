@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,16 +222,22 @@ def test_batches_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_exchangeable_trajectories() -> None:
     assert [exchangeable_bound(k) for k in (1, 2, 4)] == [1.0, 0.5, 0.25]
-    with pytest.raises(InvalidInput, match="num_trajectories must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="num_trajectories must be a whole number of at least 1"):
         exchangeable_bound(0)
 
 
 def test_refusals() -> None:
     problem = make_problem(4, 1)
-    with pytest.raises(InvalidInput, match="num_samples must be at least 2, got 1"):
-        bound_best_eavesdropper(
-            problem, Coin(0.5), num_samples=1, generator=np.random.default_rng(0)
-        )
+    good = {"num_samples": 10, "generator": np.random.default_rng(0)}
+    for change, sentence in (
+        *(({"num_samples": wrong}, "num_samples must be a") for wrong in (1, "10", 2.5, None)),
+        ({"generator": None}, "generator must be of type Generator, got None"),
+        ({"policy": None}, "policy must have a method learn_prob, got None"),
+        ({"problem": None}, "problem must be of type FiniteHorizon, got None"),
+    ):
+        arguments: dict[str, Any] = {"problem": problem, "policy": Coin(0.5)} | good | change
+        with pytest.raises(InvalidInput, match=sentence):
+            bound_best_eavesdropper(**arguments)
     with pytest.raises(InvalidInput, match="rows of 4 actions"):
         action_log_likelihood(problem, Coin(0.5), [[0, 1, 0]])
     with pytest.raises(InvalidInput, match="must be 0"):

@@ -152,8 +152,12 @@ def test_three_states_without_a_word() -> None:
         ({"cuts": (9, 10, 14)}, ["past.csv", "state 1 (9 <= clients < 10)", "3 to 20"]),
         ({"cuts": (1, 8)}, ["past.csv", "state 0 (clients < 1)", "3 to 20"]),
         ({"cuts": (8, 16)}, ["past.csv", "state 2 (16 <= clients)", "last round", "round 7"]),
-        ({"cuts": (8,), "min_examples": 0}, ["min-examples", "got 0"]),
-        ({"cuts": (8,), "min_examples": float("inf")}, ["min-examples", "got inf"]),
+        ({"cuts": (8,), "min_examples": 0}, ["min_examples (--min-examples)", "got 0"]),
+        ({"cuts": (8,), "min_examples": float("inf")}, ["min_examples", "got inf"]),
+        *(({"min_examples": wrong}, ["min_examples", "number"]) for wrong in ("x", [], {}, True)),
+        *(({"num_states": wrong}, ["states", "whole number"]) for wrong in ("3", [], 2.5, True)),
+        *(({"cuts": wrong}, ["cuts must be"]) for wrong in (1, "a", float("nan"), ["a"], [[1.0]])),
+        *(({"column": wrong}, ["column must be of type str"]) for wrong in ([], {}, 1, None)),
     ],
 )
 def test_what_a_log_cannot_tell_gets_one_sentence(
@@ -165,6 +169,13 @@ def test_what_a_log_cannot_tell_gets_one_sentence(
         fit_oracle(log, **options)  # type: ignore[arg-type]
     assert all(part in str(caught.value) for part in said), caught.value
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_log_is_refused() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"log must be of type ParticipationLog, got 'past\.csv'"
+    ):
+        fit_oracle("past.csv")  # type: ignore[arg-type]
 
 
 def test_a_constant_column_makes_one_state() -> None:
@@ -180,7 +191,7 @@ def test_a_single_round_makes_no_oracle() -> None:
 
 def test_without_success_the_threshold_is_asked_for() -> None:
     log = make_log(clients=[1, 2, 1], examples=[10, 20, 10])
-    with pytest.raises(InvalidInput, match=r"past\.csv has no column success: give --min-examples"):
+    with pytest.raises(InvalidInput, match=r"past\.csv has no column success: give min_ex"):
         fit_oracle(log, num_states=2)
     assert fit_oracle(log, num_states=2, min_examples=15).oracle.success.tolist() == [0.0, 1.0]
 

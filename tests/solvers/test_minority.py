@@ -233,6 +233,8 @@ def test_refusals() -> None:
         policy.learn_prob(Observation(0, 1))
     with pytest.raises(InvalidInput, match=r"backlog must lie in 0\.\.3 .* got 4"):
         policy.learn_prob(Observation(0, 4, rounds_left=9))
+    with pytest.raises(InvalidInput, match=r"oracle_state must lie in 0\.\."):
+        policy.learn_prob(Observation(7, 1, rounds_left=1))
     with pytest.raises(InvalidInput, match="rounds must be at least 1, got 0"):
         completion_probs(TEXT_ORACLE, 3, 0)
     with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):

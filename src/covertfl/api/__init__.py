@@ -9,5 +9,4 @@
 - `keys`: the keyword arguments of `Run`
 - `audit`: `audit` and `AuditReport`
 - `result`: how results print, in a terminal and in a notebook
-- `arguments`: checks of arguments that several functions share
 """

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from covertfl.api.arguments import Source, read_callback, read_path
 from covertfl.api.result import Result
 from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.threats import Threat
+from covertfl.decision.arguments import Source, read_callback, read_path
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from covertfl.api.arguments import Source, read_callback, read_count, read_path
 from covertfl.api.result import Result
+from covertfl.decision.arguments import Source, read_callback, read_count, read_path
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem_file import LoadedProblem, parse_problem
 from covertfl.files.atomic import write_atomically

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.api.arguments import read_path
 from covertfl.api.problem import describe_problem, resolve_problem
+from covertfl.decision.arguments import read_path
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import LoadedProblem, list_presets
 from covertfl.errors import InvalidInput

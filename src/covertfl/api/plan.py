@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.api.arguments import read_count, read_number
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.result import Result
+from covertfl.decision.arguments import read_count, read_number
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.problem_file import LoadedProblem
 from covertfl.errors import InvalidInput

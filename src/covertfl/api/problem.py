@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from covertfl.api.arguments import Source, read_path
+from covertfl.decision.arguments import Source, read_path
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.decision.problem_file import LoadedProblem, list_presets, read_preset, read_problem
 from covertfl.errors import InvalidInput

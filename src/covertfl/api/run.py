@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.api.arguments import Source, read_callback, read_count, read_path
 from covertfl.api.keys import nest_keys
 from covertfl.api.result import Result
+from covertfl.decision.arguments import Source, read_callback, read_count, read_path
 from covertfl.decision.problem import Problem
 from covertfl.errors import InvalidInput
 from covertfl.report.measures import stack_by_round

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from covertfl.api.arguments import Source, read_path
 from covertfl.api.result import Result
+from covertfl.decision.arguments import Source, read_path
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.policy_file import write_policy

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
-from covertfl.api.arguments import read_callback, read_count
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.solution import Solution
+from covertfl.decision.arguments import read_callback, read_count, require_choice
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import solve_horizon
@@ -51,8 +51,7 @@ def solve(
     """
     loaded = resolve_problem(problem)
     report: OnProgress = read_callback(on_progress, "on_progress")
-    if not isinstance(method, str) or method not in get_args(Method):
-        raise InvalidInput(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+    require_choice(method, get_args(Method), "method")
     if method == "exact":
         return _solve_exactly(loaded.problem, report)
     if method == "lp":

@@ -20,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.arguments import describe_shape, read_numbers
+from covertfl.decision.arguments import (
+    describe_shape,
+    quote,
+    read_count,
+    read_numbers,
+    require_number,
+    require_type,
+)
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 
@@ -45,6 +52,19 @@ class Observation:
     arrival: Whole = 0
     rounds_left: Whole = 0
     learning_queries: Whole = 0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, np.ndarray):
+                read_count(value, name, least=0)
+            elif value.dtype.kind not in "iu" or np.any(value < 0):
+                raise InvalidInput(f"{name} must be whole numbers of at least 0")
+        try:
+            np.broadcast(*vars(self).values())
+        except ValueError as error:
+            raise InvalidInput(
+                f"an observation must have arrays that broadcast: {error}"
+            ) from error
 
 
 class Policy(Protocol):
@@ -75,6 +95,9 @@ class RandomPlacement:
     """
 
     learning_queries: int
+
+    def __post_init__(self) -> None:
+        read_count(self.learning_queries, "learning_queries", least=0)
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the learning queries still to place divided by the rounds left."""
@@ -113,6 +136,15 @@ class _LearnTable:
         table.setflags(write=False)
         object.__setattr__(self, "table", table)
 
+    def _find_entries(self, *index: Whole) -> FloatArray:
+        try:
+            return np.asarray(self.table[index])
+        except IndexError as error:
+            raise InvalidInput(
+                "policy must cover every oracle state and backlog of the problem; "
+                f"this table of {describe_shape(self.table)} does not: {error}"
+            ) from error
+
 
 class QueueTable(_LearnTable):
     """A stationary policy of a queue problem, as a table.
@@ -130,7 +162,7 @@ class QueueTable(_LearnTable):
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the table's entry; a backlog beyond the table takes its last one."""
         backlog = np.minimum(observation.backlog, self.table.shape[2] - 1)
-        return np.asarray(self.table[observation.oracle_state, observation.arrival, backlog])
+        return self._find_entries(observation.oracle_state, observation.arrival, backlog)
 
 
 class HorizonTable(_LearnTable):
@@ -146,7 +178,13 @@ class HorizonTable(_LearnTable):
         if np.any(np.asarray(observation.rounds_left) < 1):
             raise InvalidInput("a horizon table needs rounds_left of at least 1")
         row = np.minimum(observation.rounds_left, len(self.table)) - 1
-        return np.asarray(self.table[row, observation.oracle_state, observation.backlog])
+        return self._find_entries(row, observation.oracle_state, observation.backlog)
+
+
+def require_policy(policy: object) -> None:
+    """Raise `InvalidInput` unless `policy` has the method of a policy; a class has not."""
+    if isinstance(policy, type) or not callable(getattr(policy, "learn_prob", None)):
+        raise InvalidInput(f"policy must have a method learn_prob, got {quote(policy)}")
 
 
 def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
@@ -154,6 +192,7 @@ def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
 
     Learning at backlog 0 is not admissible, so its probability is set to 0 (deviation D1).
     """
+    require_policy(policy)
     oracle_state, arrival, backlog = np.indices(problem.table_shape, sparse=True)
     observation = Observation(oracle_state, backlog, arrival)
     table = np.array(np.broadcast_to(policy.learn_prob(observation), problem.table_shape))
@@ -193,6 +232,7 @@ def build_mixture_table(
     certain : (W, 2) backlog phi_2 >= phi_1 from which learning is certain
     between : (W, 2) probability p of learning for phi_1 <= y < phi_2
     """
+    require_type(problem, QueueProblem, "problem")
     backlog = np.arange(problem.num_levels)
     phi1, phi2, p = (
         _broadcast(values, problem.table_shape[:2], name)[:, :, None]
@@ -215,8 +255,8 @@ def build_sigmoid_table(
     parameters : (3, W, 2) the paper's theta_1, theta_2 and h by oracle state and arrival
     temperature : tau > 0; the policy tends to (13) as tau goes to 0
     """
-    if not temperature > 0.0:
-        raise InvalidInput(f"temperature must be positive, got {temperature:g}")
+    require_type(problem, QueueProblem, "problem")
+    require_number(temperature, "temperature", above=True)
     shape = (3, *problem.table_shape[:2])
     theta1, theta2, h = _broadcast(parameters, shape, "parameters")[..., None]
     backlog = np.arange(problem.num_levels)
@@ -236,6 +276,7 @@ def build_horizon_threshold_table(
 
     The thresholds are (N, W) by rounds left - 1 and oracle state, or (W,) if stationary.
     """
+    require_type(problem, FiniteHorizon, "problem")
     shape = (problem.rounds, problem.oracle.num_states)
     chi = _broadcast(thresholds, shape, "thresholds")[:, :, None]
     table = (np.arange(problem.updates + 1) >= chi).astype(np.float64)

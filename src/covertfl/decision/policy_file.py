@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
+from covertfl.decision.arguments import quote, read_path
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
@@ -21,16 +21,20 @@ KINDS = {"queue": QueueTable, "horizon": HorizonTable}
 
 def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable) -> None:
     """Write a policy file, whole or not at all."""
-    kind = "queue" if isinstance(policy, QueueTable) else "horizon"
+    read_path(path, "path")
+    kind = next((name for name, table in KINDS.items() if isinstance(policy, table)), None)
+    if kind is None:
+        raise InvalidInput(f"policy must be a QueueTable or a HorizonTable, got {quote(policy)}")
     content = {"format": FORMATS["policy"], "problem": kind, "learn_prob": policy.table.tolist()}
     write_atomically(path, json.dumps(content) + "\n")
 
 
 def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
     """Read a policy file; raise `InvalidInput`, naming file, key and value, if it is wrong."""
+    source = read_path(path, "path")
     name = os.fspath(path)
     try:
-        content = json.loads(Path(path).read_bytes())
+        content = json.loads(source.read_bytes())
     except OSError as error:
         raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:

@@ -32,8 +32,10 @@ import numpy.typing as npt
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.arguments import (
     describe_shape,
+    quote,
+    read_count,
     read_numbers,
-    require_count,
+    require_choice,
     require_number,
     require_type,
 )
@@ -83,14 +85,8 @@ class LearningCost:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise InvalidInput(
-                f"learning.shape must be one of {', '.join(get_args(Shape))}, got {self.shape!r}"
-            )
-        if self.charged not in get_args(Charged):
-            raise InvalidInput(
-                f"learning.charged must be always or when-obfuscating, got {self.charged!r}"
-            )
+        require_choice(self.shape, get_args(Shape), "learning.shape")
+        require_choice(self.charged, get_args(Charged), "learning.charged")
         require_number(self.scale, "learning.scale")
         values = read_numbers(self.values, "learning.values")
         if values.ndim != 1:
@@ -177,7 +173,7 @@ class FiniteHorizon:
         object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
         require_type(self.learning_cost, LearningCost, "learning_cost")
         for name in ("rounds", "updates"):
-            require_count(getattr(self, name), name)
+            read_count(getattr(self, name), name)
         self.learning_cost.require_length(self.updates)
 
     def terminal_cost(self) -> FloatArray:
@@ -239,10 +235,9 @@ class QueueProblem:
         require_type(self.learning_cost, LearningCost, "learning_cost")
         require_irreducible(self.oracle)
         if not (isinstance(self.arrival_prob, Real) and 0.0 < self.arrival_prob <= 1.0):
-            raise InvalidInput(f"arrival_prob must lie in (0, 1], got {self.arrival_prob!s:.60}")
-        require_count(self.arrival_size, "arrival_size")
-        if self.objective not in get_args(Objective):
-            raise InvalidInput(f"minimise must be privacy or learning, got {self.objective!r}")
+            raise InvalidInput(f"arrival_prob must lie in (0, 1], got {quote(self.arrival_prob)}")
+        read_count(self.arrival_size, "arrival_size")
+        require_choice(self.objective, get_args(Objective), "minimise")
         require_number(self.limit, self.limit_name)
         require_number(self.full_cost, "full_cost")
         if self.overflow_cost is not None:
@@ -256,7 +251,7 @@ class QueueProblem:
         self._check_capacity(self.capacity)
 
     def _check_capacity(self, capacity: int) -> None:
-        require_count(capacity, "capacity")
+        read_count(capacity, "capacity")
         if self.overflow_cost is None:
             raise InvalidInput(
                 f"overflow_cost, the cost of a lost update, is required with capacity = {capacity}"
@@ -302,6 +297,7 @@ class QueueProblem:
         one round, and LOSS_FACTOR times that if l grows: with an unbounded queue, giving up would
         cost more than any number (deviation D7).
         """
+        read_count(capacity, "capacity")
         charge = self.overflow_cost
         if charge is None:
             charge = float(self.learning_cost.at(np.array([capacity]))[0])

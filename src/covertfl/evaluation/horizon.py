@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import read_numbers, require_type
+from covertfl.decision.arguments import read_count, read_numbers, require_type
 from covertfl.decision.oracle import (
     ROW_SUM_TOLERANCE,
     Oracle,
     compute_stationary_distribution,
     find_reachable,
 )
-from covertfl.decision.policy import Observation, Policy
+from covertfl.decision.policy import Observation, Policy, require_policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput, NoSolution
 
@@ -118,17 +118,7 @@ def tabulate_round(problem: FiniteHorizon, policy: Policy, rounds_left: int) -> 
     observation = Observation(
         oracle_state, backlog, rounds_left=rounds_left, learning_queries=learning_queries
     )
-    return np.broadcast_to(_find_learn_prob(policy, observation), shape)
-
-
-def _find_learn_prob(policy: Policy, observation: Observation) -> FloatArray:
-    try:
-        return policy.learn_prob(observation)
-    except IndexError as error:
-        raise InvalidInput(
-            "policy must cover every oracle state and backlog of the problem; "
-            f"this one does not: {error}"
-        ) from error
+    return np.broadcast_to(policy.learn_prob(observation), shape)
 
 
 def evaluate_horizon_policy(
@@ -142,6 +132,7 @@ def evaluate_horizon_policy(
     first : (W,) distribution of the first oracle state; stationary if None
     """
     require_type(problem, FiniteHorizon, "problem")
+    require_policy(policy)
     distribution = np.zeros((problem.oracle.num_states, problem.updates + 1, 1))
     distribution[:, -1, 0] = resolve_first_distribution(problem.oracle, first)
     privacy_cost = 0.0
@@ -208,8 +199,9 @@ def simulate_horizon_policy(
     first : (W,) distribution of the first oracle state; stationary if None
     """
     require_type(problem, FiniteHorizon, "problem")
-    if num_runs < 1:
-        raise InvalidInput(f"num_runs must be at least 1, got {num_runs}")
+    require_policy(policy)
+    require_type(generator, np.random.Generator, "generator")
+    read_count(num_runs, "num_runs")
     oracle, rounds = problem.oracle, problem.rounds
     uniforms = generator.random((num_runs, rounds))
     states = _walk(oracle, resolve_first_distribution(oracle, first), uniforms)
@@ -223,7 +215,7 @@ def simulate_horizon_policy(
         observation = Observation(
             states[:, t], backlog, rounds_left=rounds - t, learning_queries=queries
         )
-        actions[:, t] = draws[:, t] < _find_learn_prob(policy, observation)
+        actions[:, t] = draws[:, t] < policy.learn_prob(observation)
         successes[:, t] = actions[:, t] & would_succeed[:, t] & (backlog > 0)
         backlog = backlog - successes[:, t]
         queries = queries + actions[:, t]
@@ -253,8 +245,7 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
     Returns (W,) by first oracle state; raises `NoSolution` if from some state no query can ever
     succeed, so that the expectation is infinite.
     """
-    if updates < 1:
-        raise InvalidInput(f"updates must be at least 1, got {updates}")
+    read_count(updates, "updates")
     for start in range(oracle.num_states):
         if not np.any(oracle.success[find_reachable(oracle.transition, start)] > 0.0):
             raise NoSolution(

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import describe_shape, require_type
+from covertfl.decision.arguments import describe_shape, read_count, require_type
 from covertfl.decision.oracle import compute_stationary_distribution
-from covertfl.decision.policy import Observation, Policy, QueueTable, tabulate_for_queue
+from covertfl.decision.policy import (
+    Observation,
+    Policy,
+    QueueTable,
+    require_policy,
+    tabulate_for_queue,
+)
 from covertfl.decision.problem import Action, QueueProblem, expected_lost
 from covertfl.errors import InvalidInput, SplitChain
 from covertfl.evaluation.chain import (
@@ -175,11 +181,11 @@ def simulate_queue_policy(
     backlog : first backlog; the first oracle state is stationary
     """
     require_type(problem, QueueProblem, "problem")
-    if rounds < 1 or runs < 1:
-        raise InvalidInput(f"rounds and runs must be at least 1, got {rounds} and {runs}")
-    if burn_in < 0:
-        raise InvalidInput(f"burn_in must be at least 0, got {burn_in}")
-    if not 0 <= backlog < problem.num_levels:
+    require_policy(policy)
+    require_type(generator, np.random.Generator, "generator")
+    for name, count, least in (("rounds", rounds, 1), ("runs", runs, 1), ("burn_in", burn_in, 0)):
+        read_count(count, name, least=least)
+    if read_count(backlog, "backlog", least=0) >= problem.num_levels:
         raise InvalidInput(f"backlog must lie in 0..{problem.num_levels - 1}, got {backlog}")
     capacity = problem.num_levels - 1
     cumulative = np.cumsum(problem.oracle.transition, axis=1)

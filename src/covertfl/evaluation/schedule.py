@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import BoolArray, FloatArray
-from covertfl.decision.arguments import require_type
-from covertfl.decision.policy import Policy
+from covertfl.decision.arguments import read_count, require_type
+from covertfl.decision.policy import Policy, require_policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import (
@@ -77,8 +77,9 @@ def bound_best_eavesdropper(
         if None
     """
     require_type(problem, FiniteHorizon, "problem")
-    if num_samples < 2:
-        raise InvalidInput(f"num_samples must be at least 2, got {num_samples}")
+    require_policy(policy)
+    require_type(generator, np.random.Generator, "generator")
+    read_count(num_samples, "num_samples", least=2)
     if 2**problem.rounds <= MAX_ENUMERATED:
         return _enumerate_bound(problem, policy, first)
     actions = simulate_horizon_policy(
@@ -94,9 +95,7 @@ def exchangeable_bound(num_trajectories: int) -> float:
 
     If the schedule's distribution is the same whichever is the true one, no rule beats a guess.
     """
-    if num_trajectories < 1:
-        raise InvalidInput(f"num_trajectories must be at least 1, got {num_trajectories}")
-    return 1.0 / num_trajectories
+    return 1.0 / read_count(num_trajectories, "num_trajectories")
 
 
 def compute_log_ratio(

@@ -30,6 +30,7 @@ from types import MappingProxyType
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
+from covertfl.decision.arguments import require_type
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 
@@ -56,6 +57,7 @@ class ParticipationLog:
 
     def column(self, name: str) -> FloatArray:
         """Return the numbers of a column; raise `InvalidInput` if it is missing or holds text."""
+        require_type(name, str, "column")
         if name in self.text_columns:
             raise InvalidInput(self.text_columns[name])
         if name not in self.columns:

@@ -15,6 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import (
+    quote,
+    read_count,
+    read_numbers,
+    require_number,
+    require_type,
+)
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
@@ -106,6 +113,7 @@ def fit_oracle(
         if the log does not suffice: no such column, no success, fewer than two states, a state
         without a round or without a round after it
     """
+    require_type(log, ParticipationLog, "log")
     values = log.column(column)
     chosen = _find_cuts(log, column, num_states, cuts)
     states = np.searchsorted(chosen, values, side="right")
@@ -143,12 +151,11 @@ def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArra
     if min_examples is None:
         if "success" not in log.columns:
             raise InvalidInput(
-                f"{log.path} has no column success: give --min-examples, "
+                f"{log.path} has no column success: give min_examples (--min-examples), "
                 "the least number of examples of a successful round"
             )
         return log.column("success") > 0.0
-    if not (math.isfinite(min_examples) and min_examples > 0.0):
-        raise InvalidInput(f"min-examples must be a number above 0, got {min_examples:g}")
+    require_number(min_examples, "min_examples (--min-examples)", above=True)
     return log.column("examples") >= min_examples
 
 
@@ -174,10 +181,11 @@ def _find_cuts(
         return _choose_cuts(log, column, DEFAULT_NUM_STATES if num_states is None else num_states)
     if num_states is not None:
         raise InvalidInput("states and cuts exclude each other: give one of the two")
-    chosen = tuple(float(cut) for cut in cuts)
+    values = read_numbers(cuts, "cuts")
+    if values.ndim != 1 or not values.size:
+        raise InvalidInput(f"cuts must be a list of at least one number, got {quote(cuts)}")
+    chosen = tuple(values.tolist())
     came = ", ".join(f"{cut:g}" for cut in chosen)
-    if not chosen:
-        raise InvalidInput("cuts must hold at least one value, so that there are two states")
     if not all(map(math.isfinite, chosen)):
         raise InvalidInput(f"cuts must be finite numbers, got {came}")
     if any(second <= first for first, second in itertools.pairwise(chosen)):
@@ -186,8 +194,7 @@ def _find_cuts(
 
 
 def _choose_cuts(log: ParticipationLog, column: str, num_states: int) -> tuple[float, ...]:
-    if num_states < 2:
-        raise InvalidInput(f"states must be at least 2, got {num_states}")
+    read_count(num_states, "states", least=2)
     distinct, counts = np.unique(log.column(column), return_counts=True)
     if len(distinct) == 1:
         raise InvalidInput(

@@ -30,7 +30,7 @@ from covertfl.solvers.spga.score import (
 )
 from covertfl.solvers.spga.search import search_recorded
 
-Progress = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def search_on_log(
     iterations: int,
     rounds: int,
     updates: int,
-    on_progress: Progress,
+    on_progress: OnProgress,
 ) -> LogPolicy:
     """Search for a policy on the rounds of a log (Algorithm 1 on recorded experience).
 

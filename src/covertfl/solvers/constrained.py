@@ -84,11 +84,11 @@ class QueueSolution:
         return (self.cost - self.lower_bound) / max(abs(self.lower_bound), 1e-300)
 
 
-Progress = Callable[[str], None]
+OnStep = Callable[[str], None]
 
 
 def solve_queue(
-    problem: QueueProblem, *, on_progress: Progress = lambda words: None
+    problem: QueueProblem, *, on_progress: OnStep = lambda words: None
 ) -> QueueSolution:
     """Solve the constrained problem of equation (9) exactly (Theorem 3).
 
@@ -113,7 +113,7 @@ def solve_queue(
     return _solve_growing(problem, on_progress)
 
 
-def _solve_growing(problem: QueueProblem, on_progress: Progress) -> QueueSolution:
+def _solve_growing(problem: QueueProblem, on_progress: OnStep) -> QueueSolution:
     _require_serviceable(problem)
     floor = privacy_cost_bound(problem)
     largest = AUTO_STATES // (2 * problem.oracle.num_states) - 1

@@ -61,12 +61,14 @@ class MinorityPolicy:
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return 0 or 1; always 0 once the budget is spent.
 
-        Raises `InvalidInput` if rounds left or backlog exceed those of the policy's problem.
+        Raises `InvalidInput` if the observation is of no state of the policy's problem.
         """
-        rounds, _, levels, _ = self.learn.shape
+        rounds, num_states, levels, _ = self.learn.shape
         rounds_left, backlog = np.asarray(observation.rounds_left), np.asarray(observation.backlog)
+        oracle_state = np.asarray(observation.oracle_state)
         for values, name, low, high in (
             (rounds_left, "rounds_left", 1, rounds),
+            (oracle_state, "oracle_state", 0, num_states - 1),
             (backlog, "backlog", 0, levels - 1),
         ):
             if np.any((values < low) | (values > high)):
@@ -75,7 +77,7 @@ class MinorityPolicy:
                     f"got {int(values.min())}..{int(values.max())}"
                 )
         left = np.maximum(self.budget - np.asarray(observation.learning_queries), 0)
-        chosen = self.learn[rounds_left - 1, observation.oracle_state, backlog, left]
+        chosen = self.learn[rounds_left - 1, oracle_state, backlog, left]
         return np.asarray(chosen, dtype=np.float64)
 
 

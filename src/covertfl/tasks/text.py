@@ -30,7 +30,7 @@ from covertfl.tasks.text_file import LabelledText, read_labelled_text
 DIMENSIONS = 128
 CHUNK = 256  # texts that are tokenised together
 
-Progress = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 
 
 class _CleaningTable(dict[int, int | str | None]):
@@ -58,7 +58,7 @@ def clean_text(text: str) -> str:
     return " ".join(text.translate(_CLEANING).split())
 
 
-def embed_texts(texts: Sequence[str], *, on_progress: Progress | None = None) -> Float32Array:
+def embed_texts(texts: Sequence[str], *, on_progress: OnProgress | None = None) -> Float32Array:
     """Return (n, 128) vectors of texts, each the mean of its tokens' vectors; not standardised.
 
     The encoder's table has 16-bit floats, whose sums in double precision are exact: a vector
@@ -133,7 +133,7 @@ def write_embeddings(
     text_column: str,
     label_column: str,
     *,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> LabelledText:
     """Embed a file of labelled text and write `features`, `labels` and `classes` as an .npz file.
 

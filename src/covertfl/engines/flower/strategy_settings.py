@@ -29,7 +29,10 @@ EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 class HasSettings(Protocol):
     """An object with the settings of a run, such as `covertfl.Run`."""
 
-    settings: RunSettings
+    @property
+    def settings(self) -> RunSettings:
+        """Return them."""
+        ...
 
 
 RunSource = str | os.PathLike[str] | Mapping[str, Any] | RunSettings | HasSettings

@@ -44,7 +44,7 @@ class Memory(NamedTuple):
     counters: IntArray  # iteration, backlog
 
 
-Progress = Callable[[int, float, float], None]
+OnIteration = Callable[[int, float, float], None]
 
 
 class SpgaSearch:
@@ -128,7 +128,7 @@ def search_policy(
     settings: Settings,
     *,
     generator: np.random.Generator,
-    on_progress: Progress | None = None,
+    on_progress: OnIteration | None = None,
 ) -> SpgaRun:
     """Search for a policy on experience from any source (Algorithm 1).
 
@@ -151,7 +151,7 @@ def search_recorded(
     *,
     iterations: int,
     generator: np.random.Generator,
-    on_progress: Progress | None = None,
+    on_progress: OnIteration | None = None,
 ) -> SpgaRun:
     """Search for a policy on recorded rounds, which are replayed (Algorithm 1).
 
@@ -193,7 +193,7 @@ def solve_spga(
     seed: int,
     runs: int = 1,
     threads: int = 1,
-    on_progress: Progress | None = None,
+    on_progress: OnIteration | None = None,
 ) -> list[SpgaRun]:
     """Run independent searches (Algorithm 1) on simulators of a problem.
 

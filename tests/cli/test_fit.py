@@ -98,9 +98,7 @@ def test_fit_options_that_cannot_be_used(run: Run, tmp_path: Path) -> None:
     assert "exclude each other" in refuse(run(*given, "--cuts", "8", "--states", "2"), 2)
     assert "states must be a whole number of at least 2" in refuse(run(*given, "--states", "1"), 2)
     assert "no column speed" in refuse(run(*given, "--column", "speed"), 2)
-    assert "(--min-examples) must be a finite number above 0" in refuse(
-        run("fit", EXAMPLE_LOG, "--min-examples", "-5"), 2
-    )
+    assert "(--min-examples) must be" in refuse(run("fit", EXAMPLE_LOG, "--min-examples", "-5"), 2)
     assert "no such file" in refuse(run("fit", tmp_path / "nothing.csv"), 2)
     assert "Is a directory" in refuse(run("fit", tmp_path), 2)
     assert run(*given, "--rounds", "0").status == 2

@@ -122,7 +122,7 @@ def test_observations_are_whole_numbers(wrong: Any) -> None:
     for name in ("oracle_state", "backlog", "arrival", "rounds_left", "learning_queries"):
         with pytest.raises(InvalidInput, match=f"{name} must be"):
             Observation(**{"oracle_state": 0, "backlog": 0, name: wrong})
-    with pytest.raises(InvalidInput, match="arrays that broadcast"):
+    with pytest.raises(InvalidInput, match="arrays must broadcast"):
         Observation(np.arange(3), np.arange(2))
 
 

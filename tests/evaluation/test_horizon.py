@@ -240,15 +240,16 @@ def test_the_law_of_the_first_state() -> None:
 
 
 def test_refusals() -> None:
-    good = {"problem": MAIN, "policy": GreedyPolicy()}
+    good: dict[str, Any] = {"problem": MAIN, "policy": GreedyPolicy()}
     policy = "policy must have a method learn_prob"
     sampled: dict[str, Any] = good | {"num_runs": 2, "generator": np.random.default_rng(0)}
-    for change, sentence in (
+    changes: list[tuple[dict[str, Any], str]] = [
         *(({"policy": wrong}, policy) for wrong in (None, "greedy", GreedyPolicy)),
         ({"problem": None}, "problem must be of type FiniteHorizon, got None"),
         *(({"num_runs": wrong}, "num_runs must be a whole") for wrong in (0, "2", 2.5, True)),
         *(({"generator": wrong}, "generator must be of type") for wrong in (None, 0)),
-    ):
+    ]
+    for change, sentence in changes:
         with pytest.raises(InvalidInput, match=sentence):
             simulate_horizon_policy(**sampled | change)
         if change.keys() <= good.keys():

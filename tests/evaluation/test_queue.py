@@ -212,7 +212,7 @@ def test_the_first_round_begins_where_it_is_told() -> None:
     ("arguments", "sentence"),
     [
         *(({"rounds": wrong}, "rounds must be a whole") for wrong in (0, "5", None, 1.5, True)),
-        *(({"runs": wrong}, "runs must be a whole number") for wrong in (0, "2", [], 2.5)),
+        *(({"runs": wrong}, "runs must be a whole number") for wrong in (0, "2", [2], 2.5)),
         *(({"burn_in": wrong}, "burn_in must be a whole number") for wrong in (-1, "0", None)),
         *(({"generator": wrong}, "generator must be of type") for wrong in (None, 0)),
         *(({"policy": wrong}, NO_POLICY) for wrong in (None, "greedy", GreedyPolicy)),

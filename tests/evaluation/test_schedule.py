@@ -228,13 +228,14 @@ def test_exchangeable_trajectories() -> None:
 
 def test_refusals() -> None:
     problem = make_problem(4, 1)
-    good = {"num_samples": 10, "generator": np.random.default_rng(0)}
-    for change, sentence in (
+    good: dict[str, Any] = {"num_samples": 10, "generator": np.random.default_rng(0)}
+    changes: list[tuple[dict[str, Any], str]] = [
         *(({"num_samples": wrong}, "num_samples must be a") for wrong in (1, "10", 2.5, None)),
         ({"generator": None}, "generator must be of type Generator, got None"),
         ({"policy": None}, "policy must have a method learn_prob, got None"),
         ({"problem": None}, "problem must be of type FiniteHorizon, got None"),
-    ):
+    ]
+    for change, sentence in changes:
         arguments: dict[str, Any] = {"problem": problem, "policy": Coin(0.5)} | good | change
         with pytest.raises(InvalidInput, match=sentence):
             bound_best_eavesdropper(**arguments)

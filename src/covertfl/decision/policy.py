@@ -62,9 +62,7 @@ class Observation:
         try:
             np.broadcast(*vars(self).values())
         except ValueError as error:
-            raise InvalidInput(
-                f"an observation must have arrays that broadcast: {error}"
-            ) from error
+            raise InvalidInput(f"an observation's arrays must broadcast: {error}") from error
 
 
 class Policy(Protocol):

@@ -48,7 +48,7 @@ def test_a_task_of_ones_own_goes_with_ones_own_app(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match="replace it \(--force\)"):
+    with pytest.raises(InvalidInput, match=r"replace it \(--force\)"):
         Deployment(make_run(**SMALL), tmp_path, num_nodes=4)
 
 

@@ -154,16 +154,10 @@ def test_three_states_without_a_word() -> None:
         ({"cuts": (8, 16)}, ["past.csv", "state 2 (16 <= clients)", "last round", "round 7"]),
         ({"cuts": (8,), "min_examples": 0}, ["min_examples (--min-examples)", "got 0"]),
         ({"cuts": (8,), "min_examples": float("inf")}, ["min_examples", "got inf"]),
-        *(
-            ({"min_examples": wrong}, ["min_examples", "number"])
-            for wrong in ("x", [1], {1: 1}, True)
-        ),
+        *(({"min_examples": wrong}, ["min_examples", "number"]) for wrong in ("x", [1], {1}, True)),
         *(({"num_states": wrong}, ["states", "whole number"]) for wrong in ("3", [3], 2.5, True)),
         *(({"cuts": wrong}, ["cuts must be"]) for wrong in (1, "a", float("nan"), ["a"], [[1.0]])),
-        *(
-            ({"column": wrong}, ["column must be of type str"])
-            for wrong in (["a"], {"a": 1}, 1, None)
-        ),
+        *(({"column": wrong}, ["column must be of type str"]) for wrong in (["a"], {1: 1}, None)),
     ],
 )
 def test_what_a_log_cannot_tell_gets_one_sentence(

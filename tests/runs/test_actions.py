@@ -55,7 +55,8 @@ def test_random_places_every_set_of_rounds_equally_often() -> None:
 
 
 def test_several_decoys_are_queried_equally_often() -> None:
-    federation = build(decoy={"kind": "random", "count": 3}, policy={"kind": "always-obfuscate"})
+    decoy, policy = {"kind": "random", "count": 3}, {"kind": "always-obfuscate"}
+    federation = build(decoy=decoy, policy=policy, rounds=1500)
     state = start_run(federation)
     counts: Counter[int] = Counter()
     for number in range(1500):

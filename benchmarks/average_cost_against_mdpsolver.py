@@ -169,15 +169,7 @@ def measure(*, quick: bool, limit: float = PEER_LIMIT) -> Section:
     return Section(
         "Average cost at one multiplier: policy iteration against MDPSolver",
         ABOUT,
-        (
-            "states",
-            "covertfl",
-            "MDPSolver",
-            "on",
-            "costs differ by",
-            "actions differ in",
-            "ratio",
-        ),
+        ("states", "covertfl", "MDPSolver", "on", "costs differ by", "actions differ in", "ratio"),
         tuple(row.cells for row in rows),
         _check(rows),
     )

@@ -232,13 +232,7 @@ class Row:
         if self.loops is not None:
             whole = f"{self.loops.best * self.scale:,.0f} s"
             loops = (str(self.loops), whole, format_ratio(self.ratio))
-        return (
-            f"{self.num_states:,}",
-            str(self.runs),
-            str(self.ours),
-            str(self.processor),
-            *loops,
-        )
+        return (f"{self.num_states:,}", str(self.runs), str(self.ours), str(self.processor), *loops)
 
 
 def measure(*, quick: bool) -> Section:

@@ -42,7 +42,7 @@ from covertfl.runs.build import (
     simulate_participation,
 )
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
@@ -219,10 +219,7 @@ def measure(out: Path, seeds: int) -> dict[str, Any]:
 def format_table(found: Mapping[str, Any]) -> str:
     """Return what each eavesdropper gets from either, as a Markdown table."""
     stock, covert = (found[name] for name in ROWS)
-    lines = [
-        f"| | {' | '.join(ROWS)} |",
-        "| --- | ---: | ---: |",
-    ]
+    lines = [f"| | {' | '.join(ROWS)} |", "| --- | ---: | ---: |"]
 
     def add(title: str, *cells: str) -> None:
         lines.append(f"| {title} | {' | '.join(cells)} |")

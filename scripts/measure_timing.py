@@ -39,7 +39,7 @@ from sklearn.model_selection import StratifiedKFold
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
 from covertfl.files.atomic import write_atomically
 from covertfl.flower import CovertStrategy, InProcessGrid, make_client_app, make_eavesdropper_app
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings
 

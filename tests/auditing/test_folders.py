@@ -10,7 +10,7 @@ import pytest
 
 from covertfl.cli.app import app
 from covertfl.errors import InvalidInput
-from covertfl.runs.locate import find_runs
+from covertfl.runs.files import find_runs
 from tests.support.small_runs import read_folder
 
 

@@ -89,10 +89,7 @@ def test_an_ungated_decoy_never_repeats(tmp_path: Path) -> None:
         decoy={"gated": False},
         horizon={"rounds": 24, "updates": 12},
     )
-    settings: dict[str, Any] = {
-        "policy": {"kind": "greedy"},
-        "federation": {"acceptance": "model"},
-    }
+    settings: dict[str, Any] = {"policy": {"kind": "greedy"}, "federation": {"acceptance": "model"}}
     run_small(tmp_path / "fails", decoy={"gated": False}, **settings)
     calm = audit_run(tmp_path / "run", KernelCache(), names=["repeat"])
     assert calm.findings["repeat"].belief == (0.5, 0.5)  # every reply was used: nothing failed

@@ -69,9 +69,7 @@ def test_the_bound_is_given_where_it_applies(federation: Federation) -> None:
     assert summarise_audits([make_audit(federation=queue)]).bound is None
 
 
-def test_no_bound_for_rounds_or_policies_that_are_not_the_problem_s(
-    federation: Federation,
-) -> None:
+def test_no_bound_for_rounds_or_policies_that_are_not_the_problem_s(federation: Federation) -> None:
     recorded: Any = object()
     replayed = dataclasses.replace(federation, recorded=recorded)
     assert summarise_audits([make_audit(federation=replayed)]).bound is None

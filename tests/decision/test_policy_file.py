@@ -20,11 +20,7 @@ HORIZON = [[[0.0, 1.0]], [[0.0, 0.0]], [[0.0, 2 / 3]]]
 def test_a_queue_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     write_policy(path, QueueTable(np.array(QUEUE)))
-    assert json.loads(path.read_text()) == {
-        "format": 1,
-        "problem": "queue",
-        "learn_prob": QUEUE,
-    }
+    assert json.loads(path.read_text()) == {"format": 1, "problem": "queue", "learn_prob": QUEUE}
     policy = read_policy(path)
     assert isinstance(policy, QueueTable)
     assert policy.table.tolist() == QUEUE

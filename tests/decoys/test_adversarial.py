@@ -43,9 +43,7 @@ def view(predict: Callable[[Vector, Outputs], Outputs], moves: int = 0) -> Decoy
 
 
 def draw(
-    contradiction: Contradiction,
-    predict: Callable[[Vector, Outputs], Outputs],
-    number: int = 4_000,
+    contradiction: Contradiction, predict: Callable[[Vector, Outputs], Outputs], number: int = 4_000
 ) -> Examples:
     generator = np.random.default_rng(1)
     return contradiction.draw_points(view(predict), number, generator=generator)

@@ -18,7 +18,7 @@ from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
 from covertfl.training import train
 

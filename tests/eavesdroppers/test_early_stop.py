@@ -19,10 +19,7 @@ from tests.support.seen_queries import feed, make_queries
         # A trajectory's first query counts as movement; 1 repeats it for ever.
         ([(0, (1.0,)), (1, (9.0,)), (0, (2.0,)), (1, (9.0,)), (1, (9.0,))], [0.0, 1.0]),
         # Three: 0 in round 4, 1 in round 2, 2 in round 5.
-        (
-            [(0, (1.0,)), (1, (5.0,)), (2, (9.0,)), (0, (2.0,)), (2, (8.0,))],
-            [0.0, 1.0, 0.0],
-        ),
+        ([(0, (1.0,)), (1, (5.0,)), (2, (9.0,)), (0, (2.0,)), (2, (8.0,))], [0.0, 1.0, 0.0]),
     ],
 )
 def test_worked_by_hand(sent: list[tuple[int, tuple[float]]], belief: list[float]) -> None:

@@ -258,11 +258,7 @@ def test_three_trajectories_worked_by_hand() -> None:
     scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], num_decoys=2)
     eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 2, 2]))
     probs = np.array(
-        [
-            0.9 * 0.8 * 0.4 * 0.5 / 2**3,
-            0.1 * 0.2 * 0.4 * 0.5 / 2**3,
-            0.1 * 0.8 * 0.6 * 0.5 / 2**2,
-        ]
+        [0.9 * 0.8 * 0.4 * 0.5 / 2**3, 0.1 * 0.2 * 0.4 * 0.5 / 2**3, 0.1 * 0.8 * 0.6 * 0.5 / 2**2]
     )
     assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
 
@@ -336,8 +332,7 @@ def test_no_other_eavesdropper_by_schedule_beats_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "printed"),
-    [("majority", 0.15), ("minority", 0.85), ("likelihood", 0.91)],
+    ("name", "printed"), [("majority", 0.15), ("minority", 0.85), ("likelihood", 0.91)]
 )
 def test_success_of_naming_the_true_trajectory(name: str, printed: float) -> None:
     """Both figures are from 2000 runs, and the printed one is rounded."""

@@ -15,7 +15,7 @@ from covertfl.auditing.summary import LEAST_SEPARATED
 from covertfl.decoys.registry import DECOYS
 from covertfl.eavesdroppers.separation import Separator
 from covertfl.kernels.weights import Vector
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 from tests.support.small_runs import HORIZON, merge, run_small
 
 

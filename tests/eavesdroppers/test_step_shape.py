@@ -37,8 +37,7 @@ def test_repeats_are_no_steps() -> None:
 
 def test_nothing_is_known_before_two_steps() -> None:
     eavesdropper = feed(
-        StepShapeEavesdropper(Means()),
-        make_queries([STRAIGHT[0], BENT[0], STRAIGHT[1], BENT[1]]),
+        StepShapeEavesdropper(Means()), make_queries([STRAIGHT[0], BENT[0], STRAIGHT[1], BENT[1]])
     )
     assert eavesdropper.belief().tolist() == [0.5, 0.5]
     assert len(eavesdropper.estimate()) == 2

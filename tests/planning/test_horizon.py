@@ -128,9 +128,7 @@ def evidence_of(oracle: Oracle, visits: int) -> Evidence:
 def interval_with(visits: int) -> np.ndarray:
     problem = replace(horizon_preset("sound/main"), rounds=25, updates=8)
     plan = plan_horizon(
-        problem,
-        generator=np.random.default_rng(0),
-        evidence=evidence_of(problem.oracle, visits),
+        problem, generator=np.random.default_rng(0), evidence=evidence_of(problem.oracle, visits)
     )
     assert plan.minority_interval is not None
     assert plan.minority_interval.shape == (3, 2)

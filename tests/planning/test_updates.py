@@ -83,8 +83,8 @@ def test_out_of_reach() -> None:
     [
         ((-1.0, 1.0, 0.5), "gap must be a finite number of at least 0, got -1"),
         ((1.0, math.nan, 0.5), "smoothness_noise must be a finite number"),
-        ((1.0, 1.0, 0.0), "epsilon must be a positive finite number, got 0"),
-        ((1.0, 1.0, math.inf), "epsilon must be a positive finite number, got inf"),
+        ((1.0, 1.0, 0.0), "epsilon must be a finite number above 0, got 0"),
+        ((1.0, 1.0, math.inf), "epsilon must be a finite number above 0, got inf"),
     ],
 )
 def test_refusals(arguments: tuple[float, float, float], message: str) -> None:

@@ -13,7 +13,7 @@ from covertfl.errors import InvalidInput
 from covertfl.report.measures import compute_little_wait
 from covertfl.report.records import read_audit, read_run_records
 from covertfl.report.write import list_notes, write_report
-from covertfl.runs.locate import find_runs
+from covertfl.runs.files import find_runs
 from tests.support.reports import (
     COMMAND,
     FIGURES,

@@ -22,8 +22,7 @@ ALLOWED = {
     "files.format",
     "files.toml",
     "runs",
-    "runs.lines",
-    "runs.locate",
+    "runs.files",
     "runs.summary",
 }
 

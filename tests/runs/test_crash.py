@@ -193,11 +193,7 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_a_disk_that_fills_up(small_disk: SmallDisk, tmp_path: Path) -> None:
     disk, remount = small_disk
     settings = make_run(
-        HORIZON,
-        rounds=30,
-        data={"model": "mlp"},
-        policy={"kind": "greedy"},
-        decoy={"gated": False},
+        HORIZON, rounds=30, data={"model": "mlp"}, policy={"kind": "greedy"}, decoy={"gated": False}
     )
     with pytest.raises(InvalidInput, match="cannot be written: No space left on device"):
         train(settings, disk / "run")

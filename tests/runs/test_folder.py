@@ -14,8 +14,8 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import name_content
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
+from covertfl.runs.files import read_lines
 from covertfl.runs.folder import LINE_FILES, RunFolder
-from covertfl.runs.lines import read_lines
 from tests.support.run_folders import LAYOUT, make_summary, record_round, seal_round, vector
 
 

@@ -137,10 +137,7 @@ def test_weighted_average_worked_by_hand() -> None:
     assert average.dtype == np.float32
 
 
-@given(
-    counts=st.lists(st.integers(1, 1000), min_size=1, max_size=8),
-    seed=st.integers(0, 1000),
-)
+@given(counts=st.lists(st.integers(1, 1000), min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], seed: int) -> None:
     generator = np.random.default_rng(seed)
     replies = [

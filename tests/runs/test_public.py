@@ -21,7 +21,7 @@ def test_the_public_side_does_not_load_what_reads_the_private_one() -> None:
     code = (
         "import sys, covertfl.runs.public\n"
         "loaded = {name for name in sys.modules if name.startswith('covertfl.runs.')}\n"
-        "sys.exit(str(loaded) if loaded != {'covertfl.runs.public', 'covertfl.runs.lines'} else 0)"
+        "sys.exit(str(loaded) if loaded != {'covertfl.runs.public', 'covertfl.runs.files'} else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -235,15 +235,15 @@ def test_refusals() -> None:
         policy.learn_prob(Observation(0, 4, rounds_left=9))
     with pytest.raises(InvalidInput, match=r"oracle_state must lie in 0\.\."):
         policy.learn_prob(Observation(7, 1, rounds_left=1))
-    with pytest.raises(InvalidInput, match="rounds must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="rounds must be a whole number of at least 1, got 0"):
         completion_probs(TEXT_ORACLE, 3, 0)
-    with pytest.raises(InvalidInput, match="updates must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="updates must be a whole number of at least 1, got 0"):
         completion_probs(TEXT_ORACLE, 0, 3)
     with pytest.raises(InvalidInput, match=r"finish_probs must lie in \(0, 1\], got 1.5"):
         rounds_needed(TEXT_ORACLE, 3, (1.5,), max_rounds=9)
-    with pytest.raises(InvalidInput, match="max_rounds must be at least 1"):
+    with pytest.raises(InvalidInput, match="max_rounds must be a whole number of at least 1"):
         rounds_needed(TEXT_ORACLE, 3, max_rounds=0)
-    with pytest.raises(InvalidInput, match="max_rounds must be at least 1"):
+    with pytest.raises(InvalidInput, match="max_rounds must be a whole number of at least 1"):
         completion_by_rounds(TEXT_ORACLE, 3, 0)
     with pytest.raises(InvalidInput, match="at most 1,000,000,000 states, got 150,150,"):
         solve_minority(make_problem(TEXT_ORACLE, 10_000, 1000))

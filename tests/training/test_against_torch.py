@@ -17,12 +17,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.public import PublicTranscript
 from covertfl.tasks.task import TrainingTask
-from tests.support.small_runs import (
-    make_run,
-    read_arrays,
-    read_rounds,
-    run_small,
-)
+from tests.support.small_runs import make_run, read_arrays, read_rounds, run_small
 
 pytest.importorskip("torch")
 import torch

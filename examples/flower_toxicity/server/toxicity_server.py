@@ -24,7 +24,5 @@ def main(grid: Grid, context: Context) -> None:
     # The model below is freshly drawn, so that decoys may be as well: two models, not one.
     strategy = CovertStrategy(make_strategy, decoy_start="fresh", **settings.as_keywords())  # 3
     strategy.start(
-        grid=grid,
-        initial_arrays=ArrayRecord(make_model().state_dict()),
-        timeout=settings.timeout,
+        grid=grid, initial_arrays=ArrayRecord(make_model().state_dict()), timeout=settings.timeout
     )

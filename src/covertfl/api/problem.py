@@ -14,17 +14,10 @@ ProblemSource = FiniteHorizon | QueueProblem | LoadedProblem | Source
 
 
 def load_problem(source: Source) -> Problem:
-    """Return the problem of a shipped preset or of a file.
+    """Return the problem of a shipped preset, such as "sound/queue", or of a problem file.
 
-    Parameters
-    ----------
-    source : the name of a preset, such as "sound/queue", or the path of a problem file; a file
-        that has the name of a preset is reached as "./sound/queue"
-
-    Raises
-    ------
-    InvalidInput
-        in one sentence that names file, key, what is allowed and what came
+    A file that has the name of a preset is reached as "./sound/queue".  Raise `InvalidInput` in
+    one sentence that names file, key, what is allowed and what came.
     """
     return resolve_problem(source).problem
 

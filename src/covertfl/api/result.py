@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from typing import Any
 
 
 class Result:
@@ -37,5 +34,5 @@ class Result:
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
-    def __rich__(self) -> RenderableType:
-        raise NotImplementedError
+    def __rich__(self) -> Any:
+        return repr(self)

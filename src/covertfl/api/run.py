@@ -132,9 +132,6 @@ class Run(Result):
             "seed": str(sections.seed),
         }
 
-    def __rich__(self) -> RenderableType:
-        return repr(self)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):

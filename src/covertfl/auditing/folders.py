@@ -14,7 +14,7 @@ from covertfl.auditing.summary import AuditSummary, summarise_audits
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
-from covertfl.runs.locate import SETTINGS, find_runs, is_public
+from covertfl.runs.files import SETTINGS, find_runs, is_public
 from covertfl.runs.run_file import find_change, format_run, read_run
 
 AUDIT = "audit.json"

@@ -22,8 +22,7 @@ from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
-from covertfl.runs.lines import read_lines
-from covertfl.runs.locate import SETTINGS
+from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 

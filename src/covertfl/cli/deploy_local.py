@@ -44,8 +44,7 @@ EavesdropperOption = Annotated[
 def deploy_local(
     run: RunFileArgument,
     nodes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of SuperNodes (default: one for each client)."),
+        int | None, typer.Option(min=1, help="Number of SuperNodes (default: one for each client).")
     ] = None,
     out: OutOption = Path("out/deployment"),
     resume: ResumeOption = False,

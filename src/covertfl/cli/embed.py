@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from covertfl.cli.options import (
-    JsonOption,
-)
+from covertfl.cli.options import JsonOption
 from covertfl.cli.output import print_json, show_progress
 
 

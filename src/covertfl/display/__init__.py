@@ -7,7 +7,6 @@
 - `plan_plots`: the curves of a plan
 - `curves`: policy searches, trained runs and their audit
 - `as_json`: solutions, plans and fits as dictionaries, as `--json` prints them
-- `names`: names of oracle states, shared by tables and pictures
 
 Functions called `render_...` return something to print, `plot_...` a Figure, `describe_...` a
 dictionary; none of them prints or writes.

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from covertfl.display.names import name_state
+from covertfl.display.plots import name_state
 from covertfl.display.tables import make_fact_table, make_table, name_truth
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exposure import ExposurePlan

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.display.names import name_state
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.solvers.backward_induction import HorizonSolution
@@ -34,6 +33,11 @@ HEAT_MAP = {
     "vmax": 1.0,
     "interpolation": "nearest",
 }
+
+
+def name_state(state: int, num_states: int) -> str:
+    """Return the number of an oracle state, marked if it is the worst or the best."""
+    return f"{state}" + (" (worst)" if state == 0 else " (best)" if state == num_states - 1 else "")
 
 
 def new_figure(width: float, height: float) -> Figure:

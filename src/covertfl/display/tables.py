@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from covertfl.display.names import name_state
+from covertfl.display.plots import name_state
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.score import LIMIT_SLACK, HorizonScore, QueueScore

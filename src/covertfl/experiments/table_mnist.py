@@ -164,10 +164,7 @@ def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
                 "class_share": row.public.class_share,
                 "policy": policy,
                 **make_row(outcomes[policy, number]),
-                "paper": {
-                    "eavesdropper": row.eavesdropper[policy],
-                    "learner": row.learner[policy],
-                },
+                "paper": {"eavesdropper": row.eavesdropper[policy], "learner": row.learner[policy]},
             }
             for number, row in enumerate(rows)
             for policy in POLICIES

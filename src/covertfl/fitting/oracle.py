@@ -257,11 +257,7 @@ def _describe_state(column: str, cuts: tuple[float, ...], state: int) -> str:
 
 
 def _require_followed(
-    log: ParticipationLog,
-    column: str,
-    cuts: tuple[float, ...],
-    visits: IntArray,
-    moves: IntArray,
+    log: ParticipationLog, column: str, cuts: tuple[float, ...], visits: IntArray, moves: IntArray
 ) -> None:
     """Raise `InvalidInput` unless every state has a round, and a round after it."""
     came = ", ".join(f"{cut:g}" for cut in cuts)

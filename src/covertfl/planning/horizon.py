@@ -25,11 +25,7 @@ from covertfl.evaluation.horizon import (
 from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
 from covertfl.fitting.oracle import sample_oracles
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
-from covertfl.solvers.minority import (
-    completion_by_rounds,
-    completion_probs,
-    rounds_needed,
-)
+from covertfl.solvers.minority import completion_by_rounds, completion_probs, rounds_needed
 
 COMPLETION_PROBS = (0.9, 0.95, 0.99)
 BOUND_SAMPLES, MIN_BOUND_SAMPLES = 4000, 100

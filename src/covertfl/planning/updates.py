@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 
-from covertfl.errors import InvalidInput, NoSolution
+from covertfl.decision.arguments import require_number
+from covertfl.errors import NoSolution
 
 ROUNDING = 1e-12  # relative, so that a bound that is an integer up to rounding is not rounded up
 
@@ -72,11 +73,9 @@ def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: f
 
 
 def _check(gap: float, smoothness_noise: float, epsilon: float) -> None:
-    for name, value in (("gap", gap), ("smoothness_noise", smoothness_noise)):
-        if not (math.isfinite(value) and value >= 0.0):
-            raise InvalidInput(f"{name} must be a finite number of at least 0, got {value:g}")
-    if not (math.isfinite(epsilon) and epsilon > 0.0):
-        raise InvalidInput(f"epsilon must be a positive finite number, got {epsilon:g}")
+    require_number(gap, "gap")
+    require_number(smoothness_noise, "smoothness_noise")
+    require_number(epsilon, "epsilon", above=True)
 
 
 def _round_up(bound: float) -> int:

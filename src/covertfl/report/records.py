@@ -16,8 +16,7 @@ from typing import Any
 from covertfl.errors import InvalidInput
 from covertfl.files.format import require_format
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.runs.lines import read_lines
-from covertfl.runs.locate import SETTINGS
+from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY
 
 AUDIT = "audit.json"

@@ -17,7 +17,7 @@ from covertfl.report.cards import list_cards, make_run_row
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
 from covertfl.report.page import list_differences, list_settings, render_template
 from covertfl.report.records import Audit, RunRecords, is_function, read_audit, read_run_records
-from covertfl.runs.locate import find_runs
+from covertfl.runs.files import find_runs
 
 PAGE, PLOTS = "report.html", "report"
 

@@ -3,10 +3,9 @@
 `settings`: `RunSettings`, all that defines a run, and the sections of a run file.
 `run_file`: `read_run`, `build_run`, `format_run` and `find_change` for run files.
 `summary`: `RunSummary`, the results of a finished run, and `read_summary`.
-`lines`: `read_lines` for files with one JSON object on each line.
 `public`: `PublicTranscript`, what an eavesdropper may read of a run.
 `checkpoint`: `Checkpoint` and `read_checkpoint`.
-`locate`: `find_runs` and the names of files in a run's folder.
+`files`: `find_runs` and `read_lines`, where runs are and how their records are read.
 `folder`: `RunFolder`, the folder that a run is recorded in.
 `participation`: `SimulatedParticipation`; acceptance; measured success probabilities.
 `queue`: `UpdateQueue`, the updates that are owed, and `read_arrivals` for files of arriving ones.

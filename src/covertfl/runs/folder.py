@@ -34,8 +34,7 @@ from covertfl.files.format import require_format
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
-from covertfl.runs.lines import read_lines
-from covertfl.runs.locate import SETTINGS
+from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
 
 LINE_FILES = (

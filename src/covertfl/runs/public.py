@@ -15,7 +15,7 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Vector, name_content
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
-from covertfl.decision.arguments import require_type
+from covertfl.decision.arguments import read_count, require_type
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
@@ -37,8 +37,7 @@ MAX_TABLE_ENTRIES = 1_000_000_000  # one byte each
 
 def minority_budget(rounds: int) -> int:
     """Return the most learning queries that are a strict minority of N queries, (N - 1) // 2."""
-    if rounds < 1:
-        raise InvalidInput(f"rounds must be at least 1, got {rounds}")
+    read_count(rounds, "rounds")
     return (rounds - 1) // 2
 
 
@@ -132,8 +131,7 @@ def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> Float
 
     The oracle must be irreducible; the first state has its stationary distribution.
     """
-    if max_rounds < 1:
-        raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
+    read_count(max_rounds, "max_rounds")
     by_rounds = _stationary_completion(oracle, updates)
     return np.array([0.0, *(next(by_rounds) for _ in range(max_rounds))])
 
@@ -155,8 +153,7 @@ def rounds_needed(
     for finish_prob in finish_probs:
         if not 0.0 < finish_prob <= 1.0:
             raise InvalidInput(f"finish_probs must lie in (0, 1], got {finish_prob:g}")
-    if max_rounds < 1:
-        raise InvalidInput(f"max_rounds must be at least 1, got {max_rounds}")
+    read_count(max_rounds, "max_rounds")
     needed: dict[float, int | None] = dict.fromkeys(finish_probs)
     open_probs = sorted(set(finish_probs))
     by_rounds = _stationary_completion(oracle, updates)
@@ -215,8 +212,7 @@ def _stationary_completion(oracle: Oracle, updates: int) -> Iterator[float]:
 
 def _final_probs(oracle: Oracle, updates: int, budget: int) -> FloatArray:
     """Return C_0, whether it has finished, (W, M + 1, B + 1)."""
-    if updates < 1:
-        raise InvalidInput(f"updates must be at least 1, got {updates}")
+    read_count(updates, "updates")
     probs = np.zeros((oracle.num_states, updates + 1, budget + 1))
     probs[:, 0] = 1.0
     return probs

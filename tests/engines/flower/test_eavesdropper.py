@@ -14,10 +14,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.auditing.run import audit_run
-from covertfl.engines.flower.client_app import (
-    format_client_run,
-    make_client_app,
-)
+from covertfl.engines.flower.client_app import format_client_run, make_client_app
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app, record_message
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy

@@ -30,7 +30,7 @@ from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import score_accuracy
 from covertfl.training import train
@@ -198,9 +198,7 @@ class OnDevice:
         rated = np.array([self._count_right(held[stop], coarse) for stop in stops])
         best = held[stops[int(rated.argmax())]]
         return SimpleNamespace(
-            coarse=rated,
-            best=self._count_right(best, full),
-            last=self._count_right(held[-1], full),
+            coarse=rated, best=self._count_right(best, full), last=self._count_right(held[-1], full)
         )
 
     def _count_right(self, weights: Vector, examples: Examples) -> float:
@@ -233,8 +231,7 @@ def test_where_means_and_chains_are_worked_out_changes_nothing(
         replace(
             run,
             federation=replace(
-                run.federation,
-                responder=replace(run.clients, kernel=cast(LocalKernel, device)),
+                run.federation, responder=replace(run.clients, kernel=cast(LocalKernel, device))
             ),
         )
         for run in runs

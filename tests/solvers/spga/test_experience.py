@@ -136,7 +136,7 @@ def test_live_feed_remembers_a_window_and_repeats_it() -> None:
 def test_refusals_name_what_came() -> None:
     with pytest.raises(InvalidInput, match="at least one round"):
         ReplayedLog(numbered(0))
-    with pytest.raises(InvalidInput, match="window must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="window must be a whole number of at least 1, got 0"):
         LiveFeed(0)
     with pytest.raises(InvalidInput, match="no round yet"):
         LiveFeed(4).next_rounds(1)

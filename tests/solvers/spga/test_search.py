@@ -16,11 +16,7 @@ from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import measure_gap
 from covertfl.solvers.spga.search import SpgaSearch, search_policy, solve_spga
-from covertfl.solvers.spga.settings import (
-    default_settings,
-    horizon_settings,
-    printed_settings,
-)
+from covertfl.solvers.spga.settings import default_settings, horizon_settings, printed_settings
 from tests.support.paper_queues import (
     FALLING_COST,
     REFERENCE_RULES,
@@ -165,7 +161,7 @@ def test_refusals_name_what_came() -> None:
     for runs in (0, 10**12):
         with pytest.raises(InvalidInput, match=rf"runs must lie in 1..\d+, got {runs}"):
             solve_spga(problem, settings, seed=1, runs=runs)
-    with pytest.raises(InvalidInput, match="threads must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="threads must be a whole number of at least 1, got 0"):
         solve_spga(problem, settings, seed=1, threads=0)
 
 

@@ -41,7 +41,7 @@ def test_each_change_can_be_taken_back(undo: dict[str, Any]) -> None:
 
 def test_refusals_of_settings_name_what_came() -> None:
     problem = reference_queue()
-    with pytest.raises(InvalidInput, match="rollout must be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="rollout must be a whole number of at least 1, got 0"):
         default_settings(problem, **SHORT | {"rollout": 0})
     for iterations in (0, 10**12):
         with pytest.raises(InvalidInput, match=rf"iterations must lie in 1..\d+, got {iterations}"):

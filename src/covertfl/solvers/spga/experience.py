@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from covertfl.arrays import BoolArray, IntArray
+from covertfl.decision.arguments import read_count
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
 
@@ -120,8 +121,7 @@ class LiveFeed:
     """The latest `window` rounds of a running federation, added one by one."""
 
     def __init__(self, window: int) -> None:
-        if window < 1:
-            raise InvalidInput(f"window must be at least 1, got {window}")
+        read_count(window, "window")
         self._rounds: deque[tuple[int, int, bool]] = deque(maxlen=window)
 
     def observe(self, oracle_state: int, arrival: int, success: bool) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
+from covertfl.decision.arguments import read_count
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience, ReplayedLog, SimulatedSource, Source
@@ -205,8 +206,7 @@ def solve_spga(
     """
     if not 1 <= runs <= MAX_RUNS:
         raise InvalidInput(f"runs must lie in 1..{MAX_RUNS}, got {runs}")
-    if threads < 1:
-        raise InvalidInput(f"threads must be at least 1, got {threads}")
+    read_count(threads, "threads")
     rules, done, lock, stopped = extract_rules(problem), [0] * runs, Lock(), Event()
 
     def run(number: int) -> SpgaRun:

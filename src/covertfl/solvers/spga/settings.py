@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from covertfl.decision.arguments import read_count
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.experience import Experience
@@ -94,8 +95,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not 1 <= self.iterations <= MAX_ITERATIONS:
             raise InvalidInput(f"iterations must lie in 1..{MAX_ITERATIONS}, got {self.iterations}")
-        if self.rollout < 1:
-            raise InvalidInput(f"rollout must be at least 1, got {self.rollout}")
+        read_count(self.rollout, "rollout")
         coldest = min(self.first_temperature, self.last_temperature)
         if not coldest >= MIN_TEMPERATURE:
             raise InvalidInput(f"temperatures must be at least {MIN_TEMPERATURE}, got {coldest}")

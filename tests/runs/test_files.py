@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.lines import read_lines
+from covertfl.runs.files import read_lines
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]\n", b"3\n", b"\xff\n", b"\n"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class Threat:
     final_interval: Interval | None
     advantage: float | None
     guess: float = 0.5
-    accuracy_by_round: tuple[float, ...] | None = None
+    accuracy_by_round: tuple[float, ...] | None = field(default=None, repr=False)
 
     @property
     def is_by_schedule(self) -> bool:

@@ -301,12 +301,7 @@ def test_several_decoys_against_every_hidden_path(kind: str, num_decoys: int, le
     policy = policies[kind]
     literal = literal_success(literal_schedules(problem, policy, rule, first), num_decoys)
     bound = bound_best_eavesdropper(
-        problem,
-        policy,
-        num_samples=2,
-        generator=np.random.default_rng(0),
-        first=first,
-        decoys=rule,
+        problem, policy, num_samples=2, generator=np.random.default_rng(0), first=first, decoys=rule
     )
     assert bound.exact and bound.value == pytest.approx(literal, abs=1e-12)
 

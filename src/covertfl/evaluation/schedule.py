@@ -180,8 +180,10 @@ def _list_pairs(counts: Sequence[int], decoys: DecoyRule) -> Iterator[tuple[int,
         yield from (tuple(often), tuple(often[::-1]))  # type: ignore[misc]
         return
     free = [*seen, UNSEEN]
-    pairs = itertools.product(free, free) if not often else (
-        pair for other in free for pair in ((often[0], other), (other, often[0]))
+    pairs = (
+        itertools.product(free, free)
+        if not often
+        else (pair for other in free for pair in ((often[0], other), (other, often[0])))
     )
     if len(often) > 2:
         return

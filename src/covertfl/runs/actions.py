@@ -6,6 +6,7 @@ the policy, nor on anything that the run has done.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,11 +84,11 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     return Decision(observation, arrival, learn_prob, 0 if learns else decoy, decoy)
 
 
-def draw_order(federation: Federation) -> list[int]:
+@functools.cache
+def draw_order(hidden_seed: int, num_decoys: int) -> tuple[int, ...]:
     """Draw the order of the decoys 1 .. D, the lead first, from the hidden seed."""
-    generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, 0)  # no round is 0
-    order: list[int] = (1 + generator.permutation(federation.decoy_rule.num_decoys)).tolist()
-    return order
+    generator = make_generator(hidden_seed, Stream.ACTION, 0)  # no round is 0
+    return tuple((1 + generator.permutation(num_decoys)).tolist())
 
 
 def choose_decoy(
@@ -97,7 +98,8 @@ def choose_decoy(
 
     It depends on the queries before the round, never on the action.
     """
-    order, rule = draw_order(federation), federation.decoy_rule
+    rule = federation.decoy_rule
+    order = draw_order(federation.settings.hidden_seed, rule.num_decoys)
     learning, lead = state.queries[0], state.queries[order[0]]
     served = sum(state.queries) - learning - lead
     if served >= rule.reserve:

@@ -361,7 +361,7 @@ def name_by_count(placed: IntArray, num_decoys: int) -> FloatArray:
     """Return 1 where (6) names the true trajectory, 0.5 in a tie."""
     counts = np.stack([(placed == label).sum(axis=1) for label in range(num_decoys + 1)])
     lead = counts[1:].max(axis=0)
-    return 0.5 * ((counts[0] > lead).astype(float) + (counts[0] >= lead))
+    return np.asarray(0.5 * ((counts[0] > lead).astype(float) + (counts[0] >= lead)))
 
 
 @pytest.mark.parametrize("least", [1, 3])

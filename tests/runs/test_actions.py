@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,10 @@ def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
 def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
     """What a run decides round by round is what `place_queries` does for whole runs."""
     for kind, count, least in (("optimal", 3, 1), ("minority", 3, 2), ("random", 2, 3)):
-        changes = {"policy": {"kind": kind}, "decoy": {"count": count, "least_queries": least}}
+        changes: dict[str, Any] = {
+            "policy": {"kind": kind},
+            "decoy": {"count": count, "least_queries": least},
+        }
         federation = build(**changes, rounds=30, federation={"acceptance": "model"}, seed=2)
         _, records, _ = play(federation)
         problem, order = federation.problem, find_order(federation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +128,7 @@ def search_with_decoys(
             after = tuple(n + (j == queried) for j, n in enumerate(sent))
             g = float(oracle.success[state]) if queried == 0 else 0.0
             options.append(
-                sum(
+                math.fsum(
                     weight * step * search(t + 1, moved, min(done + succeeds, updates), after)
                     for succeeds, weight in ((1, g), (0, 1.0 - g))
                     for moved, step in enumerate(oracle.transition[state].tolist())

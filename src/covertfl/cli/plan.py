@@ -13,17 +13,24 @@ from covertfl.cli.output import print_remark, print_result, show_progress
 if TYPE_CHECKING:
     from covertfl.api.plan import Plan
 
+ExposureOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE", help="Find the limit or scale that leads to this share of true queries."
+    ),
+]
+DecoysOption = Annotated[
+    int | None, typer.Option(min=1, help="Also print what this number of decoys costs.")
+]
+LeastQueriesOption = Annotated[
+    int, typer.Option(min=0, help="Queries of each decoy but the lead, for --decoys.")
+]
+
 
 def plan(
     problem: ProblemArgument = None,
     preset: PresetOption = None,
-    exposure: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Find the limit or scale that leads to this share of true queries.",
-        ),
-    ] = None,
+    exposure: ExposureOption = None,
     plots: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Draw the plan's curves into this folder.")
     ] = None,
@@ -37,12 +44,8 @@ def plan(
         float | None,
         typer.Option(help="Also print the updates needed for this expected squared gradient norm."),
     ] = None,
-    decoys: Annotated[
-        int | None, typer.Option(min=1, help="Also print what this number of decoys costs.")
-    ] = None,
-    least_queries: Annotated[
-        int, typer.Option(min=0, help="Queries of each decoy but the lead, for --decoys.")
-    ] = 1,
+    decoys: DecoysOption = None,
+    least_queries: LeastQueriesOption = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled bounds.")] = 0,
     as_json: JsonOption = False,
 ) -> None:

@@ -175,21 +175,14 @@ def _list_pairs(counts: Sequence[int], decoys: DecoyRule) -> Iterator[tuple[int,
     """
     seen = [label for label, count in enumerate(counts) if count]
     most = decoys.least_queries if decoys.num_decoys > 1 else 0
-    often = [label for label in seen if counts[label] > most]
-    if len(often) == 2:
-        yield from (tuple(often), tuple(often[::-1]))  # type: ignore[misc]
-        return
-    free = [*seen, UNSEEN]
-    pairs = (
-        itertools.product(free, free)
-        if not often
-        else (pair for other in free for pair in ((often[0], other), (other, often[0])))
-    )
-    if len(often) > 2:
-        return
-    for true, lead in pairs:
+    often = {label for label in seen if counts[label] > most}
+    # Whoever is queried often is true or the lead, so with two such no third need be tried.
+    free = [*seen, UNSEEN] if len(often) < 2 else sorted(often)
+    fixed = [*often] if len(often) == 1 else free
+    for true, lead in {*itertools.product(fixed, free), *itertools.product(free, fixed)}:
         hidden = (true == UNSEEN) + (lead == UNSEEN)
-        if (true != lead or hidden == 2) and len(seen) + hidden <= len(counts):
+        fits = len(seen) + hidden <= len(counts) and often <= {true, lead}
+        if fits and (true != lead or hidden == 2):
             yield true, lead
 
 

@@ -4,6 +4,8 @@
 - `oracle`: `Oracle`, its stationary distribution, and its order by dominance.
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
+- `decoy_rule`: `DecoyRule`, which of several decoys a query goes to.
+- `noise`: `NoiseChoice`, candidates for the bound on the noise of a reply.
 - `problem_file`: problem files in TOML, and presets.
 - `policy_file`: policy files in JSON.
 - `presets`: the problem files that ship with covertfl.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
@@ -98,7 +99,8 @@ def build_federation(
         # Decoys have no state, so one serves all trajectories.
         decoys, success = (decoy,) * sections.decoy.count, problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
-    policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
+    rule = DecoyRule(responder.num_decoys, sections.decoy.least_queries)
+    policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 

@@ -114,13 +114,18 @@ def _close_round(
         learner=learner,
         queue=queue,
         oracle_state=decision.oracle_state,
-        learning_queries=state.learning_queries + decision.learns,
+        queries=_count_query(state.queries, decision.trajectory),
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done),
         seen=(*state.seen, (decision.oracle_state, decision.arrival, outcome.accepted)),
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
+
+
+def _count_query(queries: tuple[int, ...], trajectory: int) -> tuple[int, ...]:
+    """Return the numbers of queries with one more of a trajectory."""
+    return tuple(count + (number == trajectory) for number, count in enumerate(queries))
 
 
 def _add_totals(state: RunState, costs: Costs, done: DoneUpdate | None) -> dict[str, float]:

@@ -23,6 +23,7 @@ from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 from covertfl.runs.settings import (
     PROBLEM_SECTIONS,
+    DecoySection,
     RunSections,
     RunSettings,
     TaskName,
@@ -206,9 +207,11 @@ def find_change(before: str, after: str, name: str) -> str | None:
     """Return the first key in which two run files differ, None if the second continues the first.
 
     Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
-    may have other rounds, another engine and other versions than before.
+    may have other rounds, another engine and other versions than before.  A key that an earlier
+    version did not write has its default.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
+    old = {("decoy", "least_queries"): DecoySection().least_queries} | old
     require_format("run", old.get(("format",), 1), name)
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")

@@ -99,6 +99,7 @@ class DecoySection(_Section):
 
     kind: str = "public"
     count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
+    least_queries: Annotated[int, Field(ge=0, le=1_000_000_000)] = 1
     gated: bool = True
 
 
@@ -255,6 +256,7 @@ def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
+        _check_reserve(sections, problem.rounds, name)
         return
     if sections.updates is not None:
         raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
@@ -262,4 +264,14 @@ def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
         raise InvalidInput(
             f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
             "got [queue]"
+        )
+
+
+def _check_reserve(sections: RunSections, rounds: int, name: str) -> None:
+    """Raise InvalidInput if a horizon is too short for the decoys of the minority policy."""
+    reserve = (sections.decoy.count - 1) * sections.decoy.least_queries
+    if sections.policy.kind == "minority" and reserve >= rounds:
+        raise InvalidInput(
+            f"{name}: [decoy] (count - 1) * least_queries must be less than the {rounds} rounds "
+            f"with [policy] kind = minority, got {reserve}"
         )

@@ -115,6 +115,27 @@ MUTANTS = (
         "generator = make_generator(federation.settings.seed, Stream.ACTION, number)",
         "tests/runs/test_actions.py",
     ),
+    Mutant(
+        "acceptance-from-the-public-seed",
+        "runs/clients.py",
+        "seed = self.settings.hidden_seed\n        draw = ",
+        "seed = self.settings.seed\n        draw = ",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "decoy-from-the-public-seed",
+        "runs/clients.py",
+        "moving = make_generator(self.settings.hidden_seed, Stream.DECOY",
+        "moving = make_generator(self.settings.seed, Stream.DECOY",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "one-seed-for-all-clients",
+        "runs/clients.py",
+        "seed=own,",
+        "seed=0,",
+        "tests/runs/test_clients.py",
+    ),
     # --- tasks and theory ---
     Mutant(
         "no-projection",
@@ -165,14 +186,14 @@ MUTANTS = (
         "solvers/spga/kernel.py",
         "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
         "max(1.0 - step / schedule.penalty * multiplier, multiplier + step * excess)",
-        "tests/solvers/spga",
+        "tests/solvers/spga/test_kernel.py",
     ),
     Mutant(
         "multiplier-without-its-floor",
         "solvers/spga/kernel.py",
         "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
         "multiplier + step * excess",
-        "tests/solvers/spga",
+        "tests/solvers/spga/test_kernel.py",
     ),
     Mutant(
         "mixture-as-printed",
@@ -277,11 +298,25 @@ MUTANTS = (
         "tests/decoys/test_step_length.py",
     ),
     Mutant(
+        "correction-not-cut",
+        "decoys/following.py",
+        "self._gains * limit_length(correction, float(np.linalg.norm(asked)))",
+        "self._gains * correction",
+        "tests/decoys/test_following.py",
+    ),
+    Mutant(
         "gradient-as-weights",
         "eavesdroppers/alignment.py",
         '-pull if job.work == "gradient" else pull - query.weights',
         "pull - query.weights",
         "tests/eavesdroppers/test_alignment.py",
+    ),
+    Mutant(
+        "query-with-nothing-owed-is-forgotten",
+        "eavesdroppers/likelihood.py",
+        "        after[:, 0] += served[:, 0]\n",
+        "",
+        "tests/eavesdroppers/test_likelihood.py",
     ),
     Mutant(
         "likelihood-of-one-decoy",

@@ -128,6 +128,18 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
         assert distribution.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("every", [True, False])
+def test_queries_placed_at_random_are_equally_likely_wherever_they_are(every: bool) -> None:
+    """Also after the last update: learning with nothing owed loses no probability."""
+    oracle = Oracle(np.array([[0.6, 0.4], [0.3, 0.7]]), np.array([0.4, 0.9]))
+    problem = FiniteHorizon(oracle, np.ones(2), LearningCost("linear", 1.0), 6, 1)
+    for placed in itertools.combinations(range(6), 3):
+        distribution = HiddenDistribution(Scheme(problem, RandomPlacement(3), every))
+        for number in range(6):
+            distribution.step(number in placed)
+        assert distribution.log_likelihood == pytest.approx(-math.log(20))
+
+
 def make_oracle(generator: np.random.Generator) -> Oracle:
     transition = generator.dirichlet(np.ones(2), size=2)
     return Oracle(transition / transition.sum(axis=1, keepdims=True), generator.random(2))

@@ -40,6 +40,30 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
     assert stats.binomtest(learned, 1000, 0.4).pvalue > 1e-3
 
 
+def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
+    """Actions, decoys, arrivals and first weights follow the secret, the federation the seed."""
+    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    queue = build(FUNCTION_QUEUE)
+
+    def look(secret: int | None) -> list[list[object]]:
+        hidden = replace(federation, settings=replace(federation.settings, secret=secret))
+        waiting = replace(queue, settings=replace(queue.settings, secret=secret))
+        state = start_run(hidden)
+        decided = [decide(hidden, replace(state, round=n), hidden.policy) for n in range(40)]
+        return [
+            [decision.oracle_state for decision in decided],
+            [decision.learns for decision in decided],
+            [decision.decoy for decision in decided],
+            [draw_arrival(waiting, number) for number in range(1, 200)],
+            [weights.tobytes() for weights in state.learner.trajectories],
+        ]
+
+    public, (states, *others), (again, *different) = look(None), look(1), look(2)
+    assert states == again == public[0]
+    for number, (one, other) in enumerate(zip(others, different, strict=True), start=1):
+        assert one != other != public[number] != one
+
+
 def test_random_places_every_set_of_rounds_equally_often() -> None:
     federation = build(
         FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}

@@ -81,7 +81,6 @@ def test_arrivals_come_from_a_file(tmp_path: Path) -> None:
         (HORIZON, {"federation": {"participation": [2, 6]}}, "must have 3 numbers.*got 2"),
         (HORIZON, {"federation": {"log": "/none.csv"}}, "none.csv: no such file"),
         (HORIZON, {"federation": {"clients": 5000}}, "run.toml"),
-        (FUNCTION_QUEUE, {"decoy": {"count": 2}}, r"\[decoy\] count must be 1 .*got 2"),
         (HORIZON, {"policy": {"kind": "file", "path": "/none.json"}}, "none.json"),
         (QUEUE, {"arrivals": "/none.csv"}, "none.csv"),
     ],

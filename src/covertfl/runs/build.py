@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from covertfl.decision.decoy_rule import DecoyRule
+from covertfl.decision.problem import QueueProblem
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
@@ -78,10 +80,9 @@ def build_federation(
     responder: FunctionResponder | ClientResponder
     measured = None
     if isinstance(task, FunctionTask):
-        _check_function(settings, task)
         measured = np.array(task.success)
-        problem = with_success(problem, measured)
-        responder = FunctionResponder(settings, task)
+        size = problem.arrival_size if isinstance(problem, QueueProblem) else None
+        responder = FunctionResponder(settings, task, size)
     else:
         if measures:
             measured = measure_federation(task, sections.federation)
@@ -117,7 +118,7 @@ def _naming_run_file(settings: RunSettings) -> Iterator[None]:
 def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     if settings.sections.task != "own":
         with _naming_run_file(settings):
-            return make_task(_describe_data(settings.sections))
+            return make_task(_describe_data(settings))
     if settings.own_task is None:
         raise InvalidInput(
             f"{settings.name}: task = own is for tasks made in Python: pass a TrainingTask to Run"
@@ -125,8 +126,8 @@ def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     return settings.own_task
 
 
-def _describe_data(sections: RunSections) -> DataSettings:
-    data = sections.data
+def _describe_data(settings: RunSettings) -> DataSettings:
+    sections, data = settings.sections, settings.sections.data
     return DataSettings(
         task=sections.task,
         seed=sections.seed,
@@ -135,27 +136,21 @@ def _describe_data(sections: RunSections) -> DataSettings:
         **data.model_dump(exclude={"split"}),
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
+        **(_describe_oracle(settings) if sections.task == "function" else {}),
     )
+
+
+def _describe_oracle(settings: RunSettings) -> dict[str, Any]:
+    """Return what the function task takes from the problem and the decoys."""
+    success = tuple(settings.problem.oracle.success.tolist())
+    return {"success": success, "decoys": settings.sections.decoy.count}
 
 
 def _check_states(settings: RunSettings) -> None:
     states, given = settings.problem.oracle.num_states, settings.sections.federation.participation
-    if len(given) != states:
+    has_clients = settings.sections.task != "function" or settings.sections.federation.log
+    if has_clients and len(given) != states:
         raise InvalidInput(
             f"{settings.name}: [federation] participation must have {states} numbers, one for each "
             f"oracle state, got {len(given)}"
-        )
-
-
-def _check_function(settings: RunSettings, task: FunctionTask) -> None:
-    """Raise InvalidInput if the run does not fit the function's oracle and its one decoy."""
-    states, decoys = settings.problem.oracle.num_states, settings.sections.decoy.count
-    if states != len(task.success):
-        raise InvalidInput(
-            f"{settings.name}: task = function needs a problem with {len(task.success)} oracle "
-            f"states, got {states}"
-        )
-    if decoys != 1:
-        raise InvalidInput(
-            f"{settings.name}: [decoy] count must be 1 with task = function, got {decoys}"
         )

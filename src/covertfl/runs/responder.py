@@ -54,6 +54,7 @@ class Query:
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     weights : the weights that are sent
     decoy : the decoy that is queried, or would have been if the round did not learn
+    update : number, within its task, of the update that is owed next: 1, 2, ...; 0 if none is owed
     """
 
     round: int
@@ -61,6 +62,7 @@ class Query:
     trajectory: int
     weights: Vector
     decoy: int = 1
+    update: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,10 @@ def play_round(
     """Run the round that follows a state: decide, query, update the queried trajectory."""
     decision = decide(federation, state, policy)
     sent = state.learner.query(decision.trajectory)
-    query = Query(state.round + 1, decision.oracle_state, decision.trajectory, sent, decision.decoy)
+    number, owed = state.round + 1, state.queue.next_update
+    query = Query(
+        number, decision.oracle_state, decision.trajectory, sent, decision.decoy, update=owed
+    )
     outcome = yield from federation.responder.ask(query)
     learner = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)

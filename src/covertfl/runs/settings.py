@@ -25,6 +25,8 @@ PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon")
 LARGEST_SEED = 2**63 - 1
 # Rounds of a queue's run if the run file does not set them.
 QUEUE_ROUNDS = 200
+# Keys of [data] that only the function task has.
+FUNCTION_KEYS = ("dimension", "radius", "noise_limit")
 # Each decoy holds a model in memory, so a mistyped count must not exhaust it.
 MAX_DECOYS = 1000
 
@@ -56,6 +58,9 @@ class DataSection(_Section):
     public_class_share: Share | None = None
     path: str | None = None
     model: str | None = None
+    dimension: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    noise_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
 
 
 class OptimizerSection(_Section):
@@ -213,6 +218,12 @@ def check_sections(sections: RunSections, name: str) -> None:
         )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+    for key in FUNCTION_KEYS:
+        value = getattr(sections.data, key)
+        if value is not None and sections.task != "function":
+            raise InvalidInput(
+                f"{name}: [data] {key} needs task = function, got task = {sections.task}"
+            )
     if sections.decoy.kind not in DECOYS:
         known, given = ", ".join(DECOYS), shorten(sections.decoy.kind)
         raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +12,14 @@ from scipy import stats
 
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import read_log
 from covertfl.runs.participation import (
     accepts_data,
-    classify_clients,
+    bound_batches,
     count_batches,
     count_examples,
     draw_attendance,
     draw_state,
     measure_success,
-    replay_log,
 )
 from tests.support.small_runs import FUNCTION_QUEUE, make_run
 
@@ -150,36 +147,32 @@ def test_shares_written_as_decimals_are_not_missed_by_rounding() -> None:
     assert not accepts_data(0, 100, 0.0)  # nothing arrived
 
 
-def test_recorded_rounds_belong_to_the_nearest_state() -> None:
-    states = classify_clients(
-        np.array([0.0, 5.0, 7.0, 7.5, 8.0, 14.0, 15.0, 16.0, 99.0]), [5, 10, 20]
+def test_the_mean_of_a_states_examples_is_met_as_far_as_clients_have_them() -> None:
+    sizes, generator = np.array([40, 80, 200, 7]), np.random.default_rng(2)
+    for mean in (0.0, 60.0, 150.0, 300.0, 1e9):
+        low, high = bound_batches(sizes, 4, 10, mean)
+        most = count_batches(sizes, 10)
+        assert np.all((low >= 0) & (high <= most) & (low <= high))
+        wanted = np.minimum(mean / 40, most)
+        assert np.all(np.abs((low + high) / 2 - wanted) <= 0.25 + 1e-12)
+        assert np.all((low == 0) | (high == most))
+        drawn = [draw_attendance(sizes, 4, 10, generator=generator, mean=mean) for _ in range(400)]
+        found = np.mean([each.batches for each in drawn], axis=0)
+        assert np.all(np.abs(found - wanted) <= 0.25 + 4 * (high - low + 1) / np.sqrt(12 * 400))
+
+
+def test_success_is_measured_with_the_mean_of_a_states_examples() -> None:
+    """Two clients, each with 1 to 3 of its 3 batches where the mean is 40 examples."""
+    measured = measure_success(
+        np.array([30, 30]),
+        [0, 2, 2],
+        10,
+        5 / 6,
+        generator=np.random.default_rng(3),
+        rounds=40_000,
+        means=[9.0, 40.0, 60.0],
     )
-    np.testing.assert_array_equal(states, [0, 0, 0, 0, 1, 1, 1, 2, 2])
-    for count in range(100):
-        state = int(classify_clients(np.array([float(count)]), [5, 10, 20])[0])
-        distances = np.abs(np.array([5, 10, 20]) - count)
-        assert distances[state] == distances.min()
-
-
-def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text(
-        "round,clients,examples,success,arrival\n1,5,9,0,0\n2,20,9,1,4\n3,11,9,true,0\n"
-    )
-    recorded = replay_log(read_log(path), [5, 10, 20])
-    assert len(recorded.clients) == 3
-    np.testing.assert_array_equal(recorded.clients, [5, 20, 11])
-    np.testing.assert_array_equal(recorded.states, [0, 2, 1])
-    np.testing.assert_array_equal(recorded.success, [0, 1, 1])
-    np.testing.assert_array_equal(recorded.arrivals, [0, 4, 0])
-
-
-def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text("round,clients,examples\n1,5,9\n")
-    recorded = replay_log(read_log(path), [5, 10, 20])
-    assert recorded.success is None
-    assert recorded.arrivals is None
+    np.testing.assert_allclose(measured, [0.0, 1 / 3, 1.0], atol=0.012)
 
 
 def test_the_oracle_is_the_chain_of_the_problem() -> None:

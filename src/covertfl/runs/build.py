@@ -7,15 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
-from covertfl.runs.participation import SimulatedParticipation, measure_federation, read_recorded
+from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
+from covertfl.runs.replay import RecordedRounds, read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
@@ -68,8 +70,8 @@ def build_federation(
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    Success probabilities are measured on simulated clients, if `measures`; otherwise the problem's
-    own are used.
+    With acceptance by data, success probabilities are measured on simulated clients and replace the
+    problem's, if `measures`.  The problem's own stay where a log determines the acceptance.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
@@ -82,9 +84,9 @@ def build_federation(
         problem = with_success(problem, measured)
         responder = FunctionResponder(settings, task)
     else:
-        if measures:
-            measured = measure_federation(task, sections.federation)
-        if sections.federation.acceptance == "data" and measured is not None:
+        is_recorded = recorded is not None and recorded.success is not None
+        measured = _measure(settings, task, recorded) if measures or is_recorded else None
+        if sections.federation.acceptance == "data" and measured is not None and not is_recorded:
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
             kernel = kernels.find(task, sections)
@@ -101,6 +103,15 @@ def build_federation(
     policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
+
+
+def _measure(
+    settings: RunSettings, task: TrainingTask, recorded: RecordedRounds | None
+) -> FloatArray | None:
+    """Return the success probabilities of a run, of its log where that determines the acceptance."""
+    if recorded is not None and recorded.success is not None:
+        return recorded.measure_success(settings.problem.oracle.num_states)
+    return measure_federation(task, settings)
 
 
 @contextlib.contextmanager

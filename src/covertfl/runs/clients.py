@@ -15,11 +15,12 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import (
     Attendance,
-    RecordedRounds,
     SimulatedParticipation,
     accepts_data,
     count_examples,
+    find_least_share,
 )
+from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
@@ -139,10 +140,11 @@ class ClientResponder(Responder):
         section = self.settings.sections.federation
         if examples == 0:
             return False
-        if section.acceptance == "data":
-            return accepts_data(examples, int(self.sizes.sum()), section.min_share)
         if self.recorded is not None and self.recorded.success is not None:
             return bool(self.recorded.success[round_number - 1])
+        if section.acceptance == "data":
+            total = int(self.sizes.sum())
+            return accepts_data(examples, total, find_least_share(self.settings, total))
         seed = self.settings.hidden_seed
         draw = make_generator(seed, Stream.ACCEPTANCE, round_number).random()
         return bool(draw < self.success[oracle_state])

@@ -44,11 +44,7 @@ def write_run(name: str, *, rounds: int, federation: str = "", engine: str = "")
 
 @pytest.mark.parametrize(
     ("rounds", "options"),
-    [
-        (150, ()),
-        pytest.param(600, (), marks=pytest.mark.slow),
-        pytest.param(600, ("--cuts", "8,15"), marks=pytest.mark.slow),
-    ],
+    [(150, ()), pytest.param(600, ("--cuts", "8,15"), marks=pytest.mark.slow)],
 )
 def test_a_log_from_fit_to_audit(
     fitted_folder: Path, run: Run, rounds: int, options: tuple[str, ...]

@@ -72,7 +72,7 @@ def test_wrong_states_are_refused_in_a_sentence(before: str, after: str, said: s
 
 
 def test_the_number_of_states_is_the_oracles() -> None:
-    with pytest.raises(InvalidInput, match="cuts must be 2 numbers, .* got 1"):
+    with pytest.raises(InvalidInput, match=r"cuts must be 2 numbers, .* got 1"):
         parse_problem(QUEUE_FILE + "[states]\ncolumn = 'x'\ncuts = [1.0]\n", "problem.toml")
 
 

@@ -69,7 +69,7 @@ def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
 def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
     log = read_log(write(tmp_path, "1,5", header="round,clients"))
     recorded = replay_log(log, [5, 10, 20])
-    assert recorded.success is recorded.arrivals is recorded.examples is None
+    assert recorded.success is None and recorded.arrivals is None and recorded.examples is None
     assert recorded.measure_success(3) is None
 
 

@@ -263,11 +263,11 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
 def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
     if sections.states is None:
         return None
-    given = sections.states.model_dump()
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in sections.states
+    }
     try:
-        states = OracleStates(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-        )
+        states = OracleStates(**given)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: [states] {error}") from error
     if states.num_states != oracle.num_states:

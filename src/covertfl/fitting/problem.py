@@ -78,7 +78,9 @@ def format_problem(
         f"transition_counts = {fitted.transition_counts.tolist()}\n"
         f"success_counts    = {fitted.success_counts.tolist()}\n"
     )
-    return "\n".join([format_oracle_section(fitted), cost, scheme, _format_states(fitted), evidence])
+    return "\n".join(
+        [format_oracle_section(fitted), cost, scheme, _format_states(fitted), evidence]
+    )
 
 
 def _format_states(fitted: FittedOracle) -> str:

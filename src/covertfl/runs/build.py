@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
@@ -17,7 +16,7 @@ from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
-from covertfl.runs.replay import RecordedRounds, read_recorded
+from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
@@ -85,7 +84,8 @@ def build_federation(
         responder = FunctionResponder(settings, task)
     else:
         is_recorded = recorded is not None and recorded.success is not None
-        measured = _measure(settings, task, recorded) if measures or is_recorded else None
+        if measures:
+            measured = measure_federation(task, settings, recorded)
         if sections.federation.acceptance == "data" and measured is not None and not is_recorded:
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
@@ -103,15 +103,6 @@ def build_federation(
     policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
-
-
-def _measure(
-    settings: RunSettings, task: TrainingTask, recorded: RecordedRounds | None
-) -> FloatArray | None:
-    """Return the success probabilities of a run, of its log where that determines the acceptance."""
-    if recorded is not None and recorded.success is not None:
-        return recorded.measure_success(settings.problem.oracle.num_states)
-    return measure_federation(task, settings)
 
 
 @contextlib.contextmanager

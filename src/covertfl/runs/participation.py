@@ -131,8 +131,15 @@ def find_least_share(settings: RunSettings, total: int) -> float:
     return states.min_examples / total
 
 
-def measure_federation(task: TrainingTask, settings: RunSettings) -> FloatArray:
-    """Return the success probabilities of a run's federation, by oracle state."""
+def measure_federation(
+    task: TrainingTask, settings: RunSettings, recorded: RecordedRounds | None
+) -> FloatArray | None:
+    """Return the success probabilities of a run's federation, by oracle state.
+
+    They are the shares of its log where that determines the acceptance; None if it lacks a state.
+    """
+    if recorded is not None and recorded.success is not None:
+        return recorded.measure_success(settings.problem.oracle.num_states)
     section, sizes = settings.sections.federation, tuple(map(len, task.clients))
     return _measure_sizes(
         sizes,
@@ -247,7 +254,9 @@ class SimulatedParticipation:
         section, states = self.settings.sections.federation, self.settings.states
         if self.recorded is not None:
             size = section.batch_size
-            return attend_recorded(self.sizes, size, self.recorded, round_number, generator=generator)
+            return attend_recorded(
+                self.sizes, size, self.recorded, round_number, generator=generator
+            )
         mean = None
         if states is not None and states.examples is not None:
             mean = states.examples[oracle_state]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from covertfl.fitting.log import read_log
@@ -121,3 +122,52 @@ def test_a_federation_of_other_states_is_refused(
     assert said in refused.err
     assert refused.err.count("\n") <= 2
     assert not (fitted_folder / "run").exists()
+
+
+def write_quality_log(path: Path) -> None:
+    """A log whose states are by the quality of the data, with six to eight clients in any state."""
+    generator = np.random.default_rng(8)
+    lines, state = ["round,clients,quality,success"], 1
+    for number in range(1, 201):
+        clients, quality = generator.integers(6, 9), (state + generator.random()) / 3
+        success = generator.random() < (0.05, 0.5, 0.95)[state]
+        lines.append(f"{number},{clients},{quality:.4f},{success:d}")
+        state = int(
+            generator.choice(3, p=[[0.7, 0.3, 0.0], [0.3, 0.4, 0.3], [0.0, 0.3, 0.7]][state])
+        )
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) -> None:
+    write_quality_log(Path("log.csv"))
+    fit = ("fit", "log.csv", "--column", "quality", "--cuts", "0.333,0.667", "-o", "problem.toml")
+    assert run(*fit, "--rounds", 100, "--updates", 20).status == 0
+    fitted = fit_oracle(read_log("log.csv"), column="quality", cuts=(0.333, 0.667))
+    noise = "clients = 8\nlabel_noise = [0.6, 0.3, 0.0]\n"
+    federations = {
+        "replayed": f'{noise}log = "log.csv"',
+        "drawn": f'{noise}acceptance = "model"',
+        "by-noise": f'{noise}acceptance = "noise"\nmax_noise = 0.3',
+    }
+    for name, federation in federations.items():
+        file = write_run(f"{name}.toml", rounds=100, federation=federation)
+        assert run("train", file, "--out", name).status == 0
+    audited = run("audit", "replayed", "--json").content
+    assert audited["mismatch"]["p_value"] > 0.01
+    out = fitted_folder / "replayed"
+    assert read_column(out, "oracle_state") == fitted.states[:100].tolist()
+    assert read_column(out, "accepted") == fitted.succeeded[:100].tolist()
+    for name in federations:
+        states = np.array(read_column(fitted_folder / name, "oracle_state"))
+        shares = np.array(read_column(fitted_folder / name, "noise"))
+        means = [shares[states == state].mean() for state in range(3)]
+        np.testing.assert_allclose(means, [0.6, 0.3, 0.0], atol=0.08)
+    accepted = read_column(fitted_folder / "by-noise", "accepted")
+    assert accepted == [
+        share <= 0.3 and examples > 0
+        for share, examples in zip(
+            read_column(fitted_folder / "by-noise", "noise"),
+            read_column(fitted_folder / "by-noise", "examples"),
+            strict=True,
+        )
+    ]

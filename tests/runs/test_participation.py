@@ -19,6 +19,7 @@ from covertfl.runs.participation import (
     count_examples,
     draw_attendance,
     draw_state,
+    draw_wrong,
     measure_success,
 )
 from tests.support.small_runs import FUNCTION_QUEUE, make_run
@@ -173,6 +174,33 @@ def test_success_is_measured_with_the_mean_of_a_states_examples() -> None:
         means=[9.0, 40.0, 60.0],
     )
     np.testing.assert_allclose(measured, [0.0, 1 / 3, 1.0], atol=0.012)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.7, 1.0])
+def test_the_share_of_wrong_labels_is_uniform_with_the_states_mean(share: float) -> None:
+    examples = np.full(4000, 1000)
+    wrong = draw_wrong(share, examples, generator=np.random.default_rng(6))
+    assert np.all((wrong >= 0) & (wrong <= examples))
+    low, high = max(2 * share - 1, 0), min(2 * share, 1)
+    assert np.mean(wrong) / 1000 == pytest.approx(share, abs=0.02)
+    if high > low:
+        assert stats.kstest(wrong / 1000, stats.uniform(low, high - low).cdf).pvalue > 1e-3
+
+
+def test_success_by_noise_against_the_distribution_of_one_clients_share() -> None:
+    """One client with share U[0, 0.6], then U[0.4, 1]; a client that draws no batch is absent."""
+    measured = measure_success(
+        np.array([1000]),
+        [1, 1, 0],
+        1,
+        0.25,
+        generator=np.random.default_rng(7),
+        rounds=40_000,
+        noise=[0.3, 0.7, 0.0],
+        max_noise=0.5,
+    )
+    there = 1000 / 1001
+    np.testing.assert_allclose(measured, [there * 5 / 6, there / 6, 0.0], atol=0.01)
 
 
 def test_the_oracle_is_the_chain_of_the_problem() -> None:

@@ -73,6 +73,15 @@ def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
     assert recorded.measure_success(3) is None
 
 
+def test_a_log_of_quality_needs_no_clients(tmp_path: Path) -> None:
+    log = read_log(write(tmp_path, "1,0.1,0", "2,0.9,1", header="round,quality,success"))
+    recorded = replay_log(log, [3, 4], OracleStates("quality", (0.5,)))
+    np.testing.assert_array_equal(recorded.states, [0, 1])
+    np.testing.assert_array_equal(recorded.clients, [3, 4])
+    with pytest.raises(InvalidInput, match="no column clients"):
+        replay_log(log, [3, 4])
+
+
 @pytest.mark.parametrize(
     ("row", "states", "said"),
     [

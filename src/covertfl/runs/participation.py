@@ -6,6 +6,10 @@ is absent, which is not an error.  A round is accepted by `data`, if the example
 a share of all examples, or by `model`, at random with the problem's success probability (deviation
 D19 in docs/deviations.md).
 
+The state may also be the quality of the data: a share of the clients' labels is wrong, larger in a
+worse state, and a round is accepted by `noise`, if the share of wrong labels among all that arrive
+is at most a limit (sigma of Definition 1).
+
 A problem may say what its oracle states stand for (`OracleStates`).  Then the examples of a state's
 rounds have the mean that it names, and a replayed log's rounds have the states and the acceptance
 that the problem was fitted with (module `replay`).
@@ -17,7 +21,7 @@ actions, so that a simulated client and a simulated federation draw the same, al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -48,10 +52,12 @@ class Attendance:
     ----------
     clients : (k,) numbers of the clients, increasing
     batches : (k,) batches that each client trains on; 0 if it is absent
+    wrong : (k,) examples of each client whose labels are wrong, None if all labels are right
     """
 
     clients: IntArray
     batches: IntArray
+    wrong: IntArray | None = None
 
 
 def count_batches(sizes: IntArray, batch_size: int) -> IntArray:
@@ -109,6 +115,15 @@ def bound_batches(
     return np.maximum(twice - most, 0), np.minimum(twice, most)
 
 
+def draw_wrong(share: float, examples: IntArray, *, generator: np.random.Generator) -> IntArray:
+    """Draw how many of each client's examples have a wrong label, in the shape of `examples`.
+
+    The share of a client is uniform with mean `share`, over as wide a range as [0, 1] allows.
+    """
+    low, high = max(2.0 * share - 1.0, 0.0), min(2.0 * share, 1.0)
+    return np.rint(generator.uniform(low, high, examples.shape) * examples).astype(np.int64)
+
+
 def accepts_data(examples: int, total: int, min_share: float) -> bool:
     """Return whether the examples that arrived are at least a share of all, and more than none."""
     # Divide rather than multiply: 0.07 * 100 is more than 7 in floating point.
@@ -141,13 +156,16 @@ def measure_federation(
     if recorded is not None and recorded.success is not None:
         return recorded.measure_success(settings.problem.oracle.num_states)
     section, sizes = settings.sections.federation, tuple(map(len, task.clients))
+    is_by_noise = section.acceptance == "noise" and section.label_noise is not None
     return _measure_sizes(
         sizes,
         tuple(section.participation),
         section.batch_size,
         find_least_share(settings, sum(sizes)),
-        MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS,
+        REPORTED_ROUNDS if section.acceptance == "model" else MEASURED_ROUNDS,
         None if settings.states is None else settings.states.examples,
+        tuple(section.label_noise or ()) if is_by_noise else None,
+        section.max_noise,
     )
 
 
@@ -159,6 +177,8 @@ def _measure_sizes(
     share: float,
     rounds: int,
     means: tuple[float, ...] | None,
+    noise: tuple[float, ...] | None,
+    max_noise: float | None,
 ) -> FloatArray:
     """Measure success once for all runs with clients of the same sizes."""
     return measure_success(
@@ -169,6 +189,8 @@ def _measure_sizes(
         generator=np.random.default_rng(MEASURING_SEED),
         rounds=rounds,
         means=means,
+        noise=noise,
+        max_noise=max_noise,
     )
 
 
@@ -181,8 +203,10 @@ def measure_success(
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
     means: Sequence[float] | None = None,
+    noise: Sequence[float] | None = None,
+    max_noise: float | None = None,
 ) -> FloatArray:
-    """Estimate the (W,) probabilities that enough data arrives: g of this federation.
+    """Estimate the (W,) probabilities that a round is accepted by its data: g of this federation.
 
     Parameters
     ----------
@@ -191,6 +215,8 @@ def measure_success(
     min_share : share of all examples that is enough
     rounds : rounds drawn for each oracle state
     means : (W,) expected examples by oracle state, None if clients draw from none to all they have
+    noise, max_noise : (W,) expected share of wrong labels by oracle state, and the largest that is
+        accepted; with them any number of examples is enough
     """
     at_once, total = max(DRAWS_AT_A_TIME // len(sizes), 1), int(sizes.sum())
     probs = []
@@ -203,8 +229,13 @@ def measure_success(
             # The clients with the smallest keys are a uniform choice of `count` clients.
             chosen = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
             batches = generator.integers(low, high + 1, size=keys.shape) * chosen
-            examples = count_examples(batches, sizes, batch_size).sum(axis=1)
-            accepted += int(np.count_nonzero((examples > 0) & (examples / total >= min_share)))
+            each = count_examples(batches, sizes, batch_size)
+            examples = each.sum(axis=1)
+            is_good = examples / total >= min_share
+            if noise is not None and max_noise is not None:
+                wrong = draw_wrong(noise[state], each, generator=generator).sum(axis=1)
+                is_good = wrong / np.maximum(examples, 1) <= max_noise
+            accepted += int(np.count_nonzero((examples > 0) & is_good))
             left -= draws
         probs.append(accepted / rounds)
     return np.array(probs)
@@ -249,21 +280,25 @@ class SimulatedParticipation:
         return self.draw_clients(self.state_at(round_number), round_number)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
-        """Draw who takes part in a round with this oracle state, and with how many batches."""
+        """Draw who takes part in a round with this oracle state, and with which data."""
         generator = make_generator(self.settings.seed, Stream.PARTICIPATION, round_number)
         section, states = self.settings.sections.federation, self.settings.states
+        size = section.batch_size
         if self.recorded is not None:
-            size = section.batch_size
-            return attend_recorded(
+            attendance = attend_recorded(
                 self.sizes, size, self.recorded, round_number, generator=generator
             )
-        mean = None
-        if states is not None and states.examples is not None:
-            mean = states.examples[oracle_state]
-        count = section.participation[oracle_state]
-        return draw_attendance(
-            self.sizes, count, section.batch_size, generator=generator, mean=mean
-        )
+        else:
+            mean = None
+            if states is not None and states.examples is not None:
+                mean = states.examples[oracle_state]
+            count = section.participation[oracle_state]
+            attendance = draw_attendance(self.sizes, count, size, generator=generator, mean=mean)
+        if section.label_noise is None:
+            return attendance
+        examples = count_examples(attendance.batches, self.sizes[attendance.clients], size)
+        share = section.label_noise[oracle_state]
+        return replace(attendance, wrong=draw_wrong(share, examples, generator=generator))
 
 
 def attend_recorded(

@@ -73,9 +73,14 @@ def replay_log(
 
     Parameters
     ----------
-    participation : (W,) clients by oracle state, used if the problem has no `states`
+    participation : (W,) clients by oracle state, used if the problem has no `states`, or has other
+        states than by clients and the log has no column `clients`
     """
-    clients = log.column("clients")
+    if states is not None and not states.by_clients and "clients" not in log.columns:
+        found = states.classify(log.column(states.column))
+        clients: FloatArray = np.array(participation, dtype=np.float64)[found]
+    else:
+        clients = log.column("clients")
     least = None if states is None else states.min_examples
     success = None
     if least is not None or "success" in log.columns:

@@ -79,8 +79,10 @@ class FederationSection(_Section):
     clients: Count = 20
     participation: list[Present] = Field(default_factory=lambda: [5, 10, 20], min_length=1)
     log: str | None = None
-    acceptance: Literal["data", "model"] = "data"
+    acceptance: Literal["data", "model", "noise"] = "data"
     min_share: Share = 0.25
+    label_noise: list[Share] | None = None
+    max_noise: Share | None = None
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     batch_size: Count = 40
@@ -307,8 +309,38 @@ def _check_policy(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
 
 
+def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
+    section = sections.federation
+    noise, is_by_noise = section.label_noise, section.acceptance == "noise"
+    if is_by_noise != (section.max_noise is not None) or (is_by_noise and noise is None):
+        raise InvalidInput(
+            f"{name}: [federation] acceptance = noise, label_noise and max_noise go together, got "
+            f"acceptance = {section.acceptance}, label_noise = {shorten(noise)} and max_noise = "
+            f"{section.max_noise}"
+        )
+    if noise is None:
+        return
+    if len(noise) != num_states:
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must have {num_states} numbers, one for each oracle "
+            f"state, got {len(noise)}"
+        )
+    if noise != sorted(noise, reverse=True):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must not increase from one oracle state to the "
+            f"next, got {shorten(noise)}"
+        )
+    engine = sections.engine
+    if sections.task == "function" or (engine.kind == "flower" and engine.mode == "deployment"):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise needs simulated clients, got task = "
+            f"{sections.task} with [engine] mode = {engine.mode}"
+        )
+
+
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
-    """Raise InvalidInput if a key does not fit the kind of problem, horizon or queue."""
+    """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
+    _check_noise(sections, problem.oracle.num_states, name)
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")

@@ -94,7 +94,8 @@ class GridResponder(ClientResponder):
         sifted = sift_replies(replies, size, self.most_examples)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
-        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted))
+        noise = self.measure_noise(query.oracle_state, query.round)
+        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted), noise)
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""

@@ -13,6 +13,7 @@ from scipy import stats
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
 from covertfl.runs.participation import (
+    SimulatedParticipation,
     accepts_data,
     bound_batches,
     count_batches,
@@ -160,6 +161,16 @@ def test_the_mean_of_a_states_examples_is_met_as_far_as_clients_have_them() -> N
         drawn = [draw_attendance(sizes, 4, 10, generator=generator, mean=mean) for _ in range(400)]
         found = np.mean([each.batches for each in drawn], axis=0)
         assert np.all(np.abs(found - wanted) <= 0.25 + 4 * (high - low + 1) / np.sqrt(12 * 400))
+
+
+def test_rounds_have_the_examples_of_their_state_on_average() -> None:
+    states = {"column": "clients", "cuts": [3.0, 5.0], "examples": [60.0, 500.0, 300.0]}
+    sizes = np.full(6, 100)
+    world = SimulatedParticipation(make_run(states=states), sizes)
+    for state, mean in enumerate((60.0, 400.0, 300.0)):  # the four clients of state 1 have 400
+        drawn = [world.draw_clients(state, number) for number in range(400)]
+        found = [count_examples(each.batches, sizes[each.clients], 20).sum() for each in drawn]
+        assert np.mean(found) == pytest.approx(mean, abs=20)
 
 
 def test_success_is_measured_with_the_mean_of_a_states_examples() -> None:

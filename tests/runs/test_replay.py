@@ -146,15 +146,16 @@ def test_which_batches_are_done_is_a_uniform_choice() -> None:
     assert counts[~possible].sum() == 0
 
 
-SECTION: dict[str, Any] = {"column": "clients", "cuts": [4.0, 6.0], "participation": [3, 4, 6]}
+SECTION: dict[str, Any] = {"column": "clients", "cuts": [4.0, 6.0], "participation": [3, 5, 6]}
 
 
 def test_the_problem_determines_the_clients_by_state_unless_the_run_file_does() -> None:
     own = make_run(federation={"participation": None}, states=SECTION)
-    assert own.sections.federation.participation == [3, 4, 6]
+    assert own.sections.federation.participation == [3, 5, 6]
     assert make_run(states=SECTION, federation={"participation": [1, 5, 6]}).states == own.states
     assert [infer_state(own, clients) for clients in range(7)] == [0, 0, 0, 0, 1, 1, 2]
-    assert [infer_state(make_run(), clients) for clients in range(7)] == [0, 0, 0, 0, 1, 1, 2]
+    nearest = make_run(federation={"participation": [3, 5, 6]})
+    assert [infer_state(nearest, clients) for clients in range(7)] == [0, 0, 0, 0, 0, 1, 2]
     quality = {"column": "quality", "cuts": [0.2, 0.5]}
     everyone = make_run(federation={"participation": None}, states=quality)
     assert everyone.sections.federation.participation == [6, 6, 6]
@@ -166,7 +167,7 @@ def test_the_problem_determines_the_clients_by_state_unless_the_run_file_does() 
         ({"federation": {"participation": [2, 3, 6]}}, r"participation\[1\] .* got 3, .* state 0"),
         ({"federation": {"participation": [2, 6]}}, "must have 3 numbers, one for each"),
         ({"federation": {"participation": [2, 4, 7]}}, "at most clients = 6, got 7"),
-        ({"states": {"participation": [3, 4, 9]}}, "at most clients = 6, got 9"),
+        ({"states": {"participation": [3, 5, 9]}}, "at most clients = 6, got 9"),
         ({"states": {"min_examples": 9.0}, "federation": {"min_share": 0.5}}, "exclude each other"),
         ({"states": {"cuts": [4.0]}}, "must have 2 numbers, one more than cuts"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
+from covertfl.runs.build import KernelCache, build_federation
 from covertfl.training import train
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
@@ -48,6 +49,13 @@ def test_a_log_is_replayed(tmp_path: Path, acceptance: str) -> None:
     assert [record["accepted"] for record in records] == [row[3] == "1" for row in rows]
     # Of 100 examples as many whole batches of 20 as the round's clients hold.
     assert all(record["examples"] in (0, 100) or len(record["clients"]) < 2 for record in records)
+
+
+def test_a_log_with_success_leaves_the_problem_as_it_is(tmp_path: Path) -> None:
+    settings = make_run(federation={"log": str(write_log(tmp_path / "log.csv", 40))})
+    federation = build_federation(settings, KernelCache())
+    assert federation.problem is settings.problem
+    assert federation.measured is not None and federation.measured.max() < 0.9
 
 
 @pytest.mark.parametrize(

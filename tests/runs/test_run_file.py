@@ -78,7 +78,7 @@ BAD_FILES = [
     ("[federation]\nclients = 0", ["[federation] clients must be at least 1", "0"]),
     ("[federation]\nparticipation = 5", ["[federation] participation must be a list", "5"]),
     ("[federation]\nparticipation = []", ["[federation] participation must be a list with"]),
-    ("[federation]\nparticipation = [5, 0, 9]", ["participation[1] must be at least 1", "0"]),
+    ("[federation]\nparticipation = [5, -1, 9]", ["participation[1] must be at least 0", "-1"]),
     ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
     ("[federation]\nparticipation = [9, 5, 20]", ["must not decrease", "[9, 5, 20]"]),
     ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
@@ -176,7 +176,7 @@ KEYS = [
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh")),
     *(("decoy", key) for key in ("kind", "count", "least_queries", "gated")),
-    *((section, "what") for section in ("data", "policy", "oracle", "horizon", "engine")),
+    *((section, "what") for section in ("data", "policy", "oracle", "horizon", "states", "engine")),
 ]
 
 
@@ -247,6 +247,7 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (QUEUE, {}),
     (QUEUE, {"rounds": None}),
     (QUEUE, {"arrivals": "arrivals.csv", "federation": {"log": "log.csv"}}),
+    (HORIZON, {"states": {"column": "clients", "cuts": [3.0, 5.5], "min_examples": 9.0}}),
     (FUNCTION_QUEUE, {}),
     ({"task": "digits", "policy": {"preset": "sound/queue"}}, {}),
 ]

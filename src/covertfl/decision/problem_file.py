@@ -1,9 +1,9 @@
 """Problem files in TOML, and the problems that ship with covertfl.
 
 A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `covertfl fit` adds
-[evidence], the counts behind the oracle, from which the planner derives intervals.  [noise] holds
-candidates for the bound on the noise of a reply.  Messages name the file, the key, what is allowed
-and what came.
+[evidence], the counts behind the oracle, from which the planner derives intervals, and [states],
+which says what the oracle states stand for.  [noise] holds candidates for the bound on the noise of
+a reply.  Messages name the file, the key, what is allowed and what came.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from covertfl.decision.problem import (
     QueueProblem,
     Shape,
 )
+from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 
@@ -78,6 +79,14 @@ class _HorizonSection(_Section):
     updates: Whole
 
 
+class _StatesSection(_Section):
+    column: str = "clients"
+    cuts: list[float]
+    participation: list[Count] | None = None
+    examples: list[float] | None = None
+    min_examples: float | None = None
+
+
 class _EvidenceSection(_Section):
     transition_counts: list[list[Count]]
     success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
@@ -100,6 +109,7 @@ class _ProblemFile(_Section):
     horizon: _HorizonSection | None = None
     evidence: _EvidenceSection | None = None
     noise: _NoiseSection | None = None
+    states: _StatesSection | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +128,13 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class LoadedProblem:
-    """A problem, the name of its file, the evidence behind its oracle and bounds on the noise."""
+    """A problem, the name of its file, and the file's sections beside it, None if missing."""
 
     name: str
     problem: Problem
     evidence: Evidence | None
     noise: NoiseChoice | None = None
+    states: OracleStates | None = None
 
 
 def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
@@ -162,8 +173,13 @@ def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
         problem = _build(sections, oracle)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {_place(str(error), sections)} {error}") from error
-    evidence, noise = _read_evidence(sections, oracle, name), _read_noise(sections, name)
-    return LoadedProblem(name, problem, evidence, noise)
+    return LoadedProblem(
+        name,
+        problem,
+        _read_evidence(sections, oracle, name),
+        _read_noise(sections, name),
+        _read_states(sections, oracle, name),
+    )
 
 
 def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
@@ -275,6 +291,24 @@ def _read_noise(sections: _ProblemFile, name: str) -> NoiseChoice | None:
         raise InvalidInput(f"{name}: [noise] {error}") from error
 
 
+def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
+    if sections.states is None:
+        return None
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in sections.states
+    }
+    try:
+        states = OracleStates(**given)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [states] {error}") from error
+    if states.num_states != oracle.num_states:
+        raise InvalidInput(
+            f"{name}: [states] cuts must be {oracle.num_states - 1} numbers, one less than there "
+            f"are oracle states, got {len(states.cuts)}"
+        )
+    return states
+
+
 _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): _ProblemFile,
     ("oracle",): _OracleSection,
@@ -284,6 +318,7 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("horizon",): _HorizonSection,
     ("evidence",): _EvidenceSection,
     ("noise",): _NoiseSection,
+    ("states",): _StatesSection,
 }
 
 
@@ -321,6 +356,7 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "float_type": "a number",
         "int_type": "a whole number",
         "list_type": "a list",
+        "string_type": "text",
         "model_type": "a table of keys",
         "greater_than_equal": "at least 0",
         "less_than_equal": f"at most {MAX_WHOLE:,}",

@@ -13,12 +13,13 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
-from covertfl.runs.clients import ClientResponder, count_sizes
+from covertfl.runs.clients import ClientResponder, add_noise, count_sizes
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
-from covertfl.runs.participation import SimulatedParticipation, measure_federation, read_recorded
+from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
+from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
@@ -71,8 +72,8 @@ def build_federation(
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    Success probabilities are measured on simulated clients, if `measures`; otherwise the problem's
-    own are used.
+    With acceptance by data or by noise, success probabilities are measured on simulated clients and
+    replace the problem's, if `measures`.  The problem's own stay where a log determines acceptance.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
@@ -84,9 +85,11 @@ def build_federation(
         size = problem.arrival_size if isinstance(problem, QueueProblem) else None
         responder = FunctionResponder(settings, task, size)
     else:
+        is_recorded = recorded is not None and recorded.success is not None
         if measures:
-            measured = measure_federation(task, sections.federation)
-        if sections.federation.acceptance == "data" and measured is not None:
+            measured = measure_federation(task, settings, recorded)
+        keeps_own = sections.federation.acceptance == "model" or is_recorded
+        if measured is not None and not keeps_own:
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
             kernel = kernels.find(task, sections)
@@ -116,6 +119,11 @@ def _naming_run_file(settings: RunSettings) -> Iterator[None]:
 
 
 def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
+    task = _make_task(settings)
+    return task if isinstance(task, FunctionTask) else add_noise(settings, task)
+
+
+def _make_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     if settings.sections.task != "own":
         with _naming_run_file(settings):
             return make_task(_describe_data(settings))

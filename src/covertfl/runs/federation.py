@@ -13,9 +13,9 @@ from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
-from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import OwedTask, UpdateQueue
+from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import Remembered, Responder
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, draw_seed

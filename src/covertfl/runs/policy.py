@@ -1,7 +1,7 @@
 """The policy of a run, made from its settings.
 
-With acceptance by data, the problem is solved with the success probabilities measured for the
-federation; with acceptance by model, with the problem's own.
+With acceptance by data or noise, the problem is solved with the success probabilities measured for
+the federation; with acceptance by model or by a log, with the problem's own.
 """
 
 from __future__ import annotations

@@ -75,12 +75,14 @@ class Outcome:
     examples : number behind the valid replies, or behind all clients if replies were not needed
     replies : the valid replies; empty if they were not needed
     accepted : whether the round is a success, or would have been one
+    noise : share of wrong labels among the data of the round, None if labels are right
     """
 
     attendance: Attendance
     examples: int
     replies: SiftedReplies
     accepted: bool
+    noise: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

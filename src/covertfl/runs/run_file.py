@@ -27,8 +27,10 @@ from covertfl.runs.settings import (
     RunSections,
     RunSettings,
     TaskName,
+    check_participation,
     check_problem,
     check_sections,
+    with_participation,
 )
 
 
@@ -59,9 +61,11 @@ def build_run(
         own = {"rounds": sections.rounds, "updates": sections.updates}
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
-    problem = build_problem(dict(described), source).problem
-    check_problem(sections, problem, name)
-    return RunSettings(name, sections, problem, described)
+    loaded = build_problem(dict(described), source)
+    check_problem(sections, loaded.problem, name)
+    sections = with_participation(sections, loaded.states)
+    check_participation(sections, loaded.states, name)
+    return RunSettings(name, sections, loaded.problem, described, loaded.states)
 
 
 def _expand(path: str, name: str) -> Path:

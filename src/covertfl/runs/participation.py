@@ -12,9 +12,11 @@ actions, so that a simulated client and a simulated federation draw the same, al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -32,6 +34,8 @@ MEASURED_ROUNDS = 200_000
 REPORTED_ROUNDS = 20_000
 # The measured probabilities belong to the federation, not to a run, so they have a fixed seed.
 MEASURING_SEED = 20
+# Success probabilities closer to 0 or 1 than this count as this close.
+CERTAIN = 1e-9
 # Draws made at a time, to limit the memory needed with many clients.
 DRAWS_AT_A_TIME = 4_000_000
 
@@ -79,6 +83,23 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
     """Return whether the examples that arrived are at least a share of all, and more than none."""
     # Divide rather than multiply: 0.07 * 100 is more than 7 in floating point.
     return examples > 0 and examples / total >= min_share
+
+
+def choose_participation(success: FloatArray, clients: int, min_share: float) -> list[int]:
+    """Return the fewest clients, by oracle state, with which data suffices as often as `success`.
+
+    Shares of k equal clients are uniform, so their sum is about normal with mean k/2 and variance
+    k/12; it is to reach t = min_share * clients with probability g.  With z the normal quantile of
+    g this is sqrt(k) = z / sqrt(12) + sqrt(z^2 / 12 + 2 t).  The numbers never fall from one state
+    to the next, also where the (W,) probabilities do.
+    """
+    normal, need = NormalDist(), 2.0 * min_share * clients
+    numbers: list[int] = []
+    for prob in np.clip(success, CERTAIN, 1.0 - CERTAIN).tolist():
+        z = normal.inv_cdf(prob) / math.sqrt(12.0)
+        count = math.ceil((z + math.sqrt(z * z + need)) ** 2)
+        numbers.append(min(max(count, *numbers[-1:], 1), clients))
+    return numbers
 
 
 def measure_federation(task: TrainingTask, section: FederationSection) -> FloatArray:

@@ -17,11 +17,14 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 import covertfl
+from covertfl.decision.problem import Problem
 from covertfl.decision.problem_file import build_problem, read_preset_text, read_problem
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+from covertfl.runs.participation import choose_participation
 from covertfl.runs.settings import (
+    BATCH_SIZES,
     PROBLEM_SECTIONS,
     RunSections,
     RunSettings,
@@ -29,6 +32,12 @@ from covertfl.runs.settings import (
     check_problem,
     check_sections,
 )
+
+# What keys allow that take values of different types.
+CHOICES: Mapping[tuple[int | str, ...], str] = {
+    ("data", "split"): '"iid" or { dirichlet = a positive number }',
+    ("decoy", "gated"): 'true, false or "matched"',
+}
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
@@ -59,8 +68,21 @@ def build_run(
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
     problem = build_problem(dict(described), source).problem
+    sections = _fill_federation(sections, problem)
     check_problem(sections, problem, name)
     return RunSettings(name, sections, problem, described)
+
+
+def _fill_federation(sections: RunSections, problem: Problem) -> RunSections:
+    """Return the sections with the keys of the federation that depend on task and problem."""
+    federation, known = sections.federation, {}
+    if "participation" not in federation.model_fields_set:
+        known["participation"] = choose_participation(
+            problem.oracle.success, federation.clients, federation.min_share
+        )
+    if "batch_size" not in federation.model_fields_set and sections.task in BATCH_SIZES:
+        known["batch_size"] = BATCH_SIZES[sections.task]
+    return sections.model_copy(update={"federation": federation.model_copy(update=known)})
 
 
 def _expand(path: str, name: str) -> Path:
@@ -115,9 +137,10 @@ def _describe(error: ValidationError) -> str:
     """Describe one mistake in a sentence; a misspelt key comes before the one it stands for."""
     mistake = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
-    if location[:2] == ("data", "split"):
-        value = shorten(mistake["input"])
-        return f'[data] split must be "iid" or {{ dirichlet = a positive number }}, got {value}'
+    if location[:2] in CHOICES:
+        section, key = location[:2]
+        came = shorten(mistake["input"])
+        return f"[{section}] {key} must be {CHOICES[location[:2]]}, got {came}"
     section, key = split_location(location)
     if mistake["type"] == "extra_forbidden":
         allowed = ", ".join(_find_model(location[:-1]).model_fields)

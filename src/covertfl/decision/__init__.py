@@ -4,6 +4,7 @@
 - `oracle`: `Oracle`, its stationary distribution, and its order by dominance.
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
+- `misreading`: policies that act on an oracle state read with errors.
 - `problem_file`: problem files in TOML, and presets.
 - `policy_file`: policy files in JSON.
 - `presets`: the problem files that ship with covertfl.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.misreading import MisreadPolicy
+from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
@@ -42,6 +44,12 @@ class Federation:
     recorded: RecordedRounds | None = None
     arrivals: Mapping[int, int] | None = None
 
+    @property
+    def policy_of_truth(self) -> Policy:
+        """The policy given the true oracle state, which the learner may misread."""
+        confusion, policy = self.settings.confusion, self.policy.policy
+        return policy if confusion is None else MisreadPolicy(policy, confusion)
+
 
 @dataclass(frozen=True, eq=False)
 class RunState:
@@ -55,7 +63,7 @@ class RunState:
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, and the sum of the updates' waits
-    seen : oracle state, arriving updates and acceptance of each round; a round without a learning
+    seen : oracle state as it was read, arriving updates and acceptance of each round; a round without a learning
         query counts as accepted if one would have been
     """
 
@@ -168,7 +176,7 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
         rejected=facts["rejected"],
         totals=facts["totals"],
         seen=tuple(
-            (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
+            (int(record.get("state_read", record["oracle_state"])), int(record["arrival"]), bool(record["accepted"]))
             for record in records
         ),
     )

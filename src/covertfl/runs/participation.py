@@ -86,19 +86,25 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
 
 
 def choose_participation(success: FloatArray, clients: int, min_share: float) -> list[int]:
-    """Return the fewest clients, by oracle state, with which data suffices as often as `success`.
+    """Return the numbers of clients, by oracle state, whose data suffices about as often as asked.
 
-    Shares of k equal clients are uniform, so their sum is about normal with mean k/2 and variance
-    k/12; it is to reach t = min_share * clients with probability g.  With z the normal quantile of
-    g this is sqrt(k) = z / sqrt(12) + sqrt(z^2 / 12 + 2 t).  The numbers never fall from one state
-    to the next, also where the (W,) probabilities do.
+    The shares of k equal clients are uniform, so their sum is about normal with mean k/2 and
+    variance k/12; it is to reach t = min_share * clients with the (W,) probabilities of `success`.
+    With z the normal quantile of one of them, sqrt(k) = z / sqrt(12) + sqrt(z^2 / 12 + 2 t), and of
+    the two whole numbers beside it the one with the nearer probability is taken.  The numbers never
+    fall from one state to the next, also where the probabilities do.
     """
-    normal, need = NormalDist(), 2.0 * min_share * clients
     numbers: list[int] = []
     for prob in np.clip(success, CERTAIN, 1.0 - CERTAIN).tolist():
-        z = normal.inv_cdf(prob) / math.sqrt(12.0)
-        count = math.ceil((z + math.sqrt(z * z + need)) ** 2)
-        numbers.append(min(max(count, *numbers[-1:], 1), clients))
+        z = NormalDist().inv_cdf(prob) / math.sqrt(12.0)
+        fewer = math.floor((z + math.sqrt(z * z + 2.0 * min_share * clients)) ** 2)
+        counts = [min(max(count, *numbers[-1:], 1), clients) for count in (fewer, fewer + 1)]
+        reached = [
+            NormalDist(count / 2.0, math.sqrt(count / 12.0)).cdf(min_share * clients)
+            for count in counts
+        ]
+        is_more = abs(1.0 - reached[1] - prob) < abs(1.0 - reached[0] - prob)
+        numbers.append(counts[is_more])
     return numbers
 
 

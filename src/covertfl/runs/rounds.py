@@ -133,7 +133,7 @@ def _close_round(
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done),
-        seen=(*state.seen, (decision.oracle_state, decision.arrival, outcome.accepted)),
+        seen=(*state.seen, (decision.state_read, decision.arrival, outcome.accepted)),
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
 

@@ -36,6 +36,7 @@ from covertfl.runs.settings import (
 # What keys allow that take values of different types.
 CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
+    ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',
 }
 

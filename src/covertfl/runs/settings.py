@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from covertfl.arrays import FloatArray
+from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput
@@ -86,6 +88,7 @@ class FederationSection(_Section):
     log: str | None = None
     acceptance: Literal["data", "model"] = "data"
     min_share: Share = 0.25
+    misread: Share | list[list[Share]] = 0.0
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     batch_size: Count = 40
@@ -181,6 +184,12 @@ class RunSettings:
             return self.problem.rounds
         return self.sections.rounds or QUEUE_ROUNDS
 
+    @property
+    def confusion(self) -> FloatArray | None:
+        """Probabilities of reading a state (column) in a true one (row), None if always right."""
+        misread = self.sections.federation.misread
+        return build_confusion(misread, self.problem.oracle.num_states) if misread else None
+
     def with_seed(self, seed: int) -> RunSettings:
         """Return the same run with another seed."""
         sections = self.sections.model_copy(update={"seed": seed})
@@ -263,6 +272,10 @@ def _check_policy(sections: RunSections, name: str) -> None:
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
     """Raise InvalidInput if a key does not fit the problem; participation must have been filled in."""
     _check_participation(sections, name)
+    try:
+        build_confusion(sections.federation.misread, problem.oracle.num_states)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [federation] {error}") from error
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")

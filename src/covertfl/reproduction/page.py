@@ -23,7 +23,7 @@ from covertfl.reproduction.tables import (
     render_readings,
     render_states,
 )
-from covertfl.reproduction.theory import render_theory
+from covertfl.reproduction.theory import render_partial, render_theory
 
 # Operations per image in training the paper's network: six for each weight that it passes.
 IMAGE_FLOP = 6 * (24 * 24 * 32 * 25 + 20 * 20 * 32 * 800 + 6 * 6 * 64 * 800 + 576 * 256 + 2560)
@@ -172,6 +172,7 @@ SECTIONS: Mapping[str, Callable[[StoredResult], str]] = {
     "figure-tracking": render_tracking,
     "figure-cost": render_cost,
     "theory": render_theory,
+    "partial-oracle": render_partial,
     "table-mnist-20": render_mnist,
     "table-mnist-50": render_mnist,
     "table-fedsgd": render_fedsgd,

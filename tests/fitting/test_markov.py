@@ -95,3 +95,10 @@ def test_too_few_rounds_are_not_tested() -> None:
     assert check_markov(np.array([0, 1, 0, 1, 1]), 2) == MarkovTest(0.0, 0, None, pooled=False)
     assert check_markov(np.array([0, 1]), 2).p_value is None
     assert check_markov(np.array([0, 1]), 2).sentence is None
+
+
+def test_a_state_without_rounds_around_it_takes_no_degrees() -> None:
+    states = walk(of_first_order(LINES)[:2, :2, :2] / 0.8, 500, 1)[0]
+    two, more = check_markov(states, 2), check_markov(states, 4)
+    assert (two.degrees, more.degrees) == (2, 2)
+    assert two == more

@@ -1,4 +1,4 @@
-"""Measure the default settings of a run against alternatives, and print the table of docs/training.md.
+"""Measure the default settings of a run against alternatives: the table of docs/training.md.
 
     python scripts/measure_defaults.py --seeds 300
 
@@ -86,8 +86,8 @@ def measure(task: str, name: str, sections: Mapping[str, Any], seeds: int) -> st
     repeats = np.mean([name_by_repeats(schedule) for schedule in schedules])
     success = ", ".join(f"{prob:.2f}" for prob in problem.oracle.success)
     return (
-        f"| {name} | {success} | {np.mean(np.array(moves) == 0):.1%} | {min(moves)} to {max(moves)} "
-        f"| {finished:.0%} | {planned:.0%} | {named:.0%} | {repeats:.0%} |"
+        f"| {name} | {success} | {np.mean(np.array(moves) == 0):.1%} "
+        f"| {min(moves)} to {max(moves)} | {finished:.0%} | {planned:.0%} | {named:.0%} | {repeats:.0%} |"
     )
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=300)
     seeds = parser.parse_args().seeds
     for task in ("toxicity", "digits"):
-        print(f"\n`task = \"{task}\"`, {seeds} seeds:\n\n{HEADER}")
+        print(f'\n`task = "{task}"`, {seeds} seeds:\n\n{HEADER}')
         for name, sections in ALTERNATIVES.items():
             print(measure(task, name, sections, seeds), flush=True)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from covertfl.decision.misreading import MisreadPolicy, build_confusion, read_state
+from covertfl.decision.oracle import Oracle
 from covertfl.decision.policy import HorizonTable, Observation
 from covertfl.decision.problem import FiniteHorizon, LearningCost
-from covertfl.decision.oracle import Oracle
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 
@@ -54,7 +54,7 @@ def test_states_are_read_with_their_probabilities() -> None:
 
 
 def test_cost_of_a_misread_policy_against_enumeration() -> None:
-    """Every path of states, readings, actions and outcomes of three rounds, with its probability."""
+    """Every path of states, readings, actions and outcomes of three rounds."""
     oracle = Oracle(np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0.3, 0.9]))
     problem = FiniteHorizon(
         oracle=oracle,

@@ -29,7 +29,9 @@ def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
     pairs = np.zeros((3, 3))
     for record in records:
         pairs[record["oracle_state"], record["state_read"]] += 1
-        observation = Observation(record["state_read"], record["backlog"], int(record["arrival"] > 0))
+        observation = Observation(
+            record["state_read"], record["backlog"], int(record["arrival"] > 0)
+        )
         assert record["learn_prob"] == federation.policy.policy.learn_prob(observation)
         cost = federation.problem.privacy_cost[record["oracle_state"]]
         assert record["privacy_cost"] == (cost if record["action"] == "learn" else 0.0)

@@ -87,11 +87,7 @@ def reach_prob(count: int, threshold: Fraction) -> float:
     return 1.0 - float(sum(terms, start=Fraction(0)) / math.factorial(count))
 
 
-@given(
-    prob=st.floats(0.02, 0.98),
-    clients=st.integers(8, 60),
-    min_share=st.floats(0.1, 0.3),
-)
+@given(prob=st.floats(0.02, 0.98), clients=st.integers(8, 60), min_share=st.floats(0.1, 0.3))
 def test_chosen_participation_has_the_nearest_success(
     prob: float, clients: int, min_share: float
 ) -> None:

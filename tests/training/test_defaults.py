@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import PRESET_NAMES, READINGS
 from covertfl.evaluation.bounds import service_capacity
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.experiments.trials.schedule import (
     Schedule,
@@ -78,7 +78,9 @@ def more_repeats(schedule: Schedule) -> float:
     shares = []
     for learns in (True, False):
         moved = [
-            moves for own, moves in zip(schedule.learns, schedule.moves, strict=True) if own == learns
+            moves
+            for own, moves in zip(schedule.learns, schedule.moves, strict=True)
+            if own == learns
         ]
         # The last query is repeated by none.
         shares.append(1.0 - np.mean(moved[:-1]) if len(moved) > 1 else 0.0)

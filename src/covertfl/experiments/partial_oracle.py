@@ -107,10 +107,9 @@ def run_partial_oracle(request: Request, store: CellStore) -> ResultDict:
     work = {}
     for error in ERRORS:
         key = {"part": "partial-oracle", "error": error}
-        for_horizon = {"reading": request.reading, "runs": runs}
         work[f"horizon {error}"] = (
-            {**key, **for_horizon},
-            partial(measure_horizon, error, **for_horizon),
+            {**key, "reading": request.reading, "runs": runs},
+            partial(measure_horizon, error, request.reading, runs),
         )
         work[f"queue {error}"] = (
             {**key, "queue_runs": queue_runs},

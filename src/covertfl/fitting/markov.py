@@ -1,4 +1,4 @@
-"""A test of the Markov property: does the state before the last one matter?
+"""A test of the Markov property: that the state before the last one does not matter.
 
 In a Markov chain of first order the next state k depends on the present state j alone.  Against
 second order, Pearson's statistic compares, for each j, the counts n_ijk of (previous i, next k)
@@ -15,8 +15,8 @@ import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 
-# States are pooled until every expected count reaches this.  Of simulated chains of first order with
-# 60 to 1,000 rounds, 4 to 5.5% were then rejected at the 5% level.
+# States are pooled until every expected count reaches this.  Of simulated chains of first order
+# with 60 to 1,000 rounds, 4 to 5.5% were then rejected at the 5% level.
 LEAST_EXPECTED = 2.0
 LEVEL = 0.05
 
@@ -86,8 +86,8 @@ def check_markov(states: IntArray, num_states: int) -> MarkovTest:
 def pool_sparse(table: FloatArray) -> FloatArray:
     """Return a table of counts without empty rows and columns, and with rare ones pooled.
 
-    While an expected count is too small, the row or column with the fewest counts joins the rarer of
-    its neighbours.  Only the margins decide, so that the test keeps its size.
+    While an expected count is too small, the row or column with the fewest counts joins the rarer
+    of its neighbours.  Only the margins decide, so that the test keeps its size.
     """
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     while table.size and min(table.shape) > 1:

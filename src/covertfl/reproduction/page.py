@@ -37,7 +37,7 @@ HEAD = """\
 Every table and figure of Jain and Krishnamurthy, "Controlling Federated Learning for Covertness",
 computed by this package, with the paper's values beside ours. The page is made from the files in
 `results/` by `covertfl reproduce page --out results --page docs/reproduction.md`; each section
-names the command that made its file. D1 to D24 are entries of [deviations.md](deviations.md), F1
+names the command that made its file. D1 to D25 are entries of [deviations.md](deviations.md), F1
 to F11 formulas of [paper_map.md](paper_map.md).
 
 **One metric for every policy.** *Eavesdropper* is the accuracy of the final estimate, equation (6)

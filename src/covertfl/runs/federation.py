@@ -63,8 +63,8 @@ class RunState:
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, and the sum of the updates' waits
-    seen : oracle state as it was read, arriving updates and acceptance of each round; a round without a learning
-        query counts as accepted if one would have been
+    seen : oracle state as it was read, arriving updates and acceptance of each round; a round
+        without a learning query counts as accepted if one would have been
     """
 
     round: int
@@ -176,7 +176,11 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
         rejected=facts["rejected"],
         totals=facts["totals"],
         seen=tuple(
-            (int(record.get("state_read", record["oracle_state"])), int(record["arrival"]), bool(record["accepted"]))
+            (
+                int(record.get("state_read", record["oracle_state"])),
+                int(record["arrival"]),
+                bool(record["accepted"]),
+            )
             for record in records
         ),
     )

@@ -76,7 +76,8 @@ def build_run(
 
 def _fill_federation(sections: RunSections, problem: Problem) -> RunSections:
     """Return the sections with the keys of the federation that depend on task and problem."""
-    federation, known = sections.federation, {}
+    federation = sections.federation
+    known: dict[str, Any] = {}
     if "participation" not in federation.model_fields_set:
         known["participation"] = choose_participation(
             problem.oracle.success, federation.clients, federation.min_share

@@ -80,7 +80,7 @@ class OptimizerSection(_Section):
 class FederationSection(_Section):
     """`[federation]`: the clients, and when a round is accepted.
 
-    Participation that is not given follows from the problem (`participation`: choose_participation).
+    Participation that is not given follows from the problem (`choose_participation`).
     """
 
     clients: Count = 20
@@ -270,7 +270,7 @@ def _check_policy(sections: RunSections, name: str) -> None:
 
 
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
-    """Raise InvalidInput if a key does not fit the problem; participation must have been filled in."""
+    """Raise InvalidInput if a key does not fit the problem; participation must be filled in."""
     _check_participation(sections, name)
     try:
         build_confusion(sections.federation.misread, problem.oracle.num_states)

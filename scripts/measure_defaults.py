@@ -87,7 +87,8 @@ def measure(task: str, name: str, sections: Mapping[str, Any], seeds: int) -> st
     success = ", ".join(f"{prob:.2f}" for prob in problem.oracle.success)
     return (
         f"| {name} | {success} | {np.mean(np.array(moves) == 0):.1%} "
-        f"| {min(moves)} to {max(moves)} | {finished:.0%} | {planned:.0%} | {named:.0%} | {repeats:.0%} |"
+        f"| {min(moves)} to {max(moves)} | {finished:.0%} "
+        f"| {planned:.0%} | {named:.0%} | {repeats:.0%} |"
     )
 
 

@@ -98,7 +98,7 @@ def test_too_few_rounds_are_not_tested() -> None:
 
 
 def test_a_state_without_rounds_around_it_takes_no_degrees() -> None:
-    states = walk(of_first_order(LINES)[:2, :2, :2] / 0.8, 500, 1)[0]
+    states = walk(of_first_order(np.array([[0.7, 0.3], [0.4, 0.6]])), 500, 1)[0]
     two, more = check_markov(states, 2), check_markov(states, 4)
     assert (two.degrees, more.degrees) == (2, 2)
     assert two == more

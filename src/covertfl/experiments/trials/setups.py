@@ -42,6 +42,8 @@ class PublicData:
     classes: int | None = None
     class_share: float | None = None
 
+BATCH_SIZE = 40  # the paper's
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -105,6 +107,7 @@ def make_run_content(setup: Setup, policy: str, seed: int, device: str) -> dict[
             "min_share": setup.min_share,
             "algorithm": setup.algorithm,
             "optimizer": {"name": "adam", "lr": setup.learning_rate},
+            "batch_size": BATCH_SIZE,
         },
         "policy": {"kind": policy},
         "decoy": {"kind": "public", "gated": False},

@@ -25,6 +25,8 @@ from covertfl.tasks.task import DataSettings, TrainingTask
 
 Transition = tuple[tuple[float, ...], ...]
 
+BATCH_SIZE = 40  # the paper's
+
 
 @dataclass(frozen=True)
 class PublicData:
@@ -41,8 +43,6 @@ class PublicData:
     positive_share: float = 0.1
     classes: int | None = None
     class_share: float | None = None
-
-BATCH_SIZE = 40  # the paper's
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ ROWS = {"FedAvg, stock": "always-learn", "FedAvg in CovertStrategy": "optimal"}
 
 
 def make_settings(seed: int, policy: str) -> RunSettings:
-    """Return the settings of the paper's main experiment, over Flower's messages."""
+    """Return the default settings, over Flower's messages."""
     content = {
         "task": "toxicity",
         "seed": seed,

@@ -24,8 +24,12 @@ from covertfl.runs.run_file import build_run
 ROOT = Path(__file__).parent.parent
 PAGE, PICTURE = ROOT / "docs" / "threat_model.md", ROOT / "docs" / "images" / "audit-matrix.png"
 BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
-# The paper's decoys move in every obfuscating round.
-CONTENT = {"task": "toxicity", "decoy": {"gated": False}}
+# The paper's federation; its decoys move in every obfuscating round.
+CONTENT = {
+    "task": "toxicity",
+    "federation": {"participation": [5, 10, 20]},
+    "decoy": {"gated": False},
+}
 
 
 def format_table(content: Mapping[str, Any]) -> str:

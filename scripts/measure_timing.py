@@ -65,7 +65,7 @@ CONTENT: dict[str, Any] = {
     # Half of all queries are learning queries, placed at random whatever happens.  Then actions
     # can be permuted among rounds without changing their distribution, and the test is exact.
     "policy": {"kind": "random"},
-    "decoy": {"kind": "public"},
+    "decoy": {"kind": "public", "gated": True},
     "engine": {"kind": "flower"},
 }
 CLIENTS = 4

@@ -44,6 +44,8 @@ def test_streams_have_numbers_that_never_change() -> None:
         "RESPONSE": 9,
         "POLICY": 10,
         "FINAL": 11,
+        "MOVE": 12,
+        "MISREADING": 13,
     }
 
 

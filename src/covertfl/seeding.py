@@ -26,6 +26,8 @@ class Stream(enum.IntEnum):
     RESPONSE = 9
     POLICY = 10
     FINAL = 11
+    MOVE = 12
+    MISREADING = 13
 
 
 def make_generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -11,14 +11,64 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl.decision.policy import HorizonTable
+from covertfl.auditing.run import find_means
+from covertfl.decision.policy import HorizonTable, Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import HorizonSample
 from covertfl.evaluation.schedule import place_queries
 from covertfl.runs.actions import decide, draw_arrival, draw_order
-from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.federation import Federation, start_run, unpack_state
 from tests.support.played_runs import FUNCTION_HORIZON, build, play
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
+
+
+def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
+    """The policy acts on the state that was read; all else is as without errors."""
+    confusion = [[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
+    federation = build(FUNCTION_QUEUE, rounds=300, federation={"misread": confusion})
+    _, records, _ = play(federation)
+    _, right, _ = play(build(FUNCTION_QUEUE, rounds=300))
+    for key in ("oracle_state", "arrival", "clients", "batches", "examples", "accepted"):
+        assert [record[key] for record in records] == [record[key] for record in right]
+    assert all(record["state_read"] == record["oracle_state"] for record in right)
+    pairs = np.zeros((3, 3))
+    for record in records:
+        pairs[record["oracle_state"], record["state_read"]] += 1
+        observation = Observation(
+            record["state_read"], record["backlog"], int(record["arrival"] > 0)
+        )
+        assert record["learn_prob"] == federation.policy.policy.learn_prob(observation)
+        cost = federation.problem.privacy_cost[record["oracle_state"]]
+        assert record["privacy_cost"] == (cost if record["action"] == "learn" else 0.0)
+    shares = pairs / pairs.sum(axis=1, keepdims=True)
+    assert shares == pytest.approx(np.array(confusion), abs=0.12)
+    assert pairs[0, 2] == 0
+
+
+def test_a_misreading_run_resumes_with_what_it_read() -> None:
+    federation = build(FUNCTION_QUEUE, rounds=60, federation={"misread": 0.4})
+    final, records, folder = play(federation)
+    checkpoint = folder.checkpoints[30]
+    state = unpack_state(checkpoint, iter(records[: checkpoint.round]))
+    again, later, _ = play(federation, state)
+    assert later == records[checkpoint.round :]
+    assert again.seen == final.seen
+    assert [state for state, *_ in final.seen] == [record["state_read"] for record in records]
+
+
+def test_who_listens_knows_of_the_errors() -> None:
+    """The likelihood of a schedule, and the bound of the best eavesdropper, average over them."""
+    federation = build(federation={"misread": 0.3})
+    scheme = find_means(federation).scheme
+    assert scheme is not None
+    observation = Observation(0, 4, rounds_left=12)
+    read = [
+        float(federation.policy.policy.learn_prob(replace(observation, oracle_state=state)))
+        for state in range(3)
+    ]
+    expected = 0.7 * read[0] + 0.15 * read[1] + 0.15 * read[2]
+    assert float(scheme.policy.learn_prob(observation)) == pytest.approx(expected)
+    assert build().policy_of_truth is not federation.policy_of_truth
 
 
 def test_arrivals_have_the_probability_of_the_problem() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -16,6 +18,7 @@ from covertfl.runs.participation import (
     SimulatedParticipation,
     accepts_data,
     bound_batches,
+    choose_participation,
     count_batches,
     count_examples,
     draw_attendance,
@@ -72,6 +75,40 @@ def test_measured_success_against_counting(
     )
     error = np.sqrt(expected * (1.0 - expected) / rounds)
     assert np.all(np.abs(measured - expected) <= 4.5 * error + 1e-12)
+
+
+def reach_prob(count: int, threshold: Fraction) -> float:
+    """Probability that `count` uniform shares sum to the threshold (Irwin and Hall)."""
+    terms = (
+        (-1) ** j * math.comb(count, j) * (threshold - j) ** count
+        for j in range(math.floor(threshold) + 1)
+    )
+    return 1.0 - float(sum(terms, start=Fraction(0)) / math.factorial(count))
+
+
+@given(prob=st.floats(0.02, 0.98), clients=st.integers(8, 60), min_share=st.floats(0.1, 0.3))
+def test_chosen_participation_has_the_nearest_success(
+    prob: float, clients: int, min_share: float
+) -> None:
+    (chosen,) = choose_participation(np.array([prob]), clients, min_share)
+    threshold = Fraction(min_share) * clients
+    misses = [abs(reach_prob(count, threshold) - prob) for count in range(1, clients + 1)]
+    assert misses[chosen - 1] < min(misses) + 0.03  # the sum is only nearly normal
+
+
+def test_chosen_participation_at_the_edges() -> None:
+    assert choose_participation(np.array([0.0, 0.5, 0.2, 1.0]), 20, 0.25) == [3, 10, 10, 20]
+    assert choose_participation(np.array([0.1, 0.9]), 20, 0.0) == [1, 1]
+    assert choose_participation(np.array([0.1, 0.9]), 20, 1.0) == [20, 20]
+
+
+def test_the_papers_success_needs_8_10_and_14_clients() -> None:
+    """Printed are 0.1, 0.43 and 0.95, with 5, 10 and 20 clients (D19 of docs/deviations.md)."""
+    assert choose_participation(np.array([0.1, 0.43, 0.95]), 20, 0.25) == [8, 10, 14]
+    measured = measure_success(
+        np.full(20, 1474), [8, 10, 14], 40, 0.25, generator=np.random.default_rng(0)
+    )
+    assert measured == pytest.approx([0.1, 0.43, 0.95], abs=0.02)
 
 
 def test_the_papers_federation_has_success_of_about_0_one_half_1() -> None:

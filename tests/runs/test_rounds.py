@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from covertfl.runs import actions, clients, function, participation
+from covertfl.arrays import FloatArray
+from covertfl.decision.policy import Observation
+from covertfl.runs import actions, clients, function, participation, rounds
 from covertfl.runs.federation import pack_state, start_run, unpack_state
+from covertfl.runs.policy import RunPolicy
 from covertfl.runs.records import summarise
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from tests.support.played_runs import build, play
@@ -65,7 +68,7 @@ def test_no_stream_is_drawn_from_twice(
         return make_generator_and_seed(seed, stream, *place)
 
     monkeypatch.setattr(clients, "make_generator_and_seed", open_seeded)
-    for module in (clients, actions, function, participation):
+    for module in (clients, actions, function, participation, rounds):
         monkeypatch.setattr(module, "make_generator", open_stream)
     play(federation)
     assert max(opened.values()) == 1
@@ -139,7 +142,7 @@ def test_always_learn_continues_when_nothing_is_owed() -> None:
 
 
 def test_always_obfuscate_never_moves_the_model() -> None:
-    federation = build(policy={"kind": "always-obfuscate"})
+    federation = build(policy={"kind": "always-obfuscate"}, decoy={"gated": True})
     final, records, _ = play(federation)
     assert final.learner.true is not None
     assert final.learner.true.tobytes() == start_run(federation).learner.true.tobytes()
@@ -161,10 +164,32 @@ def test_random_uses_every_reply() -> None:
 
 def test_an_ungated_decoy_moves_in_every_obfuscating_round() -> None:
     policy = {"kind": "always-obfuscate"}
-    gated, records, _ = play(build(policy=policy))
+    gated, records, _ = play(build(policy=policy, decoy={"gated": True}))
     free, _, _ = play(build(policy=policy, decoy={"gated": False}))
     assert free.learner.moves == (12,)
     assert gated.learner.moves == (sum(record["accepted"] for record in records),)
+
+
+@dataclass(frozen=True)
+class HalfPolicy:
+    """A policy that learns in half of the rounds, whatever it observes."""
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        return np.full(np.shape(observation.oracle_state), 0.5)
+
+
+@pytest.mark.parametrize("takes_every_reply", [False, True])
+def test_a_matched_decoy_moves_as_often_as_the_truth(takes_every_reply: bool) -> None:
+    federation = build(FUNCTION_QUEUE, rounds=600)
+    half = RunPolicy(HalfPolicy(), updates_unowed=True, takes_every_reply=takes_every_reply)
+    final, records, _ = play(replace(federation, policy=half))
+    queries = final.learning_queries
+    of_truth, of_decoy = final.learner.updates / queries, final.learner.moves[0] / (600 - queries)
+    assert of_decoy == pytest.approx(of_truth, abs=0.08)
+    assert of_truth == 1.0 if takes_every_reply else 0.3 < of_truth < 0.7
+    # It does not repeat the decision of its round, which the policy knows something about.
+    accepted = sum(record["accepted"] for record in records if record["action"] == "obfuscate")
+    assert final.learner.moves[0] != accepted
 
 
 def test_only_the_trajectory_that_was_queried_moves() -> None:

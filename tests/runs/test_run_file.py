@@ -24,6 +24,31 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("text", "participation", "batch_size"),
+    [
+        ('task = "digits"', [8, 10, 14], 5),
+        ('task = "digits"\nfederation = { batch_size = 40 }', [8, 10, 14], 40),
+        ('task = "toxicity"\nfederation = { participation = [5, 10, 20] }', [5, 10, 20], 40),
+        ('task = "toxicity"\nfederation = { clients = 4 }', [1, 2, 4], 40),
+        ('task = "toxicity"\npolicy = { preset = "sound/tracking-before" }', [8, 11, 13], 40),
+        (
+            'task = "toxicity"\npolicy = { preset = "sound/states7" }',
+            [6, 8, 10, 11, 13, 14, 20],
+            40,
+        ),
+    ],
+)
+def test_participation_that_is_not_given_follows_from_the_problem(
+    tmp_path: Path, text: str, participation: list[int], batch_size: int
+) -> None:
+    settings = read_run(write(tmp_path, text))
+    federation = settings.sections.federation
+    assert (federation.participation, federation.batch_size) == (participation, batch_size)
+    again = build_run(parse_toml(format_run(settings, {}), "again"), "again", folder=tmp_path)
+    assert again.sections.federation == federation
+
+
 def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
     settings = read_run(write(tmp_path, 'task = "toxicity"\n'))
     problem, sections = settings.problem, settings.sections
@@ -31,13 +56,13 @@ def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
     assert (problem.rounds, problem.updates, settings.rounds, settings.seed) == (45, 16, 45, 0)
     assert problem.privacy_cost.tolist() == [1.8, 0.8, 0.3]
     federation = sections.federation
-    assert (federation.clients, federation.participation) == (20, [5, 10, 20])
+    assert (federation.clients, federation.participation) == (20, [8, 10, 14])
     assert (federation.acceptance, federation.min_share) == ("data", 0.25)
     assert (federation.algorithm, federation.batch_size) == ("fedavg", 40)
     assert (federation.optimizer.name, federation.optimizer.lr) == ("adam", 1e-3)
     data, decoy = sections.data, sections.decoy
     assert (data.split, data.public_size, data.public_positive_share) == ("iid", 1.0, 0.1)
-    assert (decoy.kind, decoy.count, decoy.gated) == ("public", 1, True)
+    assert (decoy.kind, decoy.count, decoy.gated) == ("public", 1, "matched")
     assert sections.policy.kind == "optimal"
     assert (sections.engine.kind, sections.engine.device) == ("simulated", "cpu")
 
@@ -82,6 +107,9 @@ BAD_FILES = [
     ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
     ("[federation]\nparticipation = [9, 5, 20]", ["must not decrease", "[9, 5, 20]"]),
     ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
+    ("[federation]\nmisread = 1.5", ["[federation] misread must be a probability", "1.5"]),
+    ("[federation]\nmisread = [[1.0]]", ["[federation] misread must be", "3 x 3", "1 x 1"]),
+    ("[federation]\nmisread = [[1, 0, 0], [1, 1, 0], [0, 0, 1]]", ["row 1", "sum to 1", "1, 1, 0"]),
     ("[federation]\nacceptance = 'luck'", ["acceptance must be one of data, model", "'luck'"]),
     ("[federation]\nmin_share = -0.1", ["[federation] min_share must be at least 0", "-0.1"]),
     ("[federation]\nmin_share = '1/4'", ["[federation] min_share must be a number", "'1/4'"]),
@@ -114,7 +142,7 @@ BAD_FILES = [
     ("[decoy]\ncount = 0", ["[decoy] count must be at least 1", "0"]),
     ("[decoy]\nleast_queries = -1", ["[decoy] least_queries must be at least 0", "-1"]),
     ("[decoy]\ncount = 1001", ["[decoy] count must be at most 1000", "1001"]),
-    ("[decoy]\ngated = 1", ["[decoy] gated must be true or false", "1"]),
+    ("[decoy]\ngated = 1", ['[decoy] gated must be true, false or "matched"', "1"]),
     ("[decoy]\nkind = 4", ["[decoy] kind must be text", "4"]),
     ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),
     ("[engine]\nkind = 'magic'", ["[engine] kind must be one of simulated, flower", "'magic'"]),
@@ -172,7 +200,7 @@ KEYS = [
     ("updates",),
     ("arrivals",),
     *(("data", key) for key in ("split", "public_size", "public_classes", "path", "model")),
-    *(("federation", key) for key in ("clients", "participation", "min_share", "optimizer", "log")),
+    *(("federation", key) for key in ("clients", "participation", "min_share", "misread", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh")),
     *(("decoy", key) for key in ("kind", "count", "least_queries", "gated")),

@@ -101,7 +101,7 @@ def test_the_public_folder_has_what_was_sent_and_no_more(tmp_path: Path, kind: s
 
 
 def test_public_records_agree_with_private_ones(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", rounds=30, policy={"kind": "greedy"})
+    run_small(tmp_path / "run", rounds=30, policy={"kind": "greedy"}, decoy={"gated": True})
     public = read_rounds(tmp_path / "run", "public/rounds.jsonl")
     private = read_rounds(tmp_path / "run")
     assert [record["weights"] for record in public] == [record["weights"] for record in private]

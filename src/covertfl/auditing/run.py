@@ -159,7 +159,7 @@ def find_means(federation: Federation) -> Means:
     """Return all that an eavesdropper may have: scheme, public set, a place among the clients."""
     scheme = Scheme(
         federation.problem,
-        federation.policy.policy,
+        federation.policy_of_truth,
         federation.policy.takes_every_reply,
         federation.decoy_rule,
     )

@@ -175,7 +175,7 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
         return None
     return bound_best_eavesdropper(
         federation.problem,
-        federation.policy.policy,
+        federation.policy_of_truth,
         num_samples=BOUND_SAMPLES,
         generator=np.random.default_rng(0),
         decoys=federation.decoy_rule,

@@ -38,11 +38,11 @@ def reproduce(
     """Compute the paper's tables and figures.
 
     Our values have intervals and stand beside the paper's.  NAME is one of table-main,
-    figure-accuracy, figure-spga, figure-tracking, figure-cost, theory, table-mnist-20,
-    table-mnist-50, table-fedsgd, table-states, random-policy, or all of them: all.  Each writes
-    DIR/NAME.json and, if it has one, a picture.  Finished parts are kept in DIR/cells and not
-    computed again.  With the name page nothing is computed: the page on the results in DIR is
-    written.
+    figure-accuracy, figure-spga, figure-tracking, figure-cost, theory, partial-oracle,
+    table-mnist-20, table-mnist-50, table-fedsgd, table-states, random-policy, or all of them: all.
+    Each writes DIR/NAME.json and, if it has one, a picture.  Finished parts are kept in DIR/cells
+    and not computed again.  With the name page nothing is computed: the page on the results in DIR
+    is written.
 
     Example: covertfl reproduce table-main
     """

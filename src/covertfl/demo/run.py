@@ -58,9 +58,7 @@ class Condition:
             "seed": seed,
             "data": {"public_positive_share": POSITIVE_SHARES[self.scenario]},
             "policy": {"kind": self.policy},
-            # As in the paper.  A gated decoy would hardly move here: nearly all rounds that would
-            # be accepted are used for learning.
-            "decoy": {"kind": self.decoy, "gated": False},
+            "decoy": {"kind": self.decoy},
         }
         return build_run(content, "demo", folder=Path())
 

@@ -227,4 +227,5 @@ def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
         "success_counts": fitted.success_counts.tolist(),
         "arrival": None if fitted.arrival is None else asdict(fitted.arrival),
         "dominance_violation": None if violation is None else str(violation),
+        "markov": fitted.markov.to_dict(),
     }

@@ -187,6 +187,8 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
     if fitted.dominance_violation is not None:
         unordered = "The rows of the transition matrix are not ordered by first-order dominance"
         parts.append(Text(f"{unordered} (assumption M1): {fitted.dominance_violation}."))
+    if fitted.markov.sentence is not None:
+        parts.append(Text(fitted.markov.sentence))
     return Group(*parts)
 
 

@@ -11,6 +11,7 @@
 `figure_spga`       convergence of the policy gradient: Figure 3
 `figure_tracking`   the policy gradient through a change of the system
 `figure_cost`       learning cost against learning queries: Figure 4
+`partial_oracle`    the price of an oracle state that is read with errors
 `theory`            the theorems and lemmas, measured
 `theory_updates`    Theorem 1: gradient norms and their bound
 `theory_structure`  Theorem 2 and Lemma 2: thresholds and monotone values

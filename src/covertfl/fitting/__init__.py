@@ -2,6 +2,7 @@
 
 - `log`: participation logs; `read_log`, `ParticipationLog`.
 - `oracle`: the oracle fitted to a log, with intervals; `fit_oracle`, `sample_oracles`.
+- `markov`: a test of the Markov property; `check_markov`.
 - `problem`: the problem file of a fitted oracle; `format_problem`.
 - `policy`: a policy searched on a log; `search_on_log`.
 """

@@ -26,6 +26,7 @@ from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
+from covertfl.fitting.markov import MarkovTest, check_markov
 from covertfl.intervals import wilson_interval
 
 DEFAULT_NUM_STATES = 3  # bad, middling and good rounds, as in the paper
@@ -70,6 +71,7 @@ class FittedOracle:
     success_interval : (W, 2) 95% Wilson interval of each success probability
     arrival : None if the log has no arrivals
     dominance_violation : first pair of rows of the estimate that violates (M1), if any
+    markov : test of the Markov property on the states
     states, succeeded, arrivals : (num_rounds,) the rounds themselves, for a replay
     meaning : what the states stand for, with the mean clients and examples of their rounds
     """
@@ -86,6 +88,7 @@ class FittedOracle:
     success_interval: FloatArray
     arrival: ArrivalFit | None
     dominance_violation: DominanceViolation | None
+    markov: MarkovTest
     states: IntArray
     succeeded: BoolArray
     arrivals: FloatArray
@@ -140,6 +143,7 @@ def fit_oracle(
         success_interval=_stack_interval(successes, visits),
         arrival=_fit_arrival(log),
         dominance_violation=find_dominance_violation(oracle),
+        markov=check_markov(states, len(visits)),
         states=states,
         succeeded=succeeded,
         arrivals=log.columns.get("arrival", np.zeros(len(values))),

@@ -24,7 +24,7 @@ from covertfl.reproduction.tables import (
     render_readings,
     render_states,
 )
-from covertfl.reproduction.theory import render_theory
+from covertfl.reproduction.theory import render_partial, render_theory
 
 # Operations per image in training the paper's network: six for each weight that it passes.
 IMAGE_FLOP = 6 * (24 * 24 * 32 * 25 + 20 * 20 * 32 * 800 + 6 * 6 * 64 * 800 + 576 * 256 + 2560)
@@ -38,7 +38,7 @@ HEAD = """\
 Every table and figure of Jain and Krishnamurthy, "Controlling Federated Learning for Covertness",
 computed by this package, with the paper's values beside ours. The page is made from the files in
 `results/` by `covertfl reproduce page --out results --page docs/reproduction.md`; each section
-names the command that made its file. D1 to D24 are entries of [deviations.md](deviations.md), F1
+names the command that made its file. D1 to D26 are entries of [deviations.md](deviations.md), F1
 to F11 formulas of [paper_map.md](paper_map.md).
 
 **One metric for every policy.** *Eavesdropper* is the accuracy of the final estimate, equation (6)
@@ -173,6 +173,7 @@ SECTIONS: Mapping[str, Callable[[StoredResult], str]] = {
     "figure-tracking": render_tracking,
     "figure-cost": render_cost,
     "theory": render_theory,
+    "partial-oracle": render_partial,
     "table-mnist-20": render_mnist,
     "table-mnist-50": render_mnist,
     "table-fedsgd": render_fedsgd,

@@ -127,3 +127,50 @@ def _describe_growth(row: Mapping[str, Any], varied: str, stable: str) -> list[s
         f"{row['backlog_end']:.1f}",
         format_mean(row["growth"], 4),
     ]
+
+
+def render_partial(result: StoredResult) -> str:
+    """Render what it costs to read the oracle state with errors, in a horizon and in a queue."""
+    settings = result["settings"]
+    horizon = [
+        [
+            f"{row['error']:.0%}",
+            f"{row['cost']:.2f}",
+            format_mean(row["simulated"], 2),
+            f"{row['price']:+.1%}",
+            f"{row['finish_prob']:.1%}",
+            f"{row['exposure']:.1%}",
+        ]
+        for row in result["horizon"]
+    ]
+    queue = [
+        [
+            f"{row['error']:.0%}",
+            f"{row['learning_cost']:.3f}",
+            f"{row['privacy_cost']:.4f}",
+            format_mean(row["simulated_privacy"], 4),
+            f"{row['optimum']:.4f}",
+            f"{row['price']:+.1%}",
+        ]
+        for row in result["queue"]
+    ]
+    return (
+        "The policy is optimal for a known oracle state and acts on readings, of which the given "
+        "share is wrong, each other state being equally likely. Costs are exact; simulations with "
+        f"drawn readings beside them ({settings['runs']:,} horizons, {settings['queue_runs']} "
+        "queues). The price is relative to the optimum of a known state. Main problem, reading "
+        f"`{settings['reading']}`:\n\n"
+        + table(
+            ["wrong", "expected cost", "simulated", "price", "finished", "learning queries"],
+            horizon,
+            "rrrrrr",
+        )
+        + "\nQueue of the sound reading with arrival probability "
+        f"{settings['arrival_prob']:g} and limit {settings['limit']:g}; the optimum is that with "
+        "the same learning cost:\n\n"
+        + table(
+            ["wrong", "learning cost", "privacy cost", "simulated", "optimum", "price"],
+            queue,
+            "rrrrrr",
+        )
+    )

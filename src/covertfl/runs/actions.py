@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
+from covertfl.decision.misreading import read_state
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.runs.federation import Federation, RunState
@@ -26,12 +27,15 @@ class Decision:
 
     Parameters
     ----------
+    observation : with the oracle state as it was read
+    oracle_state : the true one, on which costs, participation and success depend
     arrival : number of updates that arrive in this round
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     decoy : the decoy that is queried, or would have been
     """
 
     observation: Observation
+    oracle_state: int
     arrival: int
     learn_prob: float
     trajectory: int
@@ -43,8 +47,8 @@ class Decision:
         return self.trajectory == 0
 
     @property
-    def oracle_state(self) -> int:
-        """The oracle state of the round."""
+    def state_read(self) -> int:
+        """The oracle state that the policy acted on."""
         return int(self.observation.oracle_state)
 
 
@@ -71,7 +75,7 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     arrival = draw_arrival(federation, number)
     is_horizon = isinstance(federation.problem, FiniteHorizon)
     observation = Observation(
-        oracle_state=oracle_state,
+        oracle_state=_read_state(federation, oracle_state, number),
         backlog=state.queue.backlog,
         arrival=int(arrival > 0),
         rounds_left=federation.settings.rounds - state.round if is_horizon else 0,
@@ -81,7 +85,8 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
     learns = generator.random() < learn_prob
     decoy = choose_decoy(federation, state, policy, observation)
-    return Decision(observation, arrival, learn_prob, 0 if learns else decoy, decoy)
+    trajectory = 0 if learns else decoy
+    return Decision(observation, oracle_state, arrival, learn_prob, trajectory, decoy)
 
 
 @functools.cache
@@ -111,3 +116,13 @@ def choose_decoy(
     else:
         spares = takes_turn(lead, served)
     return rule.choose(state.queries, order, spares=spares)
+
+
+def _read_state(federation: Federation, oracle_state: int, round_number: int) -> int:
+    """Return the oracle state as the learner reads it: the true one, unless the run misreads."""
+    confusion = federation.settings.confusion
+    if confusion is None:
+        return oracle_state
+    seed = federation.settings.hidden_seed
+    generator = make_generator(seed, Stream.MISREADING, round_number)
+    return read_state(confusion, oracle_state, generator=generator)

@@ -9,6 +9,8 @@ from typing import Any
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.decoy_rule import DecoyRule
+from covertfl.decision.misreading import MisreadPolicy
+from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
@@ -50,6 +52,12 @@ class Federation:
         least = self.settings.sections.decoy.least_queries
         return DecoyRule(self.responder.num_decoys, least)
 
+    @property
+    def policy_of_truth(self) -> Policy:
+        """The policy given the true oracle state, which the learner may misread."""
+        confusion, policy = self.settings.confusion, self.policy.policy
+        return policy if confusion is None else MisreadPolicy(policy, confusion)
+
 
 @dataclass(frozen=True, eq=False)
 class RunState:
@@ -64,8 +72,8 @@ class RunState:
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, and the sum of the updates' waits
-    seen : oracle state, arriving updates and acceptance of each round; a round without a learning
-        query counts as accepted if one would have been
+    seen : oracle state as it was read, arriving updates and acceptance of each round; a round
+        without a learning query counts as accepted if one would have been
     """
 
     round: int
@@ -184,7 +192,11 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
         rejected=facts["rejected"],
         totals=facts["totals"],
         seen=tuple(
-            (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
+            (
+                int(record.get("state_read", record["oracle_state"])),
+                int(record["arrival"]),
+                bool(record["accepted"]),
+            )
             for record in played
         ),
     )

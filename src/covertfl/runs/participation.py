@@ -20,9 +20,11 @@ actions, so that a simulated client and a simulated federation draw the same, al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -40,6 +42,8 @@ MEASURED_ROUNDS = 200_000
 REPORTED_ROUNDS = 20_000
 # The measured probabilities belong to the federation, not to a run, so they have a fixed seed.
 MEASURING_SEED = 20
+# Success probabilities closer to 0 or 1 than this count as this close.
+CERTAIN = 1e-9
 # Draws made at a time, to limit the memory needed with many clients.
 DRAWS_AT_A_TIME = 4_000_000
 
@@ -128,6 +132,29 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
     """Return whether the examples that arrived are at least a share of all, and more than none."""
     # Divide rather than multiply: 0.07 * 100 is more than 7 in floating point.
     return examples > 0 and examples / total >= min_share
+
+
+def choose_participation(success: FloatArray, clients: int, min_share: float) -> list[int]:
+    """Return the numbers of clients, by oracle state, whose data suffices about as often as asked.
+
+    The shares of k equal clients are uniform, so their sum is about normal with mean k/2 and
+    variance k/12; it is to reach t = min_share * clients with the (W,) probabilities of `success`.
+    With z the normal quantile of one of them, sqrt(k) = z / sqrt(12) + sqrt(z^2 / 12 + 2 t), and of
+    the two whole numbers beside it the one with the nearer probability is taken.  The numbers never
+    fall from one state to the next, also where the probabilities do.
+    """
+    numbers: list[int] = []
+    for prob in np.clip(success, CERTAIN, 1.0 - CERTAIN).tolist():
+        z = NormalDist().inv_cdf(prob) / math.sqrt(12.0)
+        fewer = math.floor((z + math.sqrt(z * z + 2.0 * min_share * clients)) ** 2)
+        counts = [min(max(count, *numbers[-1:], 1), clients) for count in (fewer, fewer + 1)]
+        reached = [
+            NormalDist(count / 2.0, math.sqrt(count / 12.0)).cdf(min_share * clients)
+            for count in counts
+        ]
+        is_more = abs(1.0 - reached[1] - prob) < abs(1.0 - reached[0] - prob)
+        numbers.append(counts[is_more])
+    return numbers
 
 
 def find_least_share(settings: RunSettings, total: int) -> float:

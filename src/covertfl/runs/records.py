@@ -91,6 +91,7 @@ def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
     return {
         "round": after.round,
         "oracle_state": decision.oracle_state,
+        "state_read": decision.state_read,
         "backlog": int(observation.backlog),
         "arrival": decision.arrival,
         "rounds_left": int(observation.rounds_left),

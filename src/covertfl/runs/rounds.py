@@ -24,9 +24,13 @@ from covertfl.runs.policy import RunPolicy, refresh_policy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
+from covertfl.runs.settings import RunSettings
+from covertfl.seeding import Stream, make_generator
 
 # Rounds that must have been seen before the policy is searched for on them.
 FEWEST_SEEN = 20
+# Learning queries, and moves of the true weights, that a matched decoy assumes before the first.
+FIRST_QUERIES, FIRST_MOVES = 2.0, 1.5
 
 Rounds = Generator[Work, Any, RunState]
 OnState = Callable[[RunState], None]
@@ -71,15 +75,26 @@ def update_trajectories(
 
     - the true trajectory moves on the replies if the round is a success and an update is owed
       (some policies use every reply, or learn when nothing is owed);
-    - a decoy moves by its own rule if the round is a success, or in any case if it is not gated.
+    - a decoy moves by its own rule: if the round is a success (gated), in any case (not gated), or
+      as often as learning queries have moved the true trajectory (matched).
     """
     if query.trajectory == 0:
         is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
         is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
     else:
-        is_moving = outcome.accepted or not federation.settings.sections.decoy.gated
+        is_moving = _moves_decoy(federation.settings, state, outcome)
     responder = federation.responder
     return (yield from responder.update(state.learner, query, outcome, is_moving=is_moving))
+
+
+def _moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> bool:
+    """Return whether a decoy that was queried moves; the draw of a matched one is hidden."""
+    gated = settings.sections.decoy.gated
+    if gated != "matched":
+        return outcome.accepted or not gated
+    moves, queries = state.learner.updates + FIRST_MOVES, state.learning_queries + FIRST_QUERIES
+    draw = make_generator(settings.hidden_seed, Stream.MOVE, state.round + 1).random()
+    return bool(draw < moves / queries)
 
 
 def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
@@ -121,7 +136,7 @@ def _close_round(
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done),
-        seen=(*state.seen, (decision.oracle_state, decision.arrival, outcome.accepted)),
+        seen=(*state.seen, (decision.state_read, decision.arrival, outcome.accepted)),
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
 

@@ -17,21 +17,35 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 import covertfl
-from covertfl.decision.problem_file import build_problem, read_preset_text, read_problem
+from covertfl.decision.problem_file import (
+    LoadedProblem,
+    build_problem,
+    read_preset_text,
+    read_problem,
+)
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+from covertfl.runs.participation import choose_participation
 from covertfl.runs.settings import (
+    BATCH_SIZES,
     PROBLEM_SECTIONS,
     DecoySection,
+    FederationSection,
     RunSections,
     RunSettings,
     TaskName,
     check_participation,
     check_problem,
     check_sections,
-    with_participation,
 )
+
+# What keys allow that take values of different types.
+CHOICES: Mapping[tuple[int | str, ...], str] = {
+    ("data", "split"): '"iid" or { dirichlet = a positive number }',
+    ("federation", "misread"): "a probability, or a list of them for each oracle state",
+    ("decoy", "gated"): 'true, false or "matched"',
+}
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
@@ -62,10 +76,34 @@ def build_run(
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
     loaded = build_problem(dict(described), source)
+    sections = _fill_federation(sections, loaded)
     check_problem(sections, loaded.problem, name)
-    sections = with_participation(sections, loaded.states)
     check_participation(sections, loaded.states, name)
     return RunSettings(name, sections, loaded.problem, described, loaded.states)
+
+
+def _fill_federation(sections: RunSections, loaded: LoadedProblem) -> RunSections:
+    """Return the sections with the keys of the federation that depend on task and problem."""
+    federation = sections.federation
+    known: dict[str, Any] = {}
+    if "participation" not in federation.model_fields_set:
+        known["participation"] = _find_participation(federation, loaded)
+    if "batch_size" not in federation.model_fields_set and sections.task in BATCH_SIZES:
+        known["batch_size"] = BATCH_SIZES[sections.task]
+    return sections.model_copy(update={"federation": federation.model_copy(update=known)})
+
+
+def _find_participation(section: FederationSection, loaded: LoadedProblem) -> list[int]:
+    """Return the clients by oracle state: the problem's, or as many as its success needs.
+
+    If states are formed by something else than clients, all clients take part in every state.
+    """
+    states, success = loaded.states, loaded.problem.oracle.success
+    if states is not None and states.participation is not None:
+        return list(states.participation)
+    if states is not None and not states.by_clients:
+        return [section.clients] * states.num_states
+    return choose_participation(success, section.clients, section.min_share)
 
 
 def _expand(path: str, name: str) -> Path:
@@ -120,9 +158,10 @@ def _describe(error: ValidationError) -> str:
     """Describe one mistake in a sentence; a misspelt key comes before the one it stands for."""
     mistake = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
-    if location[:2] == ("data", "split"):
-        value = shorten(mistake["input"])
-        return f'[data] split must be "iid" or {{ dirichlet = a positive number }}, got {value}'
+    if location[:2] in CHOICES:
+        section, key = location[:2]
+        came = shorten(mistake["input"])
+        return f"[{section}] {key} must be {CHOICES[location[:2]]}, got {came}"
     section, key = split_location(location)
     if mistake["type"] == "extra_forbidden":
         allowed = ", ".join(_find_model(location[:-1]).model_fields)

@@ -1,6 +1,8 @@
 """The settings of a training run: the sections of a run file, and `RunSettings`.
 
-Every key except `task` is optional; the defaults are the paper's main experiment.
+Every key except `task` is optional.  The defaults are the paper's main experiment, except for
+participation and decoys, which are chosen so that its scheme works (D19, D25 of
+docs/deviations.md).
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from covertfl.arrays import FloatArray
+from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import DECOYS
@@ -28,6 +32,8 @@ LARGEST_SEED = 2**63 - 1
 QUEUE_ROUNDS = 200
 # Keys of [data] that only the function task has.
 FUNCTION_KEYS = ("dimension", "radius", "noise_limit")
+# Batch sizes by task where the paper's 40 is too large: a client of digits holds 65 examples.
+BATCH_SIZES = {"digits": 5}
 # Each decoy holds a model in memory, so a mistyped count must not exhaust it.
 MAX_DECOYS = 1000
 
@@ -79,15 +85,19 @@ class OptimizerSection(_Section):
 
 
 class FederationSection(_Section):
-    """`[federation]`: the clients, and when a round is accepted."""
+    """`[federation]`: the clients, and when a round is accepted.
+
+    Participation that is not given follows from the problem (`choose_participation`).
+    """
 
     clients: Count = 20
-    participation: list[Present] = Field(default_factory=lambda: [5, 10, 20], min_length=1)
+    participation: list[Present] = Field(default_factory=list, min_length=1)
     log: str | None = None
     acceptance: Literal["data", "model", "noise"] = "data"
     min_share: Share = 0.25
     label_noise: list[Share] | None = None
     max_noise: Share | None = None
+    misread: Share | list[list[Share]] = 0.0
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     batch_size: Count = 40
@@ -104,12 +114,16 @@ class PolicySection(_Section):
 
 
 class DecoySection(_Section):
-    """`[decoy]`: what is sent when the policy obfuscates."""
+    """`[decoy]`: what is sent when the policy obfuscates, and when a decoy moves.
+
+    A decoy that is gated moves if the round would have been accepted, one that is not in every
+    round, and one that is matched as often as learning queries have moved the true weights.
+    """
 
     kind: str = "public"
     count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
     least_queries: Annotated[int, Field(ge=0, le=1_000_000_000)] = 1
-    gated: bool = True
+    gated: bool | Literal["matched"] = "matched"
 
 
 class EngineSection(_Section):
@@ -183,6 +197,12 @@ class RunSettings:
             return self.problem.rounds
         return self.sections.rounds or QUEUE_ROUNDS
 
+    @property
+    def confusion(self) -> FloatArray | None:
+        """Probabilities of reading a state (column) in a true one (row), None if always right."""
+        misread = self.sections.federation.misread
+        return build_confusion(misread, self.problem.oracle.num_states) if misread else None
+
     def with_seed(self, seed: int) -> RunSettings:
         """Return the same run with another seed."""
         sections = self.sections.model_copy(update={"seed": seed})
@@ -233,24 +253,6 @@ def check_sections(sections: RunSections, name: str) -> None:
     if sections.decoy.kind not in DECOYS:
         known, given = ", ".join(DECOYS), shorten(sections.decoy.kind)
         raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
-
-
-def with_participation(sections: RunSections, states: OracleStates | None) -> RunSections:
-    """Return the sections with the problem's clients by state, unless the run file has its own.
-
-    If states are formed by something else than clients and the problem has no numbers, all clients
-    take part in every state.
-    """
-    federation = sections.federation
-    if states is None or "participation" in federation.model_fields_set:
-        return sections
-    given = states.participation
-    if given is None:
-        if states.by_clients:
-            return sections
-        given = (federation.clients,) * states.num_states
-    federation = federation.model_copy(update={"participation": list(given)})
-    return sections.model_copy(update={"federation": federation})
 
 
 def check_participation(sections: RunSections, states: OracleStates | None, name: str) -> None:
@@ -353,6 +355,10 @@ def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
     """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
     _check_noise(sections, problem.oracle.num_states, name)
+    try:
+        build_confusion(sections.federation.misread, problem.oracle.num_states)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [federation] {error}") from error
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")

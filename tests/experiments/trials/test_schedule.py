@@ -27,12 +27,12 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @pytest.mark.parametrize("policy", ["optimal", "greedy", "random", "always-learn"])
-@pytest.mark.parametrize("is_gated", [True, False])
+@pytest.mark.parametrize("gated", [True, False, "matched"])
 @pytest.mark.parametrize("acceptance", ["data", "model"])
-def test_schedule_is_that_of_training(policy: str, is_gated: bool, acceptance: str) -> None:
+def test_schedule_is_that_of_training(policy: str, gated: bool | str, acceptance: str) -> None:
     federation = build(
         policy={"kind": policy},
-        decoy={"gated": is_gated},
+        decoy={"gated": gated},
         federation={"acceptance": acceptance},
         rounds=20,
     )

@@ -25,6 +25,8 @@ from covertfl.tasks.task import DataSettings, TrainingTask
 
 Transition = tuple[tuple[float, ...], ...]
 
+BATCH_SIZE = 40  # the paper's
+
 
 @dataclass(frozen=True)
 class PublicData:
@@ -109,6 +111,7 @@ def make_run_content(setup: Setup, policy: str, seed: int, device: str) -> dict[
             "min_share": setup.min_share,
             "algorithm": setup.algorithm,
             "optimizer": {"name": "adam", "lr": setup.learning_rate},
+            "batch_size": BATCH_SIZE,
         },
         "policy": {"kind": policy},
         "decoy": {"kind": "public", "gated": False},

@@ -1,0 +1,110 @@
+"""Plain settings work: every preset trains, the decoy moves, the learner finishes as planned.
+
+Nothing is trained here.  Actions, acceptance and moves do not depend on the weights, so that the
+rounds can be drawn without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem_file import PRESET_NAMES, READINGS
+from covertfl.evaluation.bounds import service_capacity
+from covertfl.evaluation.horizon import evaluate_horizon_policy
+from covertfl.experiments.trials.schedule import (
+    Schedule,
+    draw_schedule,
+    follow_estimate,
+    score_estimate,
+)
+from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import Federation
+from covertfl.runs.run_file import build_run
+
+KERNELS = KernelCache()
+TASKS = ("toxicity", "digits")
+SEEDS = 25
+
+
+def build(task: str, **sections: object) -> Federation:
+    """Return the federation of a run file with nothing but a task and some sections."""
+    return build_federation(build_run({"task": task, **sections}, "run", folder=Path()), KERNELS)
+
+
+def draw_seeds(federation: Federation, seeds: int) -> list[Schedule]:
+    """Draw the rounds of runs that differ in their seeds; the data of one serve all."""
+    clients = federation.responder
+    assert isinstance(clients, ClientResponder)
+    schedules = []
+    for seed in range(seeds):
+        settings = federation.settings.with_seed(seed)
+        own = replace(clients, settings=settings)
+        schedules.append(draw_schedule(replace(federation, settings=settings, responder=own)))
+    return schedules
+
+
+def count_moves(schedule: Schedule) -> int:
+    """Return how often the decoy moves."""
+    return len(schedule.list_queries(learns=False))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_scheme_works_with_nothing_but_a_task(task: str) -> None:
+    federation = build(task)
+    assert isinstance(federation.problem, FiniteHorizon)
+    printed = federation.settings.problem.oracle.success
+    assert federation.problem.oracle.success == pytest.approx(printed, abs=0.03)
+    planned = evaluate_horizon_policy(federation.problem, federation.policy.policy)
+    schedules = draw_seeds(federation, SEEDS)
+    assert min(map(count_moves, schedules)) >= 4
+    finished = np.mean([schedule.is_completed for schedule in schedules])
+    error = np.sqrt(planned.finish_prob * (1.0 - planned.finish_prob) / SEEDS)
+    assert finished == pytest.approx(planned.finish_prob, abs=3.0 * error)
+    named = [score_estimate(follow_estimate(schedule)[-1]) for schedule in schedules]
+    assert np.mean(named) < 0.25  # equation (6) holds the decoy
+    assert 0.3 < np.mean([more_repeats(schedule) for schedule in schedules]) < 0.7
+
+
+def more_repeats(schedule: Schedule) -> float:
+    """Return 1 if a larger share of true queries than of decoy queries repeats, 0.5 in a tie."""
+    shares = []
+    for learns in (True, False):
+        moved = [
+            moves
+            for own, moves in zip(schedule.learns, schedule.moves, strict=True)
+            if own == learns
+        ]
+        # The last query is repeated by none.
+        shares.append(1.0 - np.mean(moved[:-1]) if len(moved) > 1 else 0.0)
+    return 0.5 + 0.5 * float(np.sign(shares[0] - shares[1]))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", PRESET_NAMES)
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_preset_trains(task: str, reading: str, name: str) -> None:
+    federation = build(task, policy={"preset": f"{reading}/{name}"})
+    measured, printed = federation.measured, federation.settings.problem.oracle.success
+    assert measured is not None
+    assert measured == pytest.approx(printed, abs=0.13 if name == "states7" else 0.05)
+    schedule = draw_schedule(federation)
+    assert len(schedule.list_queries(learns=True)) >= 10
+    # With the privacy costs as the text prints them, learning in the worst state is cheapest, and
+    # the optimal policy hardly obfuscates (D2 of docs/deviations.md).
+    if (reading, name) != ("paper-text", "main"):
+        assert count_moves(schedule) >= 10
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_queue_of_the_sound_reading_has_room(task: str) -> None:
+    problem = build(task, policy={"preset": "sound/queue"}).problem
+    assert isinstance(problem, QueueProblem)
+    assert service_capacity(problem) > 1.05 * problem.load

@@ -103,7 +103,7 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
         return [
             [decision.oracle_state for decision in decided],
             [decision.learns for decision in decided],
-            [decision.decoy for decision in decided],
+            [*draw_order(hidden.settings.hidden_seed, 9)],
             [draw_arrival(waiting, number) for number in range(1, 200)],
             [weights.tobytes() for weights in state.learner.trajectories],
         ]
@@ -134,7 +134,7 @@ def test_random_places_every_set_of_rounds_equally_often() -> None:
 
 
 def find_order(federation: Federation) -> tuple[int, ...]:
-    return draw_order(federation.settings.hidden_seed, federation.decoy_rule.num_decoys)
+    return draw_order(federation.settings.hidden_seed, federation.settings.decoy_rule.num_decoys)
 
 
 def test_every_decoy_may_be_the_lead() -> None:
@@ -188,7 +188,7 @@ def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
             np.array([learned]), np.zeros((1, 30), dtype=np.int64), falls[None], backlogs[-1:]
         )
         policy = federation.policy.policy
-        (placed,) = place_queries(problem, policy, sample, federation.decoy_rule).tolist()
+        (placed,) = place_queries(problem, policy, sample, federation.settings.decoy_rule).tolist()
         names = [0, *order]
         assert [record["trajectory"] for record in records] == [names[label] for label in placed]
 

@@ -80,9 +80,17 @@ def replay(federation: Federation, records: Records, restart: int | None) -> dic
 @pytest.mark.parametrize(
     ("base", "changes", "restart"),
     [
-        (FUNCTION_HORIZON, {}, None),
-        (FUNCTION_QUEUE, {"queue": {"arrival_prob": 0.15, "arrival_size": 4}}, 4),
-        (FUNCTION_QUEUE, {"data": SMALL_BALL, "decoy": {"count": 3}, **TWO_STATES}, 2),
+        (FUNCTION_HORIZON, {"decoy": {"gated": True}}, None),
+        (
+            FUNCTION_QUEUE,
+            {"queue": {"arrival_prob": 0.15, "arrival_size": 4}, "decoy": {"gated": True}},
+            4,
+        ),
+        (
+            FUNCTION_QUEUE,
+            {"data": SMALL_BALL, "decoy": {"count": 3, "gated": True}, **TWO_STATES},
+            2,
+        ),
     ],
 )
 def test_a_run_is_a_plain_loop(

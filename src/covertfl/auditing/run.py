@@ -161,7 +161,7 @@ def find_means(federation: Federation) -> Means:
         federation.problem,
         federation.policy_of_truth,
         federation.policy.takes_every_reply,
-        federation.decoy_rule,
+        federation.settings.decoy_rule,
     )
     clients, settings = federation.responder, federation.settings
     if not isinstance(clients, ClientResponder):

@@ -178,7 +178,7 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
         federation.policy_of_truth,
         num_samples=BOUND_SAMPLES,
         generator=np.random.default_rng(0),
-        decoys=federation.decoy_rule,
+        decoys=federation.settings.decoy_rule,
     )
 
 

@@ -103,7 +103,7 @@ def choose_decoy(
 
     It depends on the queries before the round, never on the action.
     """
-    rule = federation.decoy_rule
+    rule = federation.settings.decoy_rule
     order = draw_order(federation.settings.hidden_seed, rule.num_decoys)
     learning, lead = state.queries[0], state.queries[order[0]]
     served = sum(state.queries) - learning - lead

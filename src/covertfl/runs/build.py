@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.decision.decoy_rule import DecoyRule
-from covertfl.decision.problem import QueueProblem
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
@@ -82,8 +80,7 @@ def build_federation(
     measured = None
     if isinstance(task, FunctionTask):
         measured = np.array(task.success)
-        size = problem.arrival_size if isinstance(problem, QueueProblem) else None
-        responder = FunctionResponder(settings, task, size)
+        responder = FunctionResponder(settings, task)
     else:
         is_recorded = recorded is not None and recorded.success is not None
         if measures:
@@ -103,8 +100,8 @@ def build_federation(
         # Decoys have no state, so one serves all trajectories.
         decoys, success = (decoy,) * sections.decoy.count, problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
-    rule = DecoyRule(responder.num_decoys, sections.decoy.least_queries)
-    policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed, decoys=rule)
+    seed, rule = settings.hidden_seed, settings.decoy_rule
+    policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.misreading import MisreadPolicy
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
@@ -45,12 +44,6 @@ class Federation:
     measured: FloatArray | None = None
     recorded: RecordedRounds | None = None
     arrivals: Mapping[int, int] | None = None
-
-    @property
-    def decoy_rule(self) -> DecoyRule:
-        """How obfuscating queries are divided among the decoys."""
-        least = self.settings.sections.decoy.least_queries
-        return DecoyRule(self.responder.num_decoys, least)
 
     @property
     def policy_of_truth(self) -> Policy:

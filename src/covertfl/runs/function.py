@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from covertfl.decision.problem import QueueProblem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, SiftedReplies
 from covertfl.runs.participation import Attendance
@@ -25,16 +26,16 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 @dataclass(frozen=True, eq=False)
 class FunctionResponder(Responder):
-    """An oracle that answers with noisy gradients, and decoys.
-
-    Parameters
-    ----------
-    task_size : moves after which a decoy's steps start anew, None if they never do
-    """
+    """An oracle that answers with noisy gradients, and decoys."""
 
     settings: RunSettings
     task: FunctionTask
-    task_size: int | None = None
+
+    @property
+    def task_size(self) -> int | None:
+        """Moves after which a decoy's steps start anew, None if they never do."""
+        problem = self.settings.problem
+        return problem.arrival_size if isinstance(problem, QueueProblem) else None
 
     @property
     def num_decoys(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
@@ -202,6 +203,11 @@ class RunSettings:
         """Probabilities of reading a state (column) in a true one (row), None if always right."""
         misread = self.sections.federation.misread
         return build_confusion(misread, self.problem.oracle.num_states) if misread else None
+
+    @property
+    def decoy_rule(self) -> DecoyRule:
+        """How obfuscating queries are divided among the decoys."""
+        return DecoyRule(self.sections.decoy.count, self.sections.decoy.least_queries)
 
     def with_seed(self, seed: int) -> RunSettings:
         """Return the same run with another seed."""

@@ -7,7 +7,7 @@ equation (6), and beside it the peak over all rounds.  A tie in the estimate cou
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,15 @@ from covertfl.experiments.trials.schedule import (
 )
 from covertfl.experiments.trials.scorer import BatchKernel, Scorer
 from covertfl.experiments.trials.setups import PublicData, Trial
-from covertfl.experiments.trials.walks import Trajectory, Walk, walk_chain, walk_decoy, walk_truth
+from covertfl.experiments.trials.walks import (
+    SharedSteps,
+    Trajectory,
+    Walk,
+    walk_chain,
+    walk_decoy,
+    walk_truth,
+)
+from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 
 
@@ -150,17 +158,22 @@ class Part:
             return {"part": "truth", **self.trial.key, "stride": stride}
         return {"part": "decoy", **self.trial.key, **self.against.describe(), "stride": stride}
 
-    def make_walk(self, scorer: Scorer) -> Walk:
-        """Return the walk that trains it."""
-        trial, schedule = self.trial, self.trial.schedule
+    @property
+    def family(self) -> tuple[Hashable, ...]:
+        """Return what it has in common with the parts that differ in the policy alone."""
+        return (self.trial.setup, self.trial.seed, self.trial.clients.kernel, self.against)
+
+    def make_walk(self, scorer: Scorer, shared: SharedSteps) -> Walk:
+        """Return the walk that trains it; `shared` are the steps of its family."""
+        trial, schedule, keeps = self.trial, self.trial.schedule, self.keeps_weights
         if self.against is None:
-            return walk_truth(trial.clients, schedule, scorer, keeps_weights=self.keeps_weights)
+            return walk_truth(trial.clients, schedule, scorer, keeps_weights=keeps, shared=shared)
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
         is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
         if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, BatchKernel):
             return walk_chain(clients, schedule, self.needed, scorer)
-        return walk_decoy(clients, schedule, self.needed, scorer, self.truth)
+        return walk_decoy(clients, schedule, self.needed, scorer, self.truth, shared=shared)
 
     def count_examples(self) -> int:
         """Return the number of examples to train on; for a decoy an estimate."""
@@ -185,7 +198,7 @@ class CovertRuns:
 
     def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
         self._store, self._stride, self._threads = store, stride, threads
-        self._scorers: dict[tuple[str, str | None], Scorer] = {}
+        self._scorers: dict[tuple[int, LocalKernel], Scorer] = {}
         self._trained = 0
         self.examples = 0
 
@@ -255,8 +268,12 @@ class CovertRuns:
                 content = self._store.keep(key, _pack(trajectory), spent * part)
                 found[places[number]] = replace(_unpack(content), weights=trajectory.weights)
 
+        shared = {part.family: SharedSteps() for part in parts.values()}
         walks = [
-            (part.trial.clients.kernel, part.make_walk(self._find_scorer(part.trial)))
+            (
+                part.trial.clients.kernel,
+                part.make_walk(self._find_scorer(part.trial), shared[part.family]),
+            )
             for part in parts.values()
         ]
         run_walks(walks, on_batch=self._count, on_end=keep, threads=self._threads)
@@ -267,9 +284,10 @@ class CovertRuns:
         self._store.advance(examples, f"{self._trained:,} examples trained on")
 
     def _find_scorer(self, trial: Trial) -> Scorer:
-        place = (trial.setup.task, trial.setup.model)
-        if place not in self._scorers:
-            clients = trial.clients
+        """Return the scorer of a trial's own validation set; of a common one there is one."""
+        clients = trial.clients
+        place = (id(clients.task.validation), clients.kernel)
+        if place not in self._scorers:  # a scorer keeps the set, and so the number of it
             self._scorers[place] = Scorer(clients.task, clients.kernel, stride=self._stride)
         return self._scorers[place]
 

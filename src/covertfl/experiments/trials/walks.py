@@ -2,8 +2,8 @@
 
 A walk is a generator that requests local jobs and is sent their results, as a training run does,
 and draws from the same streams: its weights are those that `covertfl train` would send.  The
-requests of all walks that wait are answered in batches (`batches`).  Runs of one seed that differ in
-their policies move the same trajectory in the same rounds until their actions differ: such moves
+requests of all walks that wait are answered in batches (`batches`).  Runs of one seed that differ
+in their policies move the same trajectory in the same rounds until their actions differ: such moves
 are made once (`SharedSteps`).
 """
 
@@ -135,8 +135,9 @@ class _Rating:
         return (yield from self._shared.take("full" if fully else "coarse", line, asked))
 
 
-def _ask(request: Request) -> Generator[Request, Any, Any]:
-    return (yield request)
+def _ask(request: ToRate) -> Generator[Request, Any, float]:
+    accuracy: float = yield request
+    return accuracy
 
 
 def walk_truth(

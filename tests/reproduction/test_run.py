@@ -40,7 +40,14 @@ from covertfl.tasks import mnist
 
 FOLDER = Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist"
 HAS_MNIST = all((FOLDER / name).is_file() for name in mnist.MD5)
-ON_MNIST = ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states", "random-policy")
+ON_MNIST = (
+    "table-mnist-20",
+    "table-mnist-50",
+    "table-fedsgd",
+    "table-states",
+    "random-policy",
+    "mnist-learners",
+)
 REDUCED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (participation, {"MEASURED_ROUNDS": 2000, "REPORTED_ROUNDS": 2000}),
     (table_main, {"ROUNDS": 6, "UPDATES": 2, "POLICIES": ("greedy", "optimal")}),

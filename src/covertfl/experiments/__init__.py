@@ -7,6 +7,7 @@
 `table_fedsgd`      MNIST with FedSGD: Table 2, left
 `table_states`      MNIST with seven oracle states: Table 2, right
 `random_policy`     MNIST with learning queries at random rounds
+`mnist_learners`    the learner on MNIST under settings that the paper leaves open
 `figure_spga`       convergence of the policy gradient: Figure 3
 `figure_tracking`   the policy gradient through a change of the system
 `figure_cost`       learning cost against learning queries: Figure 4

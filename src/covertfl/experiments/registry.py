@@ -8,6 +8,7 @@ from covertfl.experiments import (
     figure_cost,
     figure_spga,
     figure_tracking,
+    mnist_learners,
     random_policy,
     table_fedsgd,
     table_main,
@@ -31,5 +32,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         table_fedsgd.TABLE,
         table_states.TABLE,
         random_policy.COMPARISON,
+        mnist_learners.LEARNERS,
     )
 }

@@ -12,6 +12,7 @@ from covertfl.display.plots import save_figure
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.reproduction.figures import PICTURES
+from covertfl.reproduction.learners import render_learners
 from covertfl.reproduction.markdown import StoredResult, table
 from covertfl.reproduction.searches import render_cost, render_spga, render_tracking
 from covertfl.reproduction.tables import (
@@ -177,6 +178,7 @@ SECTIONS: Mapping[str, Callable[[StoredResult], str]] = {
     "table-fedsgd": render_fedsgd,
     "table-states": render_states,
     "random-policy": render_random,
+    "mnist-learners": render_learners,
 }
 
 _SMALLER = (
@@ -192,4 +194,5 @@ SHORT_FORMS: Mapping[str, str] = {
     "table-fedsgd": _SMALLER.format("a quarter"),
     "table-states": _SMALLER.format("half"),
     "random-policy": _SMALLER.format("half"),
+    "mnist-learners": _SMALLER.format("half") + " Two of the ten variants.",
 }

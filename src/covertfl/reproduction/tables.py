@@ -108,7 +108,7 @@ def add_remark(differences: str, result: StoredResult, remark: str | Callable[[]
         cause = OTHER_READING
     else:
         cause = remark if isinstance(remark, str) else remark()
-    return f"\n**Differences.** {differences} {cause}\n"
+    return f"\n**Differences.** {f'{differences} {cause}'.strip()}\n"
 
 
 def describe_differences(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -190,8 +190,8 @@ def _explain_mnist(result: StoredResult) -> str:
         f"paper's reaches {printed_rare}. The other eight classes have so few images that the "
         "result depends on how they are sampled and how often each is used, which the paper does "
         "not state. The learner is better than the paper's; the code's smaller learning rate "
-        "explains part of it (D24, last section of this page), and fewer examples or epochs per "
-        "round may explain the rest. The paper's metric for the greedy policy is that of another "
+        "explains part of it (D24, last section of this page), and mnist-learners tries other "
+        "causes. The paper's metric for the greedy policy is that of another "
         "round. An even public set of a client's size makes a decoy that is nearly as good as the "
         f"learner ({_list_means(even)}): an eavesdropper with such data need not listen."
     )
@@ -258,8 +258,7 @@ def render_random(result: StoredResult) -> str:
         f"Optimal minus random, paired by seed: {difference}; the paper has "
         "+0.120. The random policy uses every reply, including those of rounds with a quarter of "
         "the clients and few batches. Averaging over five clients does little harm here, because "
-        "the data is divided evenly; a larger difference may need clients that differ more, or "
-        "fewer examples per round.",
+        "the data is divided evenly; mnist-learners has clients that differ.",
     )
 
 

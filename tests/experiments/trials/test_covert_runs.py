@@ -32,7 +32,7 @@ from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
-from covertfl.tasks.task import score_accuracy
+from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.training import train
 
 SETUP = Setup(
@@ -141,6 +141,26 @@ def test_thinning_keeps_one_in_so_many() -> None:
     assert [len(rows) for rows in thin.clients] == [-(-len(rows) // 4) for rows in whole.clients]
     assert len(thin.public) == -(-len(whole.public) // 4)
     assert len(thin.validation) == -(-len(whole.validation) // 4)
+
+
+def test_clients_with_fewer_examples_are_rated_on_all() -> None:
+    whole, thin = (load_task(replace(SETUP, client_thinning=n), 3, PublicData()) for n in (1, 4))
+    for rows, kept in zip(whole.clients, thin.clients, strict=True):
+        assert np.array_equal(kept, rows[::4])
+    assert len(thin.validation) == len(whole.validation)
+    assert len(thin.public) == len(whole.public)
+
+
+def test_a_dirichlet_split_makes_clients_differ() -> None:
+    alike, differing = (load_task(replace(SETUP, split=a), 3, PublicData()) for a in (None, 0.1))
+
+    def largest_share(task: TrainingTask) -> float:
+        counts = [
+            np.unique(task.train.labels[rows], return_counts=True)[1] for rows in task.clients
+        ]
+        return float(np.mean([count.max() / count.sum() for count in counts]))
+
+    assert largest_share(differing) > 1.2 * largest_share(alike)
 
 
 def test_coarse_scores_are_replaced_by_full_ones_where_they_count(tmp_path: Path) -> None:

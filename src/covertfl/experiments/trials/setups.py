@@ -57,6 +57,8 @@ class Setup:
     acceptance, min_share : when a round is a success
     learning_rate : of the clients' Adam, or of the server's with fedsgd
     thinning : every how-many-th example is used, 1 for all
+    client_thinning : every how-many-th example of a client is used, on top of that
+    split : concentration of a Dirichlet split by class, None for clients that are alike
     transition : of the oracle, None for the preset's
     """
 
@@ -73,6 +75,8 @@ class Setup:
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     learning_rate: float = 1e-3
     thinning: int = 1
+    client_thinning: int = 1
+    split: float | None = None
     transition: Transition | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -122,6 +126,7 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
         task=setup.task,
         seed=seed,
         clients=setup.clients,
+        split=setup.split or "iid",
         public_size=public.size,
         public_positive_share=public.positive_share,
         public_classes=public.classes,
@@ -131,11 +136,13 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
     )
     task = make_task(settings)
     assert isinstance(task, TrainingTask)
+    stride = setup.thinning * setup.client_thinning
+    thinned = tuple(np.ascontiguousarray(rows[::stride]) for rows in task.clients)
     if setup.thinning == 1:
-        return task
+        return replace(task, clients=thinned)
     return replace(
         task,
-        clients=tuple(np.ascontiguousarray(rows[:: setup.thinning]) for rows in task.clients),
+        clients=thinned,
         public=take_part(task.public, setup.thinning),
         validation=take_part(task.validation, setup.thinning),
     )

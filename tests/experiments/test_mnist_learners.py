@@ -1,0 +1,48 @@
+"""The learner on MNIST by variant and policy, from outcomes that are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from covertfl.experiments import mnist_learners, table_mnist
+from covertfl.experiments.experiment import Request
+from covertfl.experiments.trials.cells import CellStore
+from covertfl.experiments.trials.covert_runs import RunOutcome
+from covertfl.experiments.trials.setups import Setup
+
+LEARNERS = {"greedy": 0.7, "optimal": 0.9, "random": 0.6}
+
+
+def outcome(accuracy: float) -> RunOutcome:
+    return RunOutcome([0.1, accuracy], [0.1, 0.1], 0.1, 0.1, 0.0, 0.25, True, 2)
+
+
+def test_every_variant_changes_the_setup_and_gains_are_over_the_rows_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setups: list[Setup] = []
+
+    def known(setup: Setup, policies: Any, *_: Any) -> tuple[table_mnist.Outcomes, int]:
+        setups.append(setup)
+        return {(name, 0): [outcome(LEARNERS[name])] * 2 for name in policies}, 0
+
+    monkeypatch.setattr(table_mnist, "compute_outcomes", known)
+    result = mnist_learners.run(Request(), CellStore(tmp_path))
+    assert len(set(setups)) == len(mnist_learners.VARIANTS)
+    assert setups[0] == table_mnist.make_setup("sound", 20, quick=False)
+    for row in result["rows"]:
+        assert row["learner"]["mean"] == LEARNERS[row["policy"]]
+        assert row["gain"]["mean"] == pytest.approx(0.9 - LEARNERS[row["policy"]])
+
+
+def test_printed_learners() -> None:
+    """0.925 and 0.805 in the text; the greedy learner is the mean of nine printed values."""
+    printed = mnist_learners.find_printed()
+    assert printed["optimal"] == (None, 0.925) and printed["random"] == (None, 0.805)
+    values = (0.832, 0.815, 0.822, 0.817, 0.819, 0.815, 0.819, 0.809, 0.831)
+    assert printed["greedy"][1] == pytest.approx(sum(values) / 9, abs=5e-4)

@@ -45,10 +45,10 @@ def average_levels(values: Sequence[float], *, most: float | None = None) -> dic
 
 
 def average_estimate(
-    accuracies: Sequence[float],
-    named: Sequence[float],
-    expected: Sequence[float],
-    learner: Sequence[float],
+    accuracies: Sequence[float] | FloatArray,
+    named: Sequence[float] | FloatArray,
+    expected: Sequence[float] | FloatArray,
+    learner: Sequence[float] | FloatArray,
 ) -> dict[str, Any]:
     """Return the expected accuracy of the eavesdropper's estimate, and the mean `measured`.
 
@@ -73,7 +73,7 @@ def average_estimate(
     n, prob, count, luck = len(x), float(exact.mean()), float(seen.sum()), seen - exact
     measured = {"measured": round(float(x.mean()), DIGITS)}
     if n < FEWEST_CORRECTED or not luck.any():
-        return average(accuracies, most=1.0) | measured
+        return average(x.tolist(), most=1.0) | measured
     if seen.min() < seen.max():
         slope = float(np.cov(x, seen)[0, 1] / seen.var(ddof=1))
         mean = float(x.mean() - slope * luck.mean())

@@ -139,7 +139,7 @@ def test_resampling_covers_two_levels_as_often_as_it_says() -> None:
     for _ in range(150):
         values = 0.5 + 0.32 * (generator.random(100) < 0.1)
         low, high = resampled_interval(values, generator=generator, resamples=400)
-        covered += low - 1e-9 <= 0.532 <= high + 1e-9
+        covered += bool(low - 1e-9 <= 0.532 <= high + 1e-9)
     assert 133 <= covered <= 149
 
 

@@ -164,14 +164,18 @@ def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert vars(second) == vars(first)
 
 
-def test_batches_do_not_matter(tmp_path: Path) -> None:
-    kernels = KernelCache()
-    runs = [prepare_trial(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
-    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+@pytest.mark.parametrize("decoy", ["public", "adversarial"])
+def test_batches_do_not_matter(decoy: str, tmp_path: Path) -> None:
+    """Nor what the policies of a seed have in common: they move both trajectories differently."""
+    kernels, names = KernelCache(), ("greedy", "optimal", "random")
+    runs = [prepare_trial(SETUP, policy, 28, kernels) for policy in names]
+    for learns in (True, False):
+        assert len({tuple(run.schedule.list_queries(learns=learns)) for run in runs}) == 3
+    against = [Eavesdropping(PublicData(size=size), decoy) for size in (0.5, 1.0)]
     together = CovertRuns(CellStore(tmp_path / "a")).work_out(runs, against)
     apart = CovertRuns(CellStore(tmp_path / "b")).work_out(runs, against, at_once=1)
-    assert {place: outcome.eavesdropper for place, outcome in together.items()} == {
-        place: outcome.eavesdropper for place, outcome in apart.items()
+    assert {place: vars(outcome) for place, outcome in together.items()} == {
+        place: vars(outcome) for place, outcome in apart.items()
     }
 
 

@@ -141,7 +141,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
         {
             **vars(row),
             "seeds": len(runs),
-            "learner": band([run.learner for run in runs]),
+            "learner": band([run.learner for run in runs], two_levels=True),
             "eavesdropper": band([run.eavesdropper for run in runs], two_levels=True),
             "paper": _find_printed(row),
         }

@@ -54,8 +54,8 @@ made all updates. All accuracies are on a balanced validation set that neither c
 eavesdropper own.
 
 Brackets are 95% intervals: Student's t over seeds for means, with the variances of both levels for
-the eavesdropper; from 50 seeds on the percentile bootstrap for peak, exposure and the eavesdropper
-by round, which have two levels, too; Wilson's for shares. "ours - paper" is bold where the paper's
+the eavesdropper; from 50 seeds on the percentile bootstrap for peak, exposure and the curves by
+round, which have two levels, too; Wilson's for shares. "ours - paper" is bold where the paper's
 value lies outside our interval by more than its rounding (0.005).
 
 **Errors in the printed tables** (D23).

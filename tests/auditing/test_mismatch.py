@@ -100,3 +100,17 @@ def test_a_certain_outcome_that_fails_is_a_mismatch() -> None:
 def test_a_single_round_says_nothing() -> None:
     found = check_model(SHARP, [[{"oracle_state": 2, "accepted": True}]])
     assert found.p_value > 0.9 and not found.is_warned
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounds_never_contradict_the_model_fitted_to_them(seed: int) -> None:
+    """G is zero up to rounding, which must not make it negative and its p-value undefined."""
+    records = draw_records(TEXT, 300, generator=np.random.default_rng(seed))
+    states = np.array([record["oracle_state"] for record in records])
+    moves, accepted = np.zeros((3, 3)), np.zeros(3)
+    np.add.at(moves, (states[:-1], states[1:]), 1)
+    np.add.at(accepted, states, [record["accepted"] for record in records])
+    fitted = Oracle(moves / moves.sum(axis=1, keepdims=True), accepted / np.bincount(states))
+    found = check_model(fitted, [records])
+    assert 0.0 <= found.statistic < 1e-3
+    assert found.p_value == pytest.approx(1.0)

@@ -17,6 +17,7 @@ from covertfl.auditing.coalitions import audit_coalitions
 from covertfl.auditing.folders import audit_folders
 from covertfl.auditing.overheard import overhear
 from covertfl.auditing.run import RunAudit, audit_run, find_means, load_run
+from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 from covertfl.errors import InvalidInput
@@ -125,7 +126,7 @@ def test_several_decoys(tmp_path: Path) -> None:
     assert found.findings["train-alone"].named == pytest.approx(1 / 3)
     assert found.federation is not None
     scheme = find_means(found.federation).scheme
-    assert scheme is not None and scheme.num_decoys == 2
+    assert scheme is not None and scheme.decoys == DecoyRule(2)
 
 
 def test_a_public_folder_by_itself(finished: Path, audited: RunAudit, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_guess_is_among_all_trajectories(federation: Federation) -> None:
     several = build_federation(make_run(decoy={"count": 3}), KernelCache())
     report = summarise_audits([make_audit(federation=several)])
     assert find_threat(report, "majority").guess == pytest.approx(0.25)
-    assert report.bound is None
+    assert report.bound is not None and report.bound.value >= 0.25
 
 
 def test_the_bound_is_given_where_it_applies(federation: Federation) -> None:

@@ -39,6 +39,25 @@ def test_without_correction_it_goes_where_replies_lead() -> None:
     assert after == pytest.approx(mean, abs=1e-6)
 
 
+def test_a_correction_is_cut_to_the_length_of_the_replies_step() -> None:
+    """Jobs that end ten or a thousand times as far away correct in the same way."""
+    task = make_small_task()
+    kernel = make_kernel(task)
+    decoy = make_decoy("following", task, batch_size=BATCH_SIZE)
+    view = make_view(task, kernel)
+    followed = view.replies.astype(np.float64).mean(axis=0)
+    asked = followed - view.weights
+    away = np.random.default_rng(0).standard_normal(len(asked))
+    away *= np.linalg.norm(asked) / np.linalg.norm(away)
+    layout = Layout(("0.weight", "0.bias", "2.weight", "2.bias"), ((32, 6), (32,), (1, 32), (1,)))
+    moved = asked + choose_gains(layout) * away
+    for factor in (10.0, 1000.0):
+        results = [(followed + factor * away).astype(np.float32)]
+        found = decoy.move(view, results, generator=np.random.default_rng(0)) - view.weights
+        cosine = found @ moved / np.linalg.norm(found) / np.linalg.norm(moved)
+        assert cosine == pytest.approx(1.0, abs=1e-4)
+
+
 def test_a_move_is_no_longer_than_the_honest_one() -> None:
     task = make_small_task()
     kernel = make_kernel(task)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import (
     GreedyPolicy,
@@ -28,7 +29,7 @@ from covertfl.decision.policy import (
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.decision.problem_file import read_preset
 from covertfl.eavesdroppers.change_point import find_fall_prob
-from covertfl.eavesdroppers.eavesdropper import Means, Scheme
+from covertfl.eavesdroppers.eavesdropper import Means, Scheme, softmax
 from covertfl.eavesdroppers.likelihood import HiddenDistribution, LikelihoodEavesdropper
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import HorizonSample, simulate_horizon_policy
@@ -36,7 +37,8 @@ from covertfl.evaluation.schedule import (
     ScheduleBound,
     action_log_likelihood,
     bound_best_eavesdropper,
-    compute_log_ratio,
+    place_queries,
+    trajectory_log_probs,
 )
 from covertfl.intervals import wilson_interval
 from covertfl.solvers.backward_induction import solve_horizon
@@ -94,10 +96,9 @@ def find_bound() -> ScheduleBound:
 @cache
 def name_by_likelihood() -> FloatArray:
     """Return 1 where the true hypothesis has the higher likelihood, 0.5 where they tie."""
-    ratio = compute_log_ratio(
-        main_problem(), make_policy("optimal"), draw_runs().actions, first=UNIFORM
-    )
-    return 0.5 * (1.0 + np.sign(ratio))
+    problem, policy = main_problem(), make_policy("optimal")
+    logs = trajectory_log_probs(problem, policy, draw_runs().actions, first=UNIFORM)
+    return 0.5 * (1.0 + np.sign(logs[:, 1] - logs[:, 0]))
 
 
 def as_seen(actions: FloatArray) -> list[int]:
@@ -125,6 +126,18 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
             distribution.step(bool(learns))
         (expected,) = action_log_likelihood(problem, policy, actions[np.newaxis], first=first)
         assert distribution.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_queries_placed_at_random_are_equally_likely_wherever_they_are(every: bool) -> None:
+    """Also after the last update: learning with nothing owed loses no probability."""
+    oracle = Oracle(np.array([[0.6, 0.4], [0.3, 0.7]]), np.array([0.4, 0.9]))
+    problem = FiniteHorizon(oracle, np.ones(2), LearningCost("linear", 1.0), 6, 1)
+    for placed in itertools.combinations(range(6), 3):
+        distribution = HiddenDistribution(Scheme(problem, RandomPlacement(3), every))
+        for number in range(6):
+            distribution.step(number in placed)
+        assert distribution.log_likelihood == pytest.approx(-math.log(20))
 
 
 def make_oracle(generator: np.random.Generator) -> Oracle:
@@ -233,13 +246,13 @@ def test_a_queue_without_a_capacity_is_followed_far() -> None:
 # --- beliefs ----------------------------------------------------------------------------------
 
 
-def make_coin_scheme(probs: list[float], *, num_decoys: int = 1) -> Scheme:
+def make_coin_scheme(probs: list[float], decoys: DecoyRule = ONE_DECOY) -> Scheme:
     """One oracle state, no success: the probability of learning depends on the round alone."""
     oracle = Oracle(np.ones((1, 1)), np.zeros(1))
     problem = FiniteHorizon(oracle, np.ones(1), LearningCost("linear", 1.0), len(probs), 1)
     table = np.zeros((len(probs), 1, 2))
     table[:, 0, 1] = probs[::-1]  # by rounds left
-    return Scheme(problem, HorizonTable(table), num_decoys=num_decoys)
+    return Scheme(problem, HorizonTable(table), decoys=decoys)
 
 
 def test_two_trajectories_worked_by_hand() -> None:
@@ -254,21 +267,63 @@ def test_two_trajectories_worked_by_hand() -> None:
 
 
 def test_three_trajectories_worked_by_hand() -> None:
-    """Every obfuscating query is one of two decoys, so it costs a factor of a half."""
-    scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], num_decoys=2)
-    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 2, 2]))
+    """The third one is spared a query once the second cannot be reached any more."""
+    scheme = make_coin_scheme([0.2, 0.6, 0.3, 0.5], DecoyRule(2))
+    listener = LikelihoodEavesdropper(Means(scheme=scheme))
+    eavesdropper = feed(listener, follow_schedule([0, 0, 1, 2]))
+    # True 1, lead 0: two of the lead against one in the last round.  True 2, lead 0: two against
+    # one learning query that may follow.  Lead 1 or 2 may spare nothing, so 0 is not the true one.
+    probs = np.array([0.0, 0.8 * 0.4 * 0.3 * 0.5, 0.8 * 0.4 * 0.7 * 0.5])
+    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
+
+
+@pytest.mark.parametrize(("count", "least"), [(2, 1), (3, 1), (3, 2), (3, 0)])
+@pytest.mark.parametrize("kind", ["optimal", "minority", "greedy", "random"])
+def test_several_decoys_against_the_bound_s_recursion(kind: str, count: int, least: int) -> None:
+    problem, policy, rule = main_problem(), make_policy(kind), DecoyRule(count, least)
+    if kind == "minority":
+        policy = solve_minority(problem, decoys=rule).policy
+    drawn = simulate_horizon_policy(problem, policy, 3, generator=np.random.default_rng(count))
+    placed = place_queries(problem, policy, drawn, rule)
+    logs = trajectory_log_probs(problem, policy, placed, decoys=rule)
+    for row, expected in zip(placed.tolist(), logs, strict=True):
+        names = list(dict.fromkeys(row))
+        scheme = Scheme(problem, policy, decoys=rule)
+        listener = LikelihoodEavesdropper(Means(scheme=scheme))
+        order = [names.index(label) for label in row]
+        belief = feed(listener, follow_schedule(order)).belief()
+        assert belief == pytest.approx(softmax(expected[names]), abs=1e-9)
+
+
+class Coin:
+    """Learn with a probability of 0.4 in every state."""
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        shape = np.broadcast(observation.oracle_state, observation.backlog).shape
+        return np.full(shape, 0.4)
+
+
+def test_a_queue_s_decoys_take_turns() -> None:
+    """After its first query the lead spares one; 2 has one query, so 0 or 1 is the true one."""
+    oracle = Oracle(np.ones((1, 1)), np.ones(1))
+    problem = QueueProblem(
+        oracle, np.ones(1), LearningCost("linear", 1.0), arrival_prob=0.5, arrival_size=1, limit=9.0
+    )
+    scheme = Scheme(problem, Coin(), decoys=DecoyRule(2))
+    listener = LikelihoodEavesdropper(Means(scheme=scheme))
+    eavesdropper = feed(listener, follow_schedule([0, 1, 2, 1]))
+    probs = np.array([0.4 * 0.6 * 0.6 * 0.6, 0.6 * 0.4 * 0.6 * 0.4, 0.0])
+    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
+
+
+def test_queries_that_no_rule_explains_are_judged_by_the_actions() -> None:
+    scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], DecoyRule(2))
+    listener = LikelihoodEavesdropper(Means(scheme=scheme))
+    eavesdropper = feed(listener, follow_schedule([0, 1, 2, 2]))
     probs = np.array(
         [0.9 * 0.8 * 0.4 * 0.5 / 2**3, 0.1 * 0.2 * 0.4 * 0.5 / 2**3, 0.1 * 0.8 * 0.6 * 0.5 / 2**2]
     )
     assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
-
-
-def test_uniform_trajectories_cannot_be_told_apart() -> None:
-    """With two decoys and a third of learning queries nothing distinguishes any of the three."""
-    scheme = make_coin_scheme([1 / 3] * 6, num_decoys=2)
-    order = [0, 1, 2, 2, 2, 1]
-    belief = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule(order)).belief()
-    assert belief == pytest.approx([1 / 3] * 3)
 
 
 def test_one_trajectory_ties_and_impossible_schedules() -> None:
@@ -365,6 +420,6 @@ def test_who_knows_the_first_state_knows_all() -> None:
     named = []
     for state in range(3):
         rows = runs.actions[runs.oracle_states[:, 0] == state]
-        ratio = compute_log_ratio(problem, policy, rows, first=np.eye(3)[state])
-        named += (ratio > 0).tolist()
+        logs = trajectory_log_probs(problem, policy, rows, first=np.eye(3)[state])
+        named += (logs[:, 1] > logs[:, 0]).tolist()
     assert np.mean(named) > 0.99

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.decision.oracle import Oracle, find_dominance_violation
+from covertfl.decision.problem_file import read_preset
 from covertfl.experiments import theory_queues, theory_structure, theory_updates
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.structure import check_assumptions
-from covertfl.tasks.function import make_function_task
+from covertfl.tasks.function import FunctionTask, make_function_task
 from covertfl.tasks.task import DataSettings
 
 
@@ -46,6 +49,64 @@ def test_measured_norms_keep_to_the_bound() -> None:
     assert [goal["constant_bound"] for goal in found["goals"]] == sorted(
         goal["constant_bound"] for goal in found["goals"]
     )
+
+
+def test_norms_are_those_of_the_queried_points() -> None:
+    """A plain loop: norm m is taken at x_m, before the m-th step."""
+    task = replace(make_function_task(DataSettings("function", seed=2, dimension=3)), radius=4.0)
+    steps, start = 1.0 / np.arange(1, 9), task.first_weights(7).astype(np.float64)
+    oracle = read_preset(theory_updates.PRESET).problem.oracle
+    generator, state = np.random.default_rng([5, 1]), 2
+    points = [start.astype(np.float32)]
+    for step in steps:
+        sigma = np.inf
+        while sigma > task.response_limit:
+            response, sigma = task.respond(points[-1], state, generator=generator)
+            state = int(generator.choice(3, p=oracle.transition[state]))
+        moved = points[-1] - step * response.astype(np.float64)
+        points.append((moved * min(1.0, 4.0 / np.linalg.norm(moved))).astype(np.float32))
+    expected = [np.sum(task.gradient(point) ** 2) for point in points[:-1]]
+    found = theory_updates.walk(task, steps, 5, start)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert found[0] == pytest.approx(np.sum(task.gradient(start) ** 2), rel=1e-5)
+
+
+def test_theorem_1_is_attained_by_a_quadratic() -> None:
+    """With curvature L everywhere and |r|^2 = s^2 on average, only the last gap is lost.
+
+    For f(x) = L x^2 / 2 the mean square follows E x'^2 = (1 - 2 mu L) E x^2 + mu^2 s^2, and
+    sum(mu E|grad|^2) + E f(x_{M+1}) = D + L s^2 sum(mu^2) / 2 exactly.
+    """
+    task = make_function_task(DataSettings("function"))
+    L, s2, gap = task.smoothness, task.response_limit**2, 5.0
+    for kind, least in (("decreasing", 0.97), ("constant", 0.99)):
+        steps = theory_updates.choose_steps(task, gap, 20_000, kind)
+        square, total = 2.0 * gap / L, 0.0
+        for step in steps:
+            total += step * L**2 * square
+            square = (1.0 - 2.0 * step * L) * square + step**2 * s2
+        bound = theory_updates.bound_norm(task, gap, steps)
+        assert total + L * square / 2.0 == pytest.approx(bound * steps.sum(), rel=1e-10)
+        assert least < total / steps.sum() / bound < 1.0
+
+
+def test_theorem_1_is_nearly_attained_by_the_function() -> None:
+    """Noise far above the gradients and points where the curvature is nearly L.
+
+    What is lost of the bound: 5% of s^2 bounds gradients that are small here, 3% of the curvature,
+    and 3% is the gap of the last point.
+    """
+    size = 300
+    noise = 4.0 * np.sqrt(size)
+    task = FunctionTask(
+        (0.0,) * size, ((1.0,) * size,), noise_limit=noise, success=(1.0,) * 3, spread=1e-6
+    )
+    variance = 0.05**2  # of a coordinate, about the minimum
+    step = 2.0 * task.smoothness * variance * size / task.response_limit**2
+    steps = np.full(int(15.0 / (task.smoothness * step)), step)
+    found = theory_updates.walk(task, steps, 0, np.zeros(size))
+    ratio = steps @ found / steps.sum() / theory_updates.bound_norm(task, 0.0, steps)
+    assert 0.84 < ratio <= 1.0
 
 
 def test_bound_of_decreasing_steps_is_below_f1s() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from covertfl.decision.policy import HorizonTable
-from covertfl.runs.actions import decide, draw_arrival
-from covertfl.runs.federation import start_run
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.evaluation.horizon import HorizonSample
+from covertfl.evaluation.schedule import place_queries
+from covertfl.runs.actions import decide, draw_arrival, draw_order
+from covertfl.runs.federation import Federation, start_run
 from tests.support.played_runs import FUNCTION_HORIZON, build, play
-from tests.support.small_runs import FUNCTION_QUEUE
+from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
 
 
 def test_arrivals_have_the_probability_of_the_problem() -> None:
@@ -35,6 +40,30 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
     assert stats.binomtest(learned, 1000, 0.4).pvalue > 1e-3
 
 
+def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
+    """Actions, decoys, arrivals and first weights follow the secret, the federation the seed."""
+    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    queue = build(FUNCTION_QUEUE)
+
+    def look(secret: int | None) -> list[list[object]]:
+        hidden = replace(federation, settings=replace(federation.settings, secret=secret))
+        waiting = replace(queue, settings=replace(queue.settings, secret=secret))
+        state = start_run(hidden)
+        decided = [decide(hidden, replace(state, round=n), hidden.policy) for n in range(40)]
+        return [
+            [decision.oracle_state for decision in decided],
+            [decision.learns for decision in decided],
+            [decision.decoy for decision in decided],
+            [draw_arrival(waiting, number) for number in range(1, 200)],
+            [weights.tobytes() for weights in state.learner.trajectories],
+        ]
+
+    public, (states, *others), (again, *different) = look(None), look(1), look(2)
+    assert states == again == public[0]
+    for number, (one, other) in enumerate(zip(others, different, strict=True), start=1):
+        assert one != other != public[number] != one
+
+
 def test_random_places_every_set_of_rounds_equally_often() -> None:
     federation = build(
         FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}
@@ -47,22 +76,71 @@ def test_random_places_every_set_of_rounds_equally_often() -> None:
             decision = decide(seeded, state, seeded.policy)
             if decision.learns:
                 rounds.append(number)
-            queries = state.learning_queries + decision.learns
-            state = replace(state, round=number, learning_queries=queries)
+            queries = (state.queries[0] + decision.learns, state.queries[1] + (not decision.learns))
+            state = replace(state, round=number, queries=queries)
         placed[tuple(rounds)] += 1
     assert len(placed) == 10
     assert stats.chisquare(list(placed.values())).pvalue > 1e-3
 
 
-def test_several_decoys_are_queried_equally_often() -> None:
-    decoy, policy = {"kind": "random", "count": 3}, {"kind": "always-obfuscate"}
-    federation = build(decoy=decoy, policy=policy, rounds=1500)
-    state = start_run(federation)
-    counts: Counter[int] = Counter()
-    for number in range(1500):
-        counts[decide(federation, replace(state, round=number), federation.policy).trajectory] += 1
-    assert set(counts) == {1, 2, 3}
-    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+def find_order(federation: Federation) -> tuple[int, ...]:
+    return draw_order(federation.settings.hidden_seed, federation.decoy_rule.num_decoys)
+
+
+def test_every_decoy_may_be_the_lead() -> None:
+    orders = Counter(draw_order(seed, 3) for seed in range(600))
+    assert set(orders) == set(itertools.permutations((1, 2, 3)))
+    assert stats.chisquare(list(orders.values())).pvalue > 1e-3
+    # Clients may know the seed of their data; the lead follows from the hidden one.
+    federation = build(decoy={"count": 3})
+    settings = replace(federation.settings, secret=1)
+    hidden = [replace(federation, settings=settings.with_seed(seed)) for seed in range(5)]
+    assert len({find_order(each) for each in hidden}) == 1
+
+
+@pytest.mark.parametrize("least", [0, 1, 3])
+def test_the_lead_gets_what_the_others_are_not_owed(least: int) -> None:
+    decoy = {"count": 3, "least_queries": least}
+    federation = build(decoy=decoy, policy={"kind": "always-obfuscate"}, rounds=12)
+    final, records, _ = play(federation)
+    lead, *others = find_order(federation)
+    assert final.queries[lead] == 12 - 2 * least
+    assert [final.queries[other] for other in others] == [least] * 2
+    sent = [record["trajectory"] for record in records]
+    assert [number for number in sent if number != lead] == [
+        other for other in others for _ in range(least)
+    ]
+
+
+def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
+    decoy = {"count": 3, "least_queries": 2}
+    federation = build(QUEUE, decoy=decoy, policy={"kind": "always-obfuscate"}, rounds=12)
+    sent = [record["trajectory"] for record in play(federation)[1]]
+    lead, second, third = find_order(federation)
+    assert sent == [lead, second] * 2 + [lead, third] * 2 + [lead] * 4
+
+
+def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
+    """What a run decides round by round is what `place_queries` does for whole runs."""
+    for kind, count, least in (("optimal", 3, 1), ("minority", 3, 2), ("random", 2, 3)):
+        changes: dict[str, Any] = {
+            "policy": {"kind": kind},
+            "decoy": {"count": count, "least_queries": least},
+        }
+        federation = build(**changes, rounds=30, federation={"acceptance": "model"}, seed=2)
+        _, records, _ = play(federation)
+        problem, order = federation.problem, find_order(federation)
+        assert isinstance(problem, FiniteHorizon)
+        learned = [record["action"] == "learn" for record in records]
+        backlogs = np.array([record["backlog"] for record in records])
+        falls = np.append(backlogs[:-1] > backlogs[1:], False)
+        sample = HorizonSample(
+            np.array([learned]), np.zeros((1, 30), dtype=np.int64), falls[None], backlogs[-1:]
+        )
+        policy = federation.policy.policy
+        (placed,) = place_queries(problem, policy, sample, federation.decoy_rule).tolist()
+        names = [0, *order]
+        assert [record["trajectory"] for record in records] == [names[label] for label in placed]
 
 
 def test_which_decoy_is_queried_does_not_move_the_actions() -> None:

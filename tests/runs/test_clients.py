@@ -13,9 +13,15 @@ from scipy import stats
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import start_run
 from covertfl.runs.function import FunctionResponder
+from covertfl.runs.learner import SiftedReplies
+from covertfl.runs.participation import Attendance
 from covertfl.runs.records import summarise
+from covertfl.runs.responder import Outcome, Query
 from tests.support.played_runs import FUNCTION_HORIZON, build, play, play_with_faults
 from tests.support.small_runs import HORIZON
+
+NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))
+NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
 
 
 @pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])
@@ -40,6 +46,48 @@ def test_rounds_are_accepted_with_the_probabilities_of_the_model(base: dict[str,
         probs = responder.task.success
     for outcomes, prob in zip(accepted, probs, strict=True):
         assert stats.binomtest(sum(outcomes), len(outcomes), float(prob)).pvalue > 1e-3
+
+
+def test_a_secret_hides_acceptance_and_decoys_but_not_the_clients_own_work() -> None:
+    """Clients know the seed: with it they reproduce their own jobs, and nothing of the learner."""
+    changes = {"acceptance": "model"}
+    federation = build(federation=changes, decoy={"kind": "random"})
+    learner = start_run(federation).learner
+    query = Query(3, 1, 1, learner.decoys[0])
+    outcome = Outcome(NO_ONE, 0, NO_REPLIES, True)
+
+    def look(secret: int | None) -> list[object]:
+        responder = federation.responder
+        assert isinstance(responder, ClientResponder)
+        hidden = replace(responder, settings=replace(federation.settings, secret=secret))
+        (job, *_) = hidden.plan_decoy(learner, query, outcome)[1]
+        moving = hidden.propose(learner, query, outcome)
+        next(moving)
+        results = [learner.decoys[0] + np.float32(0.1), learner.decoys[0] + np.float32(0.2)]
+        with pytest.raises(StopIteration) as moved:
+            moving.send(results)
+        own = hidden.make_client_job(2, 2, learner.true, 3)
+        return [
+            (own.seed, own.rows.tobytes()),
+            [hidden.is_accepted(1, number, 500) for number in range(1, 50)],
+            (job.seed, job.rows.tobytes()),
+            moved.value.value.tobytes(),
+        ]
+
+    public, one, other = look(None), look(1), look(2)
+    assert public[0] == one[0] == other[0]
+    for number in (1, 2, 3):
+        assert one[number] != other[number] != public[number] != one[number]
+
+
+def test_each_client_has_its_own_seed_in_each_round() -> None:
+    """The seed decides about dropout: with one seed for all, their noise would not average out."""
+    federation = build()
+    responder, weights = federation.responder, start_run(federation).learner.true
+    assert isinstance(responder, ClientResponder)
+    places = [(client, number) for client in range(6) for number in range(1, 6)]
+    seeds = [responder.make_client_job(client, 1, weights, n).seed for client, n in places]
+    assert len(set(seeds)) == len(places)
 
 
 def test_by_data_a_round_is_accepted_when_enough_examples_arrive() -> None:

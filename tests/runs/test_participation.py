@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +12,16 @@ from scipy import stats
 
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import read_log
 from covertfl.runs.participation import (
+    SimulatedParticipation,
     accepts_data,
-    classify_clients,
+    bound_batches,
     count_batches,
     count_examples,
     draw_attendance,
     draw_state,
+    draw_wrong,
     measure_success,
-    replay_log,
 )
 from tests.support.small_runs import FUNCTION_QUEUE, make_run
 
@@ -150,36 +149,69 @@ def test_shares_written_as_decimals_are_not_missed_by_rounding() -> None:
     assert not accepts_data(0, 100, 0.0)  # nothing arrived
 
 
-def test_recorded_rounds_belong_to_the_nearest_state() -> None:
-    states = classify_clients(
-        np.array([0.0, 5.0, 7.0, 7.5, 8.0, 14.0, 15.0, 16.0, 99.0]), [5, 10, 20]
+def test_the_mean_of_a_states_examples_is_met_as_far_as_clients_have_them() -> None:
+    sizes, generator = np.array([40, 80, 200, 7]), np.random.default_rng(2)
+    for mean in (0.0, 60.0, 150.0, 300.0, 1e9):
+        low, high = bound_batches(sizes, 4, 10, mean)
+        most = count_batches(sizes, 10)
+        assert np.all((low >= 0) & (high <= most) & (low <= high))
+        wanted = np.minimum(mean / 40, most)
+        assert np.all(np.abs((low + high) / 2 - wanted) <= 0.25 + 1e-12)
+        assert np.all((low == 0) | (high == most))
+        drawn = [draw_attendance(sizes, 4, 10, generator=generator, mean=mean) for _ in range(400)]
+        found = np.mean([each.batches for each in drawn], axis=0)
+        assert np.all(np.abs(found - wanted) <= 0.25 + 4 * (high - low + 1) / np.sqrt(12 * 400))
+
+
+def test_rounds_have_the_examples_of_their_state_on_average() -> None:
+    states = {"column": "clients", "cuts": [3.0, 5.0], "examples": [60.0, 500.0, 300.0]}
+    sizes = np.full(6, 100)
+    world = SimulatedParticipation(make_run(states=states), sizes)
+    for state, mean in enumerate((60.0, 400.0, 300.0)):  # the four clients of state 1 have 400
+        drawn = [world.draw_clients(state, number) for number in range(400)]
+        found = [count_examples(each.batches, sizes[each.clients], 20).sum() for each in drawn]
+        assert np.mean(found) == pytest.approx(mean, abs=20)
+
+
+def test_success_is_measured_with_the_mean_of_a_states_examples() -> None:
+    """Two clients, each with 1 to 3 of its 3 batches where the mean is 40 examples."""
+    measured = measure_success(
+        np.array([30, 30]),
+        [0, 2, 2],
+        10,
+        5 / 6,
+        generator=np.random.default_rng(3),
+        rounds=40_000,
+        means=[9.0, 40.0, 60.0],
     )
-    np.testing.assert_array_equal(states, [0, 0, 0, 0, 1, 1, 1, 2, 2])
-    for count in range(100):
-        state = int(classify_clients(np.array([float(count)]), [5, 10, 20])[0])
-        distances = np.abs(np.array([5, 10, 20]) - count)
-        assert distances[state] == distances.min()
+    np.testing.assert_allclose(measured, [0.0, 1 / 3, 1.0], atol=0.012)
 
 
-def test_a_log_is_replayed_column_by_column(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text(
-        "round,clients,examples,success,arrival\n1,5,9,0,0\n2,20,9,1,4\n3,11,9,true,0\n"
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.7, 1.0])
+def test_the_share_of_wrong_labels_is_uniform_with_the_states_mean(share: float) -> None:
+    examples = np.full(4000, 1000)
+    wrong = draw_wrong(share, examples, generator=np.random.default_rng(6))
+    assert np.all((wrong >= 0) & (wrong <= examples))
+    low, high = max(2 * share - 1, 0), min(2 * share, 1)
+    assert np.mean(wrong) / 1000 == pytest.approx(share, abs=0.02)
+    if high > low:
+        assert stats.kstest(wrong / 1000, stats.uniform(low, high - low).cdf).pvalue > 1e-3
+
+
+def test_success_by_noise_against_the_distribution_of_one_clients_share() -> None:
+    """One client with share U[0, 0.6], then U[0.4, 1]; a client that draws no batch is absent."""
+    measured = measure_success(
+        np.array([1000]),
+        [1, 1, 0],
+        1,
+        0.25,
+        generator=np.random.default_rng(7),
+        rounds=40_000,
+        noise=[0.3, 0.7, 0.0],
+        max_noise=0.5,
     )
-    recorded = replay_log(read_log(path), [5, 10, 20])
-    assert len(recorded.clients) == 3
-    np.testing.assert_array_equal(recorded.clients, [5, 20, 11])
-    np.testing.assert_array_equal(recorded.states, [0, 2, 1])
-    np.testing.assert_array_equal(recorded.success, [0, 1, 1])
-    np.testing.assert_array_equal(recorded.arrivals, [0, 4, 0])
-
-
-def test_a_log_may_say_nothing_of_success_and_arrivals(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text("round,clients,examples\n1,5,9\n")
-    recorded = replay_log(read_log(path), [5, 10, 20])
-    assert recorded.success is None
-    assert recorded.arrivals is None
+    there = 1000 / 1001
+    np.testing.assert_allclose(measured, [there * 5 / 6, there / 6, 0.0], atol=0.01)
 
 
 def test_the_oracle_is_the_chain_of_the_problem() -> None:

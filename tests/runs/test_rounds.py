@@ -101,6 +101,28 @@ def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[s
         assert summarise(federation, again) == summarise(federation, final)
 
 
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_the_model_moves_in_accepted_learning_rounds_alone(algorithm: str) -> None:
+    """Equation (4), with both indicators: no reply of a rejected round is used."""
+    changes = {"algorithm": algorithm, "acceptance": "model"}
+    federation = build(policy={"kind": "greedy"}, rounds=30, federation=changes)
+    final, records, folder = play(federation)
+    true = [
+        start_run(federation).learner.true,
+        *(kept.arrays["true"] for kept in folder.checkpoints),
+    ]
+    learned = [record["action"] == "learn" for record in records]
+    accepted = [record["accepted"] for record in records]
+    for number, record in enumerate(records):
+        is_moved = true[number].tobytes() != true[number + 1].tobytes()
+        assert is_moved == (learned[number] and accepted[number]), number
+        assert is_moved == record["updated"] or not learned[number]
+    rejected = [r for r in records if r["action"] == "learn" and not r["accepted"]]
+    assert sum(record["examples"] > 0 for record in rejected) > 1
+    assert final.learner.updates == sum(map(all, zip(learned, accepted, strict=True))) == 4
+    assert final.learner.memory is None or final.learner.memory.steps == 4
+
+
 def test_greedy_stops_when_nothing_is_owed() -> None:
     final, records, _ = play(build(policy={"kind": "greedy"}, rounds=30))
     assert final.queue.backlog == 0

@@ -78,7 +78,7 @@ BAD_FILES = [
     ("[federation]\nclients = 0", ["[federation] clients must be at least 1", "0"]),
     ("[federation]\nparticipation = 5", ["[federation] participation must be a list", "5"]),
     ("[federation]\nparticipation = []", ["[federation] participation must be a list with"]),
-    ("[federation]\nparticipation = [5, 0, 9]", ["participation[1] must be at least 1", "0"]),
+    ("[federation]\nparticipation = [5, -1, 9]", ["participation[1] must be at least 0", "-1"]),
     ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
     ("[federation]\nparticipation = [9, 5, 20]", ["must not decrease", "[9, 5, 20]"]),
     ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
@@ -112,6 +112,7 @@ BAD_FILES = [
     ("oracle = 3", ["oracle must be a table of keys", "3"]),
     ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
     ("[decoy]\ncount = 0", ["[decoy] count must be at least 1", "0"]),
+    ("[decoy]\nleast_queries = -1", ["[decoy] least_queries must be at least 0", "-1"]),
     ("[decoy]\ncount = 1001", ["[decoy] count must be at most 1000", "1001"]),
     ("[decoy]\ngated = 1", ["[decoy] gated must be true or false", "1"]),
     ("[decoy]\nkind = 4", ["[decoy] kind must be text", "4"]),
@@ -174,8 +175,8 @@ KEYS = [
     *(("federation", key) for key in ("clients", "participation", "min_share", "optimizer", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh")),
-    *(("decoy", key) for key in ("kind", "count", "gated")),
-    *((section, "what") for section in ("data", "policy", "oracle", "horizon", "engine")),
+    *(("decoy", key) for key in ("kind", "count", "least_queries", "gated")),
+    *((section, "what") for section in ("data", "policy", "oracle", "horizon", "states", "engine")),
 ]
 
 
@@ -246,6 +247,7 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (QUEUE, {}),
     (QUEUE, {"rounds": None}),
     (QUEUE, {"arrivals": "arrivals.csv", "federation": {"log": "log.csv"}}),
+    (HORIZON, {"states": {"column": "clients", "cuts": [3.0, 5.5], "min_examples": 9.0}}),
     (FUNCTION_QUEUE, {}),
     ({"task": "digits", "policy": {"preset": "sound/queue"}}, {}),
 ]
@@ -318,6 +320,15 @@ def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any
 )
 def test_another_run_is_told_apart_by_its_first_key(changes: dict[str, Any], said: str) -> None:
     assert find_change(format_run(make_run(), {}), format_run(make_run(**changes), {}), "x") == said
+
+
+def test_a_key_that_was_not_written_has_its_default() -> None:
+    before, after = format_run(make_run(), {}), format_run(make_run(decoy={"count": 1}), {})
+    assert before.count("least_queries = 1\n") == 1
+    earlier = before.replace("least_queries = 1\n", "")
+    assert find_change(earlier, after, "x") is None
+    other = format_run(make_run(decoy={"least_queries": 2}), {})
+    assert find_change(earlier, other, "x") == "[decoy] least_queries = 1, got 2"
 
 
 def test_merging_leaves_the_base_alone() -> None:

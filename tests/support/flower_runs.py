@@ -57,8 +57,8 @@ class Scheduled:
     rounds: frozenset[int]
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        number = ROUNDS - int(observation.rounds_left) + 1
-        return np.array(1.0 if number in self.rounds else 0.0)
+        number = ROUNDS - np.asarray(observation.rounds_left) + 1
+        return np.isin(number, list(self.rounds)).astype(np.float64)
 
 
 def read_round(message: Message) -> int:

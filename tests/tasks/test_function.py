@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from covertfl.planning.updates import updates_needed_constant_step, updates_need
 from covertfl.tasks.function import SUCCESS, FunctionTask, make_function_task
 from covertfl.tasks.task import DataSettings
 
-SMALL = FunctionTask((0.5, -1.0, 0.0), (2.0, 2.0, -2.0))
+SMALL = FunctionTask((0.5, -1.0, 0.0), ((2.0, 2.0, -2.0),))
 points = st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3).map(np.array)
 
 
@@ -83,7 +84,7 @@ def test_acceptance_follows_the_oracle_state(state: int) -> None:
 
 
 def test_sure_chances_are_kept() -> None:
-    task = FunctionTask((0.0,), (1.0,), success=(0.0, 1.0))
+    task = FunctionTask((0.0,), ((1.0,),), success=(0.0, 1.0))
     generator = np.random.default_rng(0)
     point = np.zeros(1, dtype=np.float32)
     for state, expected in ((0, False), (1, True)):
@@ -96,22 +97,36 @@ def test_sure_chances_are_kept() -> None:
 def test_update_by_hand() -> None:
     start = np.array([1.0, 2.0, 3.0], dtype=np.float32)
     response = np.array([4.0, -4.0, 1.0], dtype=np.float32)
-    assert SMALL.step(start, response, 4).tolist() == [0.0, 3.0, 2.75]
+    assert SMALL.step(start, response, SMALL.step_size(4)).tolist() == [0.0, 3.0, 2.75]
     assert start.tolist() == [1.0, 2.0, 3.0]
+
+
+@given(point=points, radius=st.floats(3.5, 6.0))
+def test_steps_stay_in_the_domain(point: np.ndarray, radius: float) -> None:
+    """The projection is the nearest point of the ball: no point of a fine grid is nearer."""
+    task = replace(SMALL, radius=radius)
+    moved = task.step(np.zeros(3, dtype=np.float32), (-point).astype(np.float32), 1.0)
+    assert np.linalg.norm(moved) <= radius * (1 + 1e-6)
+    if np.linalg.norm(point) <= radius:
+        np.testing.assert_array_equal(moved, point.astype(np.float32))
+    directions = np.random.default_rng(0).normal(size=(500, 3))
+    others = radius * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    nearest = np.linalg.norm(others - point, axis=1).min()
+    assert np.linalg.norm(moved - point) <= nearest + 1e-5
 
 
 def test_decoy_moves_towards_its_own_minimum() -> None:
     """Equations (4) and (5): starting near either minimum, each trajectory ends at its own."""
-    task = FunctionTask((0.0, 0.0), (3.0, -3.0), noise_limit=0.05, success=(0.9,))
+    task = FunctionTask((0.0, 0.0), ((3.0, -3.0),), noise_limit=0.05, success=(0.9,))
     generator = np.random.default_rng(1)
     ends = []
     for respond, minimum in (
         (task.respond, task.minimum),
-        (task.respond_decoy, task.decoy_minimum),
+        (task.respond_decoy, task.decoy_minima[0]),
     ):
         point = np.array(minimum, dtype=np.float32) + np.float32(0.2)
         for m in range(2, 200):
-            point = task.step(point, respond(point, 0, generator=generator)[0], m)
+            point = task.step(point, respond(point, 0, generator=generator)[0], 1.0 / m)
         ends.append(np.linalg.norm(point - np.array(minimum)))
     assert max(ends) < 0.1
 
@@ -152,7 +167,7 @@ def _mean_square_gradient(
 
 def test_theorem_1_holds_with_steps_1_over_m() -> None:
     """After the number of updates of formula F1 the goal is met on average."""
-    task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
+    task = FunctionTask((0.3,), ((1.0,),), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = np.mean([task.value(task.first_weights(seed)) for seed in range(40)])
     epsilon = 0.9
@@ -165,7 +180,7 @@ def test_theorem_1_holds_with_steps_1_over_m() -> None:
 
 def test_theorem_1_holds_with_the_constant_step() -> None:
     """The same with formula F2 and the step sqrt(2 D / (L s^2 M))."""
-    task = FunctionTask((0.3,), (1.0,), noise_limit=0.5)
+    task = FunctionTask((0.3,), ((1.0,),), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = float(np.mean([task.value(task.first_weights(seed)) for seed in range(40)]))
     epsilon = 0.25
@@ -184,16 +199,35 @@ def test_start_depends_on_the_seed_alone() -> None:
     assert task == make_function_task(DataSettings("function", seed=3))
 
 
+def test_settings_reach_the_task() -> None:
+    plain = make_function_task(DataSettings("function", seed=3))
+    assert plain.radius == pytest.approx(6.0 * math.sqrt(10.0))
+    several = make_function_task(DataSettings("function", seed=3, decoys=3, success=(0.2, 0.7)))
+    # More decoys leave the function and the first decoy as they are.
+    assert several.minimum == plain.minimum
+    assert several.decoy_minima[:1] == plain.decoy_minima
+    assert len(set(several.decoy_minima)) == 3
+    assert several.success == (0.2, 0.7)
+    settings = DataSettings("function", seed=3, dimension=40, radius=1.5, noise_limit=0.2)
+    small = make_function_task(settings)
+    assert len(small.minimum) == 40
+    assert (small.radius, small.noise_limit) == (1.5, 0.2)
+    assert math.hypot(*small.minimum) == pytest.approx(0.75)
+    assert np.linalg.norm(small.first_weights(0)) == pytest.approx(1.5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"noise_limit": 0.0}, "noise_limit must be a positive number, got 0"),
         ({"success": (0.5, 1.5)}, r"success must be probabilities in \[0, 1\]"),
-        ({"decoy_minimum": (1.0,)}, "same number of coordinates, at least 1, got 3 and 1"),
+        ({"decoy_minima": ((1.0,),)}, "same number of coordinates, at least 1, got 3, 1"),
+        ({"decoy_minima": ()}, "each of decoy_minima, at least one, .*, got 3$"),
+        ({"radius": 1.0}, "radius must be at least 1.73205, .* from the origin, got 1"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {"minimum": (0.0,) * 3, "decoy_minimum": (1.0,) * 3, **change}
+    arguments: dict[str, object] = {"minimum": (0.0,) * 3, "decoy_minima": ((1.0,) * 3,), **change}
     with pytest.raises(InvalidInput, match=message):
         FunctionTask(**arguments)  # type: ignore[arg-type]
 

@@ -68,7 +68,7 @@ def test_more_seeds_are_added_to_finished_ones(tmp_path: Path) -> None:
 RESUMED = [
     (HORIZON, {"policy": {"kind": "greedy"}, "decoy": {"count": 2}}),
     (HORIZON, {"federation": {"algorithm": "fedsgd"}, "decoy": {"kind": "following"}}),
-    (HORIZON, {"decoy": {"kind": "adversarial"}, "policy": {"kind": "minority"}}),
+    (HORIZON, {"decoy": {"kind": "adversarial", "count": 3}, "policy": {"kind": "minority"}}),
     (QUEUE, {"rounds": 12}),
     (FUNCTION_QUEUE, {"rounds": 12}),
 ]

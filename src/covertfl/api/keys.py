@@ -29,7 +29,9 @@ def nest_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "problem" and isinstance(value, FiniteHorizon | QueueProblem | LoadedProblem):
-            content |= describe_problem(resolve_problem(value).problem)
+            loaded = resolve_problem(value)
+            content |= describe_problem(loaded.problem)
+            content |= {} if loaded.states is None else {"states": loaded.states.to_dict()}
         elif key in RunSections.model_fields:
             plain = _plain(value)
             section = {"kind": plain} if key in KINDS and isinstance(plain, str) else plain

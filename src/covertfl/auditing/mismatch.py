@@ -85,4 +85,5 @@ def _compare(counts: FloatArray, probs: FloatArray) -> tuple[float, int]:
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
     free = np.sum((expected >= LEAST_EXPECTED) | (counts > 0), axis=1)
     degrees = int(np.sum(np.maximum(free - 1, 0)))
-    return float(2.0 * np.sum(counts * np.log(ratio))), degrees
+    # Not negative, as rounding makes it where the rounds are those the model was fitted to.
+    return max(float(2.0 * np.sum(counts * np.log(ratio))), 0.0), degrees

@@ -161,7 +161,7 @@ def find_means(federation: Federation) -> Means:
         federation.problem,
         federation.policy.policy,
         federation.policy.takes_every_reply,
-        federation.responder.num_decoys,
+        federation.decoy_rule,
     )
     clients, settings = federation.responder, federation.settings
     if not isinstance(clients, ClientResponder):

@@ -167,18 +167,18 @@ def _summarise_threats(
 def _find_bound(federation: Federation) -> ScheduleBound | None:
     """Bound the best eavesdropper by schedule, where the problem and policy were those solved.
 
-    Formula F4 of docs/paper_map.md: for a finite horizon with one decoy.
+    Formula F4 of docs/paper_map.md, for a finite horizon.
     """
     refreshed = federation.settings.sections.policy.refresh is not None
-    if not isinstance(federation.problem, FiniteHorizon) or refreshed:
-        return None
-    if federation.responder.num_decoys != 1 or federation.recorded is not None:
+    is_replayed = federation.recorded is not None
+    if not isinstance(federation.problem, FiniteHorizon) or refreshed or is_replayed:
         return None
     return bound_best_eavesdropper(
         federation.problem,
         federation.policy.policy,
         num_samples=BOUND_SAMPLES,
         generator=np.random.default_rng(0),
+        decoys=federation.decoy_rule,
     )
 
 

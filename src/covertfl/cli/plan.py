@@ -11,19 +11,26 @@ from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, read
 from covertfl.cli.output import print_remark, print_result, show_progress
 
 if TYPE_CHECKING:
-    pass
+    from covertfl.api.plan import Plan
+
+ExposureOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE", help="Find the limit or scale that leads to this share of true queries."
+    ),
+]
+DecoysOption = Annotated[
+    int | None, typer.Option(min=1, help="Also print what this number of decoys costs.")
+]
+LeastQueriesOption = Annotated[
+    int, typer.Option(min=0, help="Queries of each decoy but the lead, for --decoys.")
+]
 
 
 def plan(
     problem: ProblemArgument = None,
     preset: PresetOption = None,
-    exposure: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Find the limit or scale that leads to this share of true queries.",
-        ),
-    ] = None,
+    exposure: ExposureOption = None,
     plots: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Draw the plan's curves into this folder.")
     ] = None,
@@ -37,6 +44,8 @@ def plan(
         float | None,
         typer.Option(help="Also print the updates needed for this expected squared gradient norm."),
     ] = None,
+    decoys: DecoysOption = None,
+    least_queries: LeastQueriesOption = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled bounds.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +56,8 @@ def plan(
     as the limit varies.
 
     PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
-    sound/main` prints such a file.
+    sound/main` prints such a file.  With a section [noise], bounds on the noise of a reply are
+    compared.
 
     Example: covertfl plan --preset sound/main
     """
@@ -56,15 +66,27 @@ def plan(
     loaded = read_problem_argument(problem, preset)
     with show_progress("planning"):
         found = make_plan(
-            loaded, exposure=exposure, epsilon=epsilon, gap=gap, noise=noise, seed=seed
+            loaded,
+            exposure=exposure,
+            epsilon=epsilon,
+            gap=gap,
+            noise=noise,
+            decoys=decoys,
+            least_queries=least_queries,
+            seed=seed,
         )
     print_result(found, as_json=as_json)
     if plots is not None:
-        from covertfl.display.plots import save_figure
+        _draw(found, plots)
 
-        plots.mkdir(parents=True, exist_ok=True)
-        figures = found.figures()
-        for name, figure in figures.items():
-            save_figure(figure, plots / f"{name}.png")
-        if not figures:
-            print_remark("more updates arrive than can be done, so there is no frontier to draw")
+
+def _draw(found: Plan, folder: Path) -> None:
+    """Draw the curves of a plan into a folder."""
+    from covertfl.display.plots import save_figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = found.figures()
+    for name, figure in figures.items():
+        save_figure(figure, folder / f"{name}.png")
+    if not figures:
+        print_remark("more updates arrive than can be done, so there is no frontier to draw")

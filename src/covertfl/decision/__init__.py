@@ -2,8 +2,11 @@
 
 - `arguments`: checks of arguments that raise `InvalidInput`.
 - `oracle`: `Oracle`, its stationary distribution, and its order by dominance.
+- `states`: `OracleStates`, how the state of a round is read from its data.
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
+- `decoy_rule`: `DecoyRule`, which of several decoys a query goes to.
+- `noise`: `NoiseChoice`, candidates for the bound on the noise of a reply.
 - `problem_file`: problem files in TOML, and presets.
 - `policy_file`: policy files in JSON.
 - `presets`: the problem files that ship with covertfl.

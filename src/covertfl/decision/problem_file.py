@@ -1,8 +1,9 @@
 """Problem files in TOML, and the problems that ship with covertfl.
 
 A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `covertfl fit` adds
-[evidence], the counts behind the oracle, from which the planner derives intervals.  Messages name
-the file, the key, what is allowed and what came.
+[evidence], the counts behind the oracle, from which the planner derives intervals, and [states],
+which says what the oracle states stand for.  [noise] holds candidates for the bound on the noise of
+a reply.  Messages name the file, the key, what is allowed and what came.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from covertfl.arrays import IntArray
+from covertfl.decision.noise import NoiseChoice, Step
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import (
     Charged,
@@ -26,6 +28,7 @@ from covertfl.decision.problem import (
     QueueProblem,
     Shape,
 )
+from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 
@@ -76,9 +79,27 @@ class _HorizonSection(_Section):
     updates: Whole
 
 
+class _StatesSection(_Section):
+    column: str = "clients"
+    cuts: list[float]
+    participation: list[Count] | None = None
+    examples: list[float] | None = None
+    min_examples: float | None = None
+
+
 class _EvidenceSection(_Section):
     transition_counts: list[list[Count]]
     success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
+
+
+class _NoiseSection(_Section):
+    levels: list[float]
+    success: list[list[float]]
+    gap: float = 1.0
+    smoothness: float = 1.0
+    epsilon: float
+    step: Step = "constant"
+    confidence: float = 0.9
 
 
 class _ProblemFile(_Section):
@@ -87,6 +108,8 @@ class _ProblemFile(_Section):
     queue: _QueueSection | None = None
     horizon: _HorizonSection | None = None
     evidence: _EvidenceSection | None = None
+    noise: _NoiseSection | None = None
+    states: _StatesSection | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +128,13 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class LoadedProblem:
-    """A problem, the name of its file for messages, and the evidence behind its oracle."""
+    """A problem, the name of its file, and the file's sections beside it, None if missing."""
 
     name: str
     problem: Problem
     evidence: Evidence | None
+    noise: NoiseChoice | None = None
+    states: OracleStates | None = None
 
 
 def read_problem(path: str | os.PathLike[str]) -> LoadedProblem:
@@ -148,7 +173,13 @@ def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
         problem = _build(sections, oracle)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {_place(str(error), sections)} {error}") from error
-    return LoadedProblem(name, problem, _read_evidence(sections, oracle, name))
+    return LoadedProblem(
+        name,
+        problem,
+        _read_evidence(sections, oracle, name),
+        _read_noise(sections, name),
+        _read_states(sections, oracle, name),
+    )
 
 
 def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
@@ -247,6 +278,37 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
 
 
+def _read_noise(sections: _ProblemFile, name: str) -> NoiseChoice | None:
+    if sections.noise is None:
+        return None
+    if sections.horizon is None:
+        raise InvalidInput(f"{name}: [noise] needs a [horizon], got a [queue]")
+    given = sections.noise.model_dump(exclude={"levels", "success"})
+    success = tuple(tuple(row) for row in sections.noise.success)
+    try:
+        return NoiseChoice(tuple(sections.noise.levels), success, **given)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [noise] {error}") from error
+
+
+def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
+    if sections.states is None:
+        return None
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in sections.states
+    }
+    try:
+        states = OracleStates(**given)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [states] {error}") from error
+    if states.num_states != oracle.num_states:
+        raise InvalidInput(
+            f"{name}: [states] cuts must be {oracle.num_states - 1} numbers, one less than there "
+            f"are oracle states, got {len(states.cuts)}"
+        )
+    return states
+
+
 _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): _ProblemFile,
     ("oracle",): _OracleSection,
@@ -255,6 +317,8 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("queue",): _QueueSection,
     ("horizon",): _HorizonSection,
     ("evidence",): _EvidenceSection,
+    ("noise",): _NoiseSection,
+    ("states",): _StatesSection,
 }
 
 
@@ -284,6 +348,7 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "shape": " or ".join(get_args(Shape)),
         "charged": " or ".join(get_args(Charged)),
         "minimise": " or ".join(get_args(Objective)),
+        "step": " or ".join(get_args(Step)),
     }
     if location[-1] in named:
         return named[str(location[-1])]
@@ -291,6 +356,7 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "float_type": "a number",
         "int_type": "a whole number",
         "list_type": "a list",
+        "string_type": "text",
         "model_type": "a table of keys",
         "greater_than_equal": "at least 0",
         "less_than_equal": f"at most {MAX_WHOLE:,}",

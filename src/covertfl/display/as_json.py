@@ -10,7 +10,8 @@ from typing import Any
 
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exposure import ExposurePlan
-from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.horizon import DecoyPlan, HorizonPlan
+from covertfl.planning.noise import NoisePlan
 from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
@@ -152,6 +153,37 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
             "completion": evaluation.finish_prob,
             "covert_completion": evaluation.covert_finish_prob,
         },
+        "advice": plan.advice,
+    }
+
+
+def describe_decoys(plan: DecoyPlan) -> dict[str, Any]:
+    """Describe what several decoys cost."""
+    bound = plan.best_eavesdropper
+    return {
+        "decoys": plan.decoys.num_decoys,
+        "least_queries": plan.decoys.least_queries,
+        "budget": plan.budget,
+        "completion": {
+            "minority": plan.minority.tolist(),
+            "prefix_minority": plan.prefix_minority.tolist(),
+        },
+        "rounds_needed": {f"{prob:g}": n for prob, n in plan.rounds_needed.items()},
+        "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
+    }
+
+
+def describe_noise(plan: NoisePlan) -> dict[str, Any]:
+    """Describe the bounds on the noise, and which are best."""
+    completion, epsilon = plan.best_completion, plan.best_epsilon
+    return {
+        "epsilon": plan.choice.epsilon,
+        "step": plan.choice.step,
+        "confidence": plan.choice.confidence,
+        "rounds": plan.rounds,
+        "levels": [asdict(level) for level in plan.levels],
+        "best_completion": None if completion is None else completion.sigma,
+        "best_epsilon": None if epsilon is None else epsilon.sigma,
         "advice": plan.advice,
     }
 

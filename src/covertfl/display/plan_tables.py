@@ -12,7 +12,8 @@ from covertfl.display.plots import name_state
 from covertfl.display.tables import make_fact_table, make_table, name_truth
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exposure import ExposurePlan
-from covertfl.planning.horizon import HorizonPlan
+from covertfl.planning.horizon import DecoyPlan, HorizonPlan
+from covertfl.planning.noise import NoisePlan
 from covertfl.planning.queue import QueuePlan
 
 
@@ -60,6 +61,55 @@ def _render_completion(plan: HorizonPlan) -> Table:
             cells.insert(1, f"{low:.3f} to {high:.3f}")
         table.add_row(name_state(state, num_states), *cells)
     return table
+
+
+def render_decoys(plan: HorizonPlan, several: DecoyPlan) -> RenderableType:
+    """Render what several decoys cost beside one decoy."""
+    count, least = several.decoys.num_decoys, several.decoys.least_queries
+    title = f"{count} decoys, {least} queries of each but the lead, beside one decoy"
+    table = make_table(title, "", right=("1 decoy", f"{count} decoys"))
+    num_states = plan.problem.oracle.num_states
+    table.add_row("learning queries at most", *(str(n) for n in (plan.budget, several.budget)))
+    for state in range(num_states):
+        pairs = (
+            ("at the end", plan.minority[state], several.minority[state]),
+            ("after every round", plan.prefix_minority[state], several.prefix_minority[state]),
+        )
+        for when, *probs in pairs:
+            label = f"finishes, minority {when}, first state {name_state(state, num_states)}"
+            table.add_row(label, *(f"{prob:.3f}" for prob in probs))
+    for prob in plan.rounds_needed:
+        needed = (plan.rounds_needed[prob], several.rounds_needed[prob])
+        cells = ("out of reach" if rounds is None else str(rounds) for rounds in needed)
+        table.add_row(f"rounds needed for {prob:.0%}", *cells)
+    bounds = (plan.best_eavesdropper, several.best_eavesdropper)
+    table.add_row("best eavesdropper names the truth", *(f"{bound.value:.1%}" for bound in bounds))
+    return Group(Text(), table)
+
+
+def render_noise(plan: NoisePlan) -> RenderableType:
+    """Render the bounds on the noise, the best one in bold."""
+    choice = plan.choice
+    title = f"Bounds on the noise for epsilon = {choice.epsilon:g}, {choice.step} step"
+    right = (
+        "sigma",
+        "success by oracle state",
+        "updates",
+        f"finishes in {plan.rounds} rounds",
+        f"smallest epsilon ({choice.confidence:.0%})",
+    )
+    table = make_table(title, right=right)
+    for level in plan.levels:
+        reached = level.smallest_epsilon
+        table.add_row(
+            f"{level.sigma:g}",
+            " ".join(f"{prob:g}" for prob in level.success),
+            "over 1e308" if level.updates is None else _format_count(level.updates),
+            f"{level.completion:.3f}",
+            "none" if reached is None else f"{reached:.4g}",
+            style="bold" if level is plan.best_completion else "",
+        )
+    return Group(Text(), table, Text(), Text(plan.advice, style="bold"))
 
 
 def _render_queue_plan(plan: QueuePlan) -> list[RenderableType]:

@@ -25,6 +25,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import Problem
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
@@ -58,14 +59,14 @@ class Scheme:
     problem : oracle, costs, horizon or queue
     policy : when the learner learns
     takes_every_reply : whether a learning query always counts as an update, accepted or not
-    num_decoys : number of decoys, from which an obfuscating query is drawn uniformly
+    decoys : how obfuscating queries are divided among decoys
     first : (W,) distribution of the first oracle state; None for the stationary distribution
     """
 
     problem: Problem
     policy: Policy
     takes_every_reply: bool = False
-    num_decoys: int = 1
+    decoys: DecoyRule = ONE_DECOY
     first: FloatArray | None = None
 
 

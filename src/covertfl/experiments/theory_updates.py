@@ -48,7 +48,7 @@ def walk(task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray) ->
             response, sigma = task.respond(point, state, generator=generator)
             state = int(generator.choice(oracle.num_states, p=oracle.transition[state]))
             is_accepted = task.accepts(sigma)
-        point = (point - step * response).astype(np.float32)
+        point = task.step(point, response, step)
     return norms
 
 

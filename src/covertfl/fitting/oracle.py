@@ -23,6 +23,7 @@ from covertfl.decision.arguments import (
     require_type,
 )
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
+from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
 from covertfl.intervals import wilson_interval
@@ -70,6 +71,7 @@ class FittedOracle:
     arrival : None if the log has no arrivals
     dominance_violation : first pair of rows of the estimate that violates (M1), if any
     states, succeeded, arrivals : (num_rounds,) the rounds themselves, for a replay
+    meaning : what the states stand for, with the mean clients and examples of their rounds
     """
 
     oracle: Oracle
@@ -87,6 +89,7 @@ class FittedOracle:
     states: IntArray
     succeeded: BoolArray
     arrivals: FloatArray
+    meaning: OracleStates
 
 
 def fit_oracle(
@@ -116,12 +119,12 @@ def fit_oracle(
     require_type(log, ParticipationLog, "log")
     values = log.column(column)
     chosen = _find_cuts(log, column, num_states, cuts)
-    states = np.searchsorted(chosen, values, side="right")
+    states = OracleStates(column, chosen).classify(values)
     visits = np.bincount(states, minlength=len(chosen) + 1)
     moves = np.zeros((len(visits), len(visits)), dtype=np.int64)
     np.add.at(moves, (states[:-1], states[1:]), 1)
     _require_followed(log, column, chosen, visits, moves)
-    succeeded = _read_success(log, min_examples)
+    succeeded = read_success(log, min_examples)
     successes = np.bincount(states[succeeded], minlength=len(visits))
     oracle = Oracle(moves / moves.sum(axis=1, keepdims=True), successes / visits)
     return FittedOracle(
@@ -140,6 +143,7 @@ def fit_oracle(
         states=states,
         succeeded=succeeded,
         arrivals=log.columns.get("arrival", np.zeros(len(values))),
+        meaning=_describe_states(log, column, chosen, states, min_examples),
     )
 
 
@@ -147,7 +151,35 @@ def _stack_interval(successes: IntArray, trials: IntArray) -> FloatArray:
     return np.stack(wilson_interval(successes, trials), axis=-1)
 
 
-def _read_success(log: ParticipationLog, min_examples: float | None) -> BoolArray:
+def _describe_states(
+    log: ParticipationLog,
+    column: str,
+    cuts: tuple[float, ...],
+    states: IntArray,
+    min_examples: float | None,
+) -> OracleStates:
+    """Return what the states stand for, with the means of the log's columns where it has them."""
+    participation = examples = None
+    clients = log.columns.get("clients")
+    # A mean of whole numbers, rounded, lies between the least and the largest of them.
+    if clients is not None and np.all(clients == np.floor(clients)):
+        participation = tuple(map(round, _average(clients, states)))
+    if "examples" in log.columns:
+        examples = tuple(round(mean, 1) for mean in _average(log.columns["examples"], states))
+    least = None if min_examples is None else float(min_examples)
+    return OracleStates(column, cuts, participation, examples, least)
+
+
+def _average(values: FloatArray, states: IntArray) -> list[float]:
+    means: list[float] = (np.bincount(states, values) / np.bincount(states)).tolist()
+    return means
+
+
+def read_success(log: ParticipationLog, min_examples: float | None) -> BoolArray:
+    """Return which rounds of a log are successes, (n,).
+
+    By the column success or, if `min_examples` is given, by the number of examples.
+    """
     if min_examples is None:
         if "success" not in log.columns:
             raise InvalidInput(

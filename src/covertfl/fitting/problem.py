@@ -6,6 +6,8 @@ choice; the file starts from the paper's costs and marks them as such.
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from covertfl.arrays import FloatArray
@@ -76,7 +78,26 @@ def format_problem(
         f"transition_counts = {fitted.transition_counts.tolist()}\n"
         f"success_counts    = {fitted.success_counts.tolist()}\n"
     )
-    return "\n".join([format_oracle_section(fitted), cost, scheme, evidence])
+    return "\n".join(
+        [format_oracle_section(fitted), cost, scheme, _format_states(fitted), evidence]
+    )
+
+
+def _format_states(fitted: FittedOracle) -> str:
+    """Return the [states] section: what training needs to put rounds into the fitted states."""
+    remarks = {
+        "cuts": "the values of the column at which a better state begins",
+        "participation": "clients of a round, by state",
+        "examples": "examples of a round, by state",
+        "min_examples": "of an accepted round",
+    }
+    lines = ["[states]  # what the oracle states stand for: train, replay and audit use it"]
+    for key, value in fitted.meaning.to_dict().items():
+        # TOML requires every control character to be escaped; JSON does not escape this one.
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        remark = f"  # {remarks[key]}" if key in remarks else ""
+        lines.append(f"{key:13} = {text}{remark}")
+    return "\n".join(lines) + "\n"
 
 
 def _format_queue_section(arrival: ArrivalFit, limit: float) -> str:

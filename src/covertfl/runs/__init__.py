@@ -7,6 +7,7 @@
 `checkpoint`: `Checkpoint` and `read_checkpoint`.
 `files`: `find_runs` and `read_lines`, where runs are and how their records are read.
 `folder`: `RunFolder`, the folder that a run is recorded in.
+`replay`: rounds of a participation log, with the states of the problem; `RecordedRounds`.
 `participation`: `SimulatedParticipation`; acceptance; measured success probabilities.
 `queue`: `UpdateQueue`, the updates that are owed, and `read_arrivals` for files of arriving ones.
 `policy`: `make_run_policy`, the policy of a run.

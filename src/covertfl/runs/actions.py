@@ -6,8 +6,12 @@ the policy, nor on anything that the run has done.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+import numpy as np
+
+from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.runs.federation import Federation, RunState
@@ -71,11 +75,39 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
         backlog=state.queue.backlog,
         arrival=int(arrival > 0),
         rounds_left=federation.settings.rounds - state.round if is_horizon else 0,
-        learning_queries=state.learning_queries,
+        learning_queries=state.queries[0],
     )
     learn_prob = float(policy.policy.learn_prob(observation))
     generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
     learns = generator.random() < learn_prob
-    # Drawn in either case, so that the choice among decoys never shifts other draws.
-    decoy = 1 + int(generator.integers(federation.responder.num_decoys))
+    decoy = choose_decoy(federation, state, policy, observation)
     return Decision(observation, arrival, learn_prob, 0 if learns else decoy, decoy)
+
+
+@functools.cache
+def draw_order(hidden_seed: int, num_decoys: int) -> tuple[int, ...]:
+    """Draw the order of the decoys 1 .. D, the lead first, from the hidden seed."""
+    generator = make_generator(hidden_seed, Stream.ACTION, 0)  # no round is 0
+    return tuple((1 + generator.permutation(num_decoys)).tolist())
+
+
+def choose_decoy(
+    federation: Federation, state: RunState, policy: RunPolicy, observation: Observation
+) -> int:
+    """Return the decoy that a round queries if it obfuscates, by `decision.decoy_rule`.
+
+    It depends on the queries before the round, never on the action.
+    """
+    rule = federation.decoy_rule
+    order = draw_order(federation.settings.hidden_seed, rule.num_decoys)
+    learning, lead = state.queries[0], state.queries[order[0]]
+    served = sum(state.queries) - learning - lead
+    if served >= rule.reserve:
+        return order[0]
+    if isinstance(federation.problem, FiniteHorizon):
+        left, num_states = int(observation.rounds_left), federation.problem.oracle.num_states
+        further = count_further(policy.policy, observation.backlog, left, learning, num_states)
+        spares = bool(np.all(may_spare(learning, lead, further, left)))
+    else:
+        spares = takes_turn(lead, served)
+    return rule.choose(state.queries, order, spares=spares)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from covertfl.decision.decoy_rule import DecoyRule
+from covertfl.decision.problem import QueueProblem
 from covertfl.decoys.registry import make_decoy
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
-from covertfl.runs.clients import ClientResponder, count_sizes
+from covertfl.runs.clients import ClientResponder, add_noise, count_sizes
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
-from covertfl.runs.participation import SimulatedParticipation, measure_federation, read_recorded
+from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
+from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.registry import make_task
@@ -68,8 +72,8 @@ def build_federation(
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    Success probabilities are measured on simulated clients, if `measures`; otherwise the problem's
-    own are used.
+    With acceptance by data or by noise, success probabilities are measured on simulated clients and
+    replace the problem's, if `measures`.  The problem's own stay where a log determines acceptance.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
@@ -77,14 +81,15 @@ def build_federation(
     responder: FunctionResponder | ClientResponder
     measured = None
     if isinstance(task, FunctionTask):
-        _check_function(settings, task)
         measured = np.array(task.success)
-        problem = with_success(problem, measured)
-        responder = FunctionResponder(settings, task)
+        size = problem.arrival_size if isinstance(problem, QueueProblem) else None
+        responder = FunctionResponder(settings, task, size)
     else:
+        is_recorded = recorded is not None and recorded.success is not None
         if measures:
-            measured = measure_federation(task, sections.federation)
-        if sections.federation.acceptance == "data" and measured is not None:
+            measured = measure_federation(task, settings, recorded)
+        keeps_own = sections.federation.acceptance == "model" or is_recorded
+        if measured is not None and not keeps_own:
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
             kernel = kernels.find(task, sections)
@@ -98,7 +103,8 @@ def build_federation(
         # Decoys have no state, so one serves all trajectories.
         decoys, success = (decoy,) * sections.decoy.count, problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
-    policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
+    rule = DecoyRule(responder.num_decoys, sections.decoy.least_queries)
+    policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 
@@ -113,9 +119,14 @@ def _naming_run_file(settings: RunSettings) -> Iterator[None]:
 
 
 def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
+    task = _make_task(settings)
+    return task if isinstance(task, FunctionTask) else add_noise(settings, task)
+
+
+def _make_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     if settings.sections.task != "own":
         with _naming_run_file(settings):
-            return make_task(_describe_data(settings.sections))
+            return make_task(_describe_data(settings))
     if settings.own_task is None:
         raise InvalidInput(
             f"{settings.name}: task = own is for tasks made in Python: pass a TrainingTask to Run"
@@ -123,8 +134,8 @@ def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     return settings.own_task
 
 
-def _describe_data(sections: RunSections) -> DataSettings:
-    data = sections.data
+def _describe_data(settings: RunSettings) -> DataSettings:
+    sections, data = settings.sections, settings.sections.data
     return DataSettings(
         task=sections.task,
         seed=sections.seed,
@@ -133,27 +144,21 @@ def _describe_data(sections: RunSections) -> DataSettings:
         **data.model_dump(exclude={"split"}),
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
+        **(_describe_oracle(settings) if sections.task == "function" else {}),
     )
+
+
+def _describe_oracle(settings: RunSettings) -> dict[str, Any]:
+    """Return what the function task takes from the problem and the decoys."""
+    success = tuple(settings.problem.oracle.success.tolist())
+    return {"success": success, "decoys": settings.sections.decoy.count}
 
 
 def _check_states(settings: RunSettings) -> None:
     states, given = settings.problem.oracle.num_states, settings.sections.federation.participation
-    if len(given) != states:
+    has_clients = settings.sections.task != "function" or settings.sections.federation.log
+    if has_clients and len(given) != states:
         raise InvalidInput(
             f"{settings.name}: [federation] participation must have {states} numbers, one for each "
             f"oracle state, got {len(given)}"
-        )
-
-
-def _check_function(settings: RunSettings, task: FunctionTask) -> None:
-    """Raise InvalidInput if the run does not fit the function's oracle and its one decoy."""
-    states, decoys = settings.problem.oracle.num_states, settings.sections.decoy.count
-    if states != len(task.success):
-        raise InvalidInput(
-            f"{settings.name}: task = function needs a problem with {len(task.success)} oracle "
-            f"states, got {states}"
-        )
-    if decoys != 1:
-        raise InvalidInput(
-            f"{settings.name}: [decoy] count must be 1 with task = function, got {decoys}"
         )

@@ -15,15 +15,17 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
 from covertfl.runs.participation import (
     Attendance,
-    RecordedRounds,
     SimulatedParticipation,
     accepts_data,
     count_examples,
+    find_least_share,
 )
+from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.tasks.wrong_labels import add_wrong_labels, spoil_rows
 
 
 def count_sizes(task: TrainingTask) -> IntArray:
@@ -31,20 +33,35 @@ def count_sizes(task: TrainingTask) -> IntArray:
     return np.array([len(rows) for rows in task.clients], dtype=np.int64)
 
 
+def add_noise(settings: RunSettings, task: TrainingTask) -> TrainingTask:
+    """Return the task, with wrong labels beside the right ones if the run's clients have them."""
+    has_noise = settings.sections.federation.label_noise is not None
+    return add_wrong_labels(task) if has_noise else task
+
+
 def make_client_job(
-    run: RunSettings, task: TrainingTask, client: int, batches: int, weights: Vector, number: int
+    run: RunSettings,
+    task: TrainingTask,
+    client: int,
+    batches: int,
+    weights: Vector,
+    number: int,
+    *,
+    wrong: int = 0,
 ) -> LocalJob:
     """Return a client's job: its examples in an order of its own, cut to some batches.
 
-    The job depends on the client, the round and the weights, never on why the weights were sent.
+    The labels of `wrong` of them, drawn at random, are wrong (`add_wrong_labels`).  The job depends
+    on the client, the round and the weights, never on why the weights were sent.
     """
     section, seed = run.sections.federation, run.seed
     rows = task.clients[client]
     generator, own = make_generator_and_seed(seed, Stream.CLIENT, number, client)
+    taken = generator.permutation(rows)[: batches * section.batch_size]
     return LocalJob(
         weights=weights,
         examples=task.train,
-        rows=generator.permutation(rows)[: batches * section.batch_size],
+        rows=spoil_rows(taken, wrong, task, generator=generator),
         batch_size=section.batch_size,
         seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
@@ -121,7 +138,8 @@ class ClientResponder(Responder):
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
         examples = sifted.total if is_needed else self.count_examples(attendance)
         accepted = self.is_accepted(query.oracle_state, query.round, examples)
-        return Outcome(attendance, examples, sifted, accepted)
+        noise = self.measure_noise(query.oracle_state, query.round)
+        return Outcome(attendance, examples, sifted, accepted, noise)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
         """Draw the clients of a round and their batches."""
@@ -134,33 +152,48 @@ class ClientResponder(Responder):
         sizes = self.sizes[attendance.clients]
         return int(count_examples(attendance.batches, sizes, batch_size).sum())
 
+    def measure_noise(self, oracle_state: int, round_number: int) -> float | None:
+        """Return the share of wrong labels of all that are there in a round, whatever is sent."""
+        if self.settings.sections.federation.label_noise is None:
+            return None
+        attendance = self.draw_clients(oracle_state, round_number)
+        assert attendance.wrong is not None
+        return int(attendance.wrong.sum()) / max(self.count_examples(attendance), 1)
+
     def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
         """Return whether a round with some examples is, or would be, a success."""
         section = self.settings.sections.federation
         if examples == 0:
             return False
-        if section.acceptance == "data":
-            return accepts_data(examples, int(self.sizes.sum()), section.min_share)
         if self.recorded is not None and self.recorded.success is not None:
             return bool(self.recorded.success[round_number - 1])
+        if section.acceptance == "data":
+            total = int(self.sizes.sum())
+            return accepts_data(examples, total, find_least_share(self.settings, total))
+        if section.acceptance == "noise" and section.max_noise is not None:
+            return (self.measure_noise(oracle_state, round_number) or 0.0) <= section.max_noise
         seed = self.settings.hidden_seed
         draw = make_generator(seed, Stream.ACCEPTANCE, round_number).random()
         return bool(draw < self.success[oracle_state])
 
     def make_jobs(self, work: ClientWork) -> list[LocalJob]:
         """Return the jobs of all clients that are not absent."""
-        attendance = work.attendance
+        attendance, right = work.attendance, np.zeros_like(work.attendance.batches)
+        wrong = right if attendance.wrong is None else attendance.wrong
         return [
-            self.make_client_job(int(client), int(batches), work.weights, work.round)
-            for client, batches in zip(attendance.clients, attendance.batches, strict=True)
+            self.make_client_job(int(client), int(batches), work.weights, work.round, int(count))
+            for client, batches, count in zip(
+                attendance.clients, attendance.batches, wrong, strict=True
+            )
             if batches > 0
         ]
 
     def make_client_job(
-        self, client: int, batches: int, weights: Vector, round_number: int
+        self, client: int, batches: int, weights: Vector, round_number: int, wrong: int = 0
     ) -> LocalJob:
         """Return a client's job, see the function `make_client_job`."""
-        return make_client_job(self.settings, self.task, client, batches, weights, round_number)
+        run, task = self.settings, self.task
+        return make_client_job(run, task, client, batches, weights, round_number, wrong=wrong)
 
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD on the replies."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
-from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import OwedTask, UpdateQueue
+from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import Remembered, Responder
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, draw_seed
@@ -42,6 +44,12 @@ class Federation:
     recorded: RecordedRounds | None = None
     arrivals: Mapping[int, int] | None = None
 
+    @property
+    def decoy_rule(self) -> DecoyRule:
+        """How obfuscating queries are divided among the decoys."""
+        least = self.settings.sections.decoy.least_queries
+        return DecoyRule(self.responder.num_decoys, least)
+
 
 @dataclass(frozen=True, eq=False)
 class RunState:
@@ -51,6 +59,7 @@ class RunState:
     ----------
     round : number of rounds done
     oracle_state : oracle state of the last round, -1 before the first
+    queries : number of queries of the true trajectory, then of each decoy
     scores : score of the true weights, then of each decoy's
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
@@ -63,11 +72,16 @@ class RunState:
     learner: LearnerState
     queue: UpdateQueue
     oracle_state: int
-    learning_queries: int
+    queries: tuple[int, ...]
     scores: tuple[float, ...]
     rejected: Mapping[str, int]
     totals: Mapping[str, float]
     seen: tuple[tuple[int, int, bool], ...]
+
+    @property
+    def learning_queries(self) -> int:
+        """Number of rounds in which the true weights were sent."""
+        return self.queries[0]
 
     @property
     def exposure(self) -> float:
@@ -106,7 +120,7 @@ def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> 
         learner=learner,
         queue=queue,
         oracle_state=-1,
-        learning_queries=0,
+        queries=(0,) * len(learner.trajectories),
         scores=tuple(responder.score(weights) for weights in learner.trajectories),
         rejected={},
         totals=dict.fromkeys(TOTALS, 0.0),
@@ -158,17 +172,19 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
     decoys = tuple(arrays[f"decoy-{number}"] for number in range(1, len(moves) + 1))
     estimate = arrays.get("estimate")
     tasks = tuple(OwedTask(*task) for task in facts["queue"])
+    played = list(records)
+    sent = Counter(int(record["trajectory"]) for record in played)
     return RunState(
         round=checkpoint.round,
         learner=LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate),
         queue=UpdateQueue(tasks, facts["arrived"], facts["lost"]),
         oracle_state=facts["oracle_state"],
-        learning_queries=facts["learning_queries"],
+        queries=tuple(sent[number] for number in range(1 + len(decoys))),
         scores=tuple(facts["scores"]),
         rejected=facts["rejected"],
         totals=facts["totals"],
         seen=tuple(
             (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
-            for record in records
+            for record in played
         ),
     )

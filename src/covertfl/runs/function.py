@@ -1,4 +1,8 @@
-"""A noisy oracle of a function, which answers queries with gradients (section 2 of the paper)."""
+"""A noisy oracle of a function, which answers queries with gradients (section 2 of the paper).
+
+The step 1/m counts the updates of one task and starts anew with each task of the queue.  Decoys
+start anew after as many moves as a task has updates, so that their steps look alike.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,21 @@ NOBODY = Attendance(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 @dataclass(frozen=True, eq=False)
 class FunctionResponder(Responder):
-    """An oracle that answers with noisy gradients, and one decoy."""
+    """An oracle that answers with noisy gradients, and decoys.
+
+    Parameters
+    ----------
+    task_size : moves after which a decoy's steps start anew, None if they never do
+    """
 
     settings: RunSettings
     task: FunctionTask
-    num_decoys: int = 1
+    task_size: int | None = None
+
+    @property
+    def num_decoys(self) -> int:
+        """Number of decoy trajectories."""
+        return len(self.task.decoy_minima)
 
     @property
     def layout(self) -> Layout:
@@ -49,24 +63,29 @@ class FunctionResponder(Responder):
         yield  # a generator without work
 
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """Take the step 1/m of equation (4), and keep the randomised estimate of Theorem 1."""
-        m = learner.updates + 1
+        """Take the step 1/m of equation (4), and keep the randomised estimate of Theorem 1.
+
+        This is the m-th update of its task; one that no task asked for counts all updates so far.
+        """
+        m = query.update or learner.updates + 1
         generator = make_generator(self.settings.seed, Stream.FINAL, query.round)
         estimate = learner.estimate
         if estimate is None or self.task.keeps(m, generator=generator):
             estimate = query.weights
-        moved = self.task.step(query.weights, outcome.replies.values[0], m)
-        return replace(learner, true=moved, updates=m, estimate=estimate)
+        response, size = outcome.replies.values[0], self.task.step_size(m)
+        moved = self.task.step(query.weights, response, size)
+        return replace(learner, true=moved, updates=learner.updates + 1, estimate=estimate)
 
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, LearnerState]:
         """Take the decoy's step of equation (5), on a function with another minimum."""
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
-        state = query.oracle_state
-        response, _ = self.task.respond_decoy(query.weights, state, generator=generator)
-        moves = learner.moves[query.trajectory - 1] + 1
-        moved = self.task.step(query.weights, response, moves)
+        state, decoy = query.oracle_state, query.trajectory
+        response, _ = self.task.respond_decoy(query.weights, state, decoy, generator=generator)
+        moves = learner.moves[decoy - 1]
+        m = 1 + (moves if self.task_size is None else moves % self.task_size)
+        moved = self.task.step(query.weights, response, self.task.step_size(m))
         return learner.with_decoy(query.trajectory, moved)
         yield  # a generator without work
 

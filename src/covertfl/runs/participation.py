@@ -6,6 +6,14 @@ is absent, which is not an error.  A round is accepted by `data`, if the example
 a share of all examples, or by `model`, at random with the problem's success probability (deviation
 D19 in docs/deviations.md).
 
+The state may also be the quality of the data: a share of the clients' labels is wrong, larger in a
+worse state, and a round is accepted by `noise`, if the share of wrong labels among all that arrive
+is at most a limit (sigma of Definition 1).
+
+A problem may say what its oracle states stand for (`OracleStates`).  Then the examples of a state's
+rounds have the mean that it names, and a replayed log's rounds have the states and the acceptance
+that the problem was fitted with (module `replay`).
+
 States and attendance are drawn from the run's seed by round (`seeding`) and do not depend on the
 actions, so that a simulated client and a simulated federation draw the same, also after a resume.
 """
@@ -13,7 +21,7 @@ actions, so that a simulated client and a simulated federation draw the same, al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,8 +29,8 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog, read_log
-from covertfl.runs.settings import FederationSection, RunSettings
+from covertfl.runs.replay import RecordedRounds
+from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 
@@ -44,10 +52,12 @@ class Attendance:
     ----------
     clients : (k,) numbers of the clients, increasing
     batches : (k,) batches that each client trains on; 0 if it is absent
+    wrong : (k,) examples of each client whose labels are wrong, None if all labels are right
     """
 
     clients: IntArray
     batches: IntArray
+    wrong: IntArray | None = None
 
 
 def count_batches(sizes: IntArray, batch_size: int) -> IntArray:
@@ -65,14 +75,53 @@ def count_examples(batches: IntArray, sizes: IntArray, batch_size: int) -> IntAr
 
 
 def draw_attendance(
-    sizes: IntArray, count: int, batch_size: int, *, generator: np.random.Generator
+    sizes: IntArray,
+    count: int,
+    batch_size: int,
+    *,
+    generator: np.random.Generator,
+    mean: float | None = None,
 ) -> Attendance:
-    """Draw `count` clients and the batches of each, uniformly from none to all it has."""
-    if count > len(sizes):
-        raise InvalidInput(f"participation must be at most {len(sizes)} clients, got {count}")
-    clients = np.sort(generator.permutation(len(sizes))[:count])
-    most = count_batches(sizes[clients], batch_size)
-    return Attendance(clients, generator.integers(0, most + 1))
+    """Draw `count` clients and the batches of each, uniformly between the bounds of its batches.
+
+    Parameters
+    ----------
+    mean : expected number of examples of all of them together, see `bound_batches`
+    """
+    clients = draw_clients(len(sizes), count, generator=generator)
+    low, high = bound_batches(sizes[clients], count, batch_size, mean)
+    return Attendance(clients, generator.integers(low, high + 1))
+
+
+def draw_clients(num_clients: int, count: int, *, generator: np.random.Generator) -> IntArray:
+    """Draw `count` of the clients, (count,) numbers that increase."""
+    if count > num_clients:
+        raise InvalidInput(f"participation must be at most {num_clients} clients, got {count}")
+    return np.sort(generator.permutation(num_clients)[:count])
+
+
+def bound_batches(
+    sizes: IntArray, count: int, batch_size: int, mean: float | None
+) -> tuple[IntArray, IntArray]:
+    """Return the least and the largest number of batches of clients with `sizes` examples.
+
+    A uniform number between them has the mean that `mean` examples of `count` clients need, as far
+    as the client has so many; from none to all it has if `mean` is None.
+    """
+    most = count_batches(sizes, batch_size)
+    if mean is None or count == 0:
+        return np.zeros_like(most), most
+    twice = np.rint(np.minimum(2.0 * mean / (count * batch_size), 2.0 * most)).astype(np.int64)
+    return np.maximum(twice - most, 0), np.minimum(twice, most)
+
+
+def draw_wrong(share: float, examples: IntArray, *, generator: np.random.Generator) -> IntArray:
+    """Draw how many of each client's examples have a wrong label, in the shape of `examples`.
+
+    The share of a client is uniform with mean `share`, over as wide a range as [0, 1] allows.
+    """
+    low, high = max(2.0 * share - 1.0, 0.0), min(2.0 * share, 1.0)
+    return np.rint(generator.uniform(low, high, examples.shape) * examples).astype(np.int64)
 
 
 def accepts_data(examples: int, total: int, min_share: float) -> bool:
@@ -81,21 +130,67 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
     return examples > 0 and examples / total >= min_share
 
 
-def measure_federation(task: TrainingTask, section: FederationSection) -> FloatArray:
-    """Return the success probabilities of a run's federation, by oracle state."""
-    sizes, participation = tuple(map(len, task.clients)), tuple(section.participation)
-    rounds = MEASURED_ROUNDS if section.acceptance == "data" else REPORTED_ROUNDS
-    return _measure_sizes(sizes, participation, section.batch_size, section.min_share, rounds)
+def find_least_share(settings: RunSettings, total: int) -> float:
+    """Return the share of all examples that acceptance by data needs.
+
+    It is the run file's `min_share`, or the number of examples that the problem's states name.
+    """
+    states, section = settings.states, settings.sections.federation
+    if states is None or states.min_examples is None:
+        return section.min_share
+    if section.acceptance == "data" and states.min_examples > total:
+        raise InvalidInput(
+            f"{settings.name}: [states] min_examples must be at most {total}, the number of "
+            f"examples of all clients, got {states.min_examples:g}"
+        )
+    return states.min_examples / total
+
+
+def measure_federation(
+    task: TrainingTask, settings: RunSettings, recorded: RecordedRounds | None
+) -> FloatArray | None:
+    """Return the success probabilities of a run's federation, by oracle state.
+
+    They are the shares of its log where that determines the acceptance; None if it lacks a state.
+    """
+    if recorded is not None and recorded.success is not None:
+        return recorded.measure_success(settings.problem.oracle.num_states)
+    section, sizes = settings.sections.federation, tuple(map(len, task.clients))
+    is_by_noise = section.acceptance == "noise" and section.label_noise is not None
+    return _measure_sizes(
+        sizes,
+        tuple(section.participation),
+        section.batch_size,
+        find_least_share(settings, sum(sizes)),
+        REPORTED_ROUNDS if section.acceptance == "model" else MEASURED_ROUNDS,
+        None if settings.states is None else settings.states.examples,
+        tuple(section.label_noise or ()) if is_by_noise else None,
+        section.max_noise,
+    )
 
 
 @lru_cache(maxsize=64)
 def _measure_sizes(
-    sizes: tuple[int, ...], present: tuple[int, ...], batch_size: int, share: float, rounds: int
+    sizes: tuple[int, ...],
+    present: tuple[int, ...],
+    batch_size: int,
+    share: float,
+    rounds: int,
+    means: tuple[float, ...] | None,
+    noise: tuple[float, ...] | None,
+    max_noise: float | None,
 ) -> FloatArray:
     """Measure success once for all runs with clients of the same sizes."""
-    generator = np.random.default_rng(MEASURING_SEED)
     return measure_success(
-        np.array(sizes), present, batch_size, share, generator=generator, rounds=rounds
+        np.array(sizes),
+        present,
+        batch_size,
+        share,
+        generator=np.random.default_rng(MEASURING_SEED),
+        rounds=rounds,
+        means=means,
+        noise=noise,
+        max_noise=max_noise,
     )
 
 
@@ -107,8 +202,11 @@ def measure_success(
     *,
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
+    means: Sequence[float] | None = None,
+    noise: Sequence[float] | None = None,
+    max_noise: float | None = None,
 ) -> FloatArray:
-    """Estimate the (W,) probabilities that enough data arrives: g of this federation.
+    """Estimate the (W,) probabilities that a round is accepted by its data: g of this federation.
 
     Parameters
     ----------
@@ -116,76 +214,31 @@ def measure_success(
     participation : (W,) clients that take part, by oracle state
     min_share : share of all examples that is enough
     rounds : rounds drawn for each oracle state
+    means : (W,) expected examples by oracle state, None if clients draw from none to all they have
+    noise, max_noise : (W,) expected share of wrong labels by oracle state, and the largest that is
+        accepted; with them any number of examples is enough
     """
-    at_once = max(DRAWS_AT_A_TIME // len(sizes), 1)
-    most, total = count_batches(sizes, batch_size), int(sizes.sum())
+    at_once, total = max(DRAWS_AT_A_TIME // len(sizes), 1), int(sizes.sum())
     probs = []
-    for count in participation:
-        accepted, left = 0, rounds
+    for state, count in enumerate(participation):
+        low, high = bound_batches(sizes, count, batch_size, None if means is None else means[state])
+        accepted, left = 0, rounds if count else 0
         while left > 0:
             draws = min(at_once, left)
             keys = generator.random((draws, len(sizes)))
             # The clients with the smallest keys are a uniform choice of `count` clients.
             chosen = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
-            batches = generator.integers(0, most + 1, size=keys.shape) * chosen
-            examples = count_examples(batches, sizes, batch_size).sum(axis=1)
-            accepted += int(np.count_nonzero((examples > 0) & (examples / total >= min_share)))
+            batches = generator.integers(low, high + 1, size=keys.shape) * chosen
+            each = count_examples(batches, sizes, batch_size)
+            examples = each.sum(axis=1)
+            is_good = examples / total >= min_share
+            if noise is not None and max_noise is not None:
+                wrong = draw_wrong(noise[state], each, generator=generator).sum(axis=1)
+                is_good = wrong / np.maximum(examples, 1) <= max_noise
+            accepted += int(np.count_nonzero((examples > 0) & is_good))
             left -= draws
         probs.append(accepted / rounds)
     return np.array(probs)
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedRounds:
-    """Rounds replayed from a participation log.
-
-    Parameters
-    ----------
-    clients, states : (T,) number of clients and oracle state of each round
-    success, arrivals : (T,) whether a round was accepted and how many updates arrived, None if the
-        log has no such column
-    """
-
-    clients: IntArray
-    states: IntArray
-    success: IntArray | None
-    arrivals: IntArray | None
-
-
-def read_recorded(settings: RunSettings) -> RecordedRounds | None:
-    """Return the rounds of a run's participation log, None if the run has none."""
-    section = settings.sections.federation
-    if section.log is None:
-        return None
-    recorded = replay_log(read_log(section.log), section.participation)
-    rounds, most = len(recorded.clients), int(recorded.clients.max())
-    if rounds < settings.rounds:
-        raise InvalidInput(
-            f"{section.log} must have at least {settings.rounds} rounds for this run, got {rounds}"
-        )
-    if most > section.clients:
-        raise InvalidInput(
-            f"{section.log}: column clients must be at most {section.clients}, the number of "
-            f"clients, got {most}"
-        )
-    return recorded
-
-
-def replay_log(log: ParticipationLog, participation: Sequence[int]) -> RecordedRounds:
-    """Return the rounds of a log, each with the oracle state of the nearest number of clients."""
-    success, arrivals = (
-        log.column(name).astype(np.int64) if name in log.columns else None
-        for name in ("success", "arrival")
-    )
-    clients = log.column("clients")
-    states = classify_clients(clients, participation)
-    return RecordedRounds(clients.astype(np.int64), states, success, arrivals)
-
-
-def classify_clients(clients: FloatArray, participation: Sequence[int]) -> IntArray:
-    """Return the oracle states whose number of clients, increasing by state, is nearest."""
-    middles = (np.array(participation[1:]) + np.array(participation[:-1])) / 2.0
-    return np.searchsorted(middles, clients, side="left").astype(np.int64)
 
 
 def draw_state(
@@ -227,10 +280,52 @@ class SimulatedParticipation:
         return self.draw_clients(self.state_at(round_number), round_number)
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
-        """Draw who takes part in a round with this oracle state, and with how many batches."""
-        section = self.settings.sections.federation
-        count = section.participation[oracle_state]
-        if self.recorded is not None:
-            count = int(self.recorded.clients[round_number - 1])
+        """Draw who takes part in a round with this oracle state, and with which data."""
         generator = make_generator(self.settings.seed, Stream.PARTICIPATION, round_number)
-        return draw_attendance(self.sizes, count, section.batch_size, generator=generator)
+        section, states = self.settings.sections.federation, self.settings.states
+        size = section.batch_size
+        if self.recorded is not None:
+            attendance = attend_recorded(
+                self.sizes, size, self.recorded, round_number, generator=generator
+            )
+        else:
+            mean = None
+            if states is not None and states.examples is not None:
+                mean = states.examples[oracle_state]
+            count = section.participation[oracle_state]
+            attendance = draw_attendance(self.sizes, count, size, generator=generator, mean=mean)
+        if section.label_noise is None:
+            return attendance
+        examples = count_examples(attendance.batches, self.sizes[attendance.clients], size)
+        share = section.label_noise[oracle_state]
+        return replace(attendance, wrong=draw_wrong(share, examples, generator=generator))
+
+
+def attend_recorded(
+    sizes: IntArray,
+    batch_size: int,
+    recorded: RecordedRounds,
+    round_number: int,
+    *,
+    generator: np.random.Generator,
+) -> Attendance:
+    """Draw the clients of a recorded round and divide its examples among them, in whole batches.
+
+    Which clients take part is drawn.  Every one trains on at least one batch if there are enough;
+    the other batches are a uniform choice among those that the clients have.  Clients that have
+    fewer examples than were recorded train on all they have.
+    """
+    place = round_number - 1
+    clients = draw_clients(len(sizes), int(recorded.clients[place]), generator=generator)
+    most = count_batches(sizes[clients], batch_size)
+    if recorded.examples is None:
+        wanted = int(generator.integers(0, most + 1).sum())
+    else:
+        wanted = round(float(recorded.examples[place]) / batch_size)
+    if recorded.success is not None and recorded.success[place]:
+        wanted = max(wanted, 1)  # an accepted round has a reply
+    first = np.minimum(most, 1)
+    spare = min(wanted, int(most.sum())) - int(first.sum())
+    if spare < 0:
+        return Attendance(clients, generator.multivariate_hypergeometric(first, wanted))
+    return Attendance(clients, first + generator.multivariate_hypergeometric(most - first, spare))

@@ -1,7 +1,7 @@
 """The policy of a run, made from its settings.
 
-With acceptance by data, the problem is solved with the success probabilities measured for the
-federation; with acceptance by model, with the problem's own.
+With acceptance by data or noise, the problem is solved with the success probabilities measured for
+the federation; with acceptance by model or by a log, with the problem's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from covertfl.arrays import FloatArray
+from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.policy import (
     GreedyPolicy,
     HorizonTable,
@@ -63,7 +64,9 @@ def with_success(problem: Problem, success: FloatArray) -> Problem:
     return replace(problem, oracle=replace(problem.oracle, success=success))
 
 
-def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:
+def make_run_policy(
+    section: PolicySection, problem: Problem, *, seed: int, decoys: DecoyRule = ONE_DECOY
+) -> RunPolicy:
     """Return the policy of a run, solved for if necessary; `seed` is that of the search (spga)."""
     if section.kind == "file":
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
@@ -72,14 +75,14 @@ def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> R
     if section.kind == "optimal":
         return RunPolicy(_solve(problem))
     if section.kind in ("random", "minority"):
-        return _make_for_horizon(section.kind, problem)
+        return _make_for_horizon(section.kind, problem, decoys)
     if section.kind == "greedy":
         return RunPolicy(GreedyPolicy())
     learns = section.kind == "always-learn"
     return RunPolicy(ConstantPolicy(learns), updates_unowed=learns)
 
 
-def _make_for_horizon(kind: str, problem: Problem) -> RunPolicy:
+def _make_for_horizon(kind: str, problem: Problem, decoys: DecoyRule) -> RunPolicy:
     if not isinstance(problem, FiniteHorizon):
         raise InvalidInput(f"[policy] kind = {kind} needs a problem with [horizon], got [queue]")
     if kind == "random":
@@ -87,7 +90,7 @@ def _make_for_horizon(kind: str, problem: Problem) -> RunPolicy:
         return RunPolicy(placed, updates_unowed=True, takes_every_reply=True)
     from covertfl.solvers.minority import solve_minority
 
-    return RunPolicy(solve_minority(problem).policy)
+    return RunPolicy(solve_minority(problem, decoys=decoys).policy)
 
 
 def _solve(problem: Problem) -> Policy:

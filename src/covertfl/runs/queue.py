@@ -26,7 +26,7 @@ class OwedTask:
     ----------
     task : number of the task, from 1
     came : round at the end of which it joined the queue; 0 if it is owed from the start
-    size : updates it arrived with
+    size : updates it joined the queue with
     left : updates still owed
     """
 
@@ -59,6 +59,11 @@ class UpdateQueue:
         """Number of updates owed."""
         return sum(task.left for task in self.tasks)
 
+    @property
+    def next_update(self) -> int:
+        """Number, within its task, of the update that is served next; 0 if none is owed."""
+        return self.tasks[0].size - self.tasks[0].left + 1 if self.tasks else 0
+
     def serve(self, round_number: int) -> tuple[UpdateQueue, DoneUpdate]:
         """Return the queue without its oldest update, and that update."""
         first, *others = self.tasks
@@ -73,7 +78,7 @@ class UpdateQueue:
             return self
         room = size if capacity is None else max(min(size, capacity - self.backlog), 0)
         number = self.arrived + 1
-        new = (OwedTask(number, round_number, size, room),) if room else ()
+        new = (OwedTask(number, round_number, room, room),) if room else ()
         return UpdateQueue((*self.tasks, *new), number, self.lost + size - room)
 
 

@@ -109,6 +109,7 @@ def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
         "lost": after.queue.lost - before.queue.lost,
         "privacy_cost": played.costs.privacy,
         "learning_cost": played.costs.learning,
+        **({} if outcome.noise is None else {"noise": outcome.noise}),
     }
 
 

@@ -54,6 +54,7 @@ class Query:
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     weights : the weights that are sent
     decoy : the decoy that is queried, or would have been if the round did not learn
+    update : number, within its task, of the update that is owed next: 1, 2, ...; 0 if none is owed
     """
 
     round: int
@@ -61,6 +62,7 @@ class Query:
     trajectory: int
     weights: Vector
     decoy: int = 1
+    update: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +75,14 @@ class Outcome:
     examples : number behind the valid replies, or behind all clients if replies were not needed
     replies : the valid replies; empty if they were not needed
     accepted : whether the round is a success, or would have been one
+    noise : share of wrong labels among the data of the round, None if labels are right
     """
 
     attendance: Attendance
     examples: int
     replies: SiftedReplies
     accepted: bool
+    noise: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

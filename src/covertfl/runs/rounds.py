@@ -53,7 +53,10 @@ def play_round(
     """Run the round that follows a state: decide, query, update the queried trajectory."""
     decision = decide(federation, state, policy)
     sent = state.learner.query(decision.trajectory)
-    query = Query(state.round + 1, decision.oracle_state, decision.trajectory, sent, decision.decoy)
+    number, owed = state.round + 1, state.queue.next_update
+    query = Query(
+        number, decision.oracle_state, decision.trajectory, sent, decision.decoy, update=owed
+    )
     outcome = yield from federation.responder.ask(query)
     learner = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)
@@ -114,13 +117,18 @@ def _close_round(
         learner=learner,
         queue=queue,
         oracle_state=decision.oracle_state,
-        learning_queries=state.learning_queries + decision.learns,
+        queries=_count_query(state.queries, decision.trajectory),
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done),
         seen=(*state.seen, (decision.oracle_state, decision.arrival, outcome.accepted)),
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
+
+
+def _count_query(queries: tuple[int, ...], trajectory: int) -> tuple[int, ...]:
+    """Return the numbers of queries with one more of a trajectory."""
+    return tuple(count + (number == trajectory) for number, count in enumerate(queries))
 
 
 def _add_totals(state: RunState, costs: Costs, done: DoneUpdate | None) -> dict[str, float]:

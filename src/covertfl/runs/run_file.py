@@ -23,11 +23,14 @@ from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
 from covertfl.runs.settings import (
     PROBLEM_SECTIONS,
+    DecoySection,
     RunSections,
     RunSettings,
     TaskName,
+    check_participation,
     check_problem,
     check_sections,
+    with_participation,
 )
 
 
@@ -58,9 +61,11 @@ def build_run(
         own = {"rounds": sections.rounds, "updates": sections.updates}
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
-    problem = build_problem(dict(described), source).problem
-    check_problem(sections, problem, name)
-    return RunSettings(name, sections, problem, described)
+    loaded = build_problem(dict(described), source)
+    check_problem(sections, loaded.problem, name)
+    sections = with_participation(sections, loaded.states)
+    check_participation(sections, loaded.states, name)
+    return RunSettings(name, sections, loaded.problem, described, loaded.states)
 
 
 def _expand(path: str, name: str) -> Path:
@@ -206,9 +211,11 @@ def find_change(before: str, after: str, name: str) -> str | None:
     """Return the first key in which two run files differ, None if the second continues the first.
 
     Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
-    may have other rounds, another engine and other versions than before.
+    may have other rounds, another engine and other versions than before.  A key that an earlier
+    version did not write has its default.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
+    old = {("decoy", "least_queries"): DecoySection().least_queries} | old
     require_format("run", old.get(("format",), 1), name)
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")

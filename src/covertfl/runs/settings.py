@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import DECOYS
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
@@ -21,14 +22,17 @@ from covertfl.kernels.job import LocalOptimizer
 if TYPE_CHECKING:
     from covertfl.tasks.task import TrainingTask
 
-PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon")
+PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon", "states")
 LARGEST_SEED = 2**63 - 1
 # Rounds of a queue's run if the run file does not set them.
 QUEUE_ROUNDS = 200
+# Keys of [data] that only the function task has.
+FUNCTION_KEYS = ("dimension", "radius", "noise_limit")
 # Each decoy holds a model in memory, so a mistyped count must not exhaust it.
 MAX_DECOYS = 1000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Present = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
 PolicyKind = Literal[
@@ -56,6 +60,9 @@ class DataSection(_Section):
     public_class_share: Share | None = None
     path: str | None = None
     model: str | None = None
+    dimension: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    noise_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
 
 
 class OptimizerSection(_Section):
@@ -75,10 +82,12 @@ class FederationSection(_Section):
     """`[federation]`: the clients, and when a round is accepted."""
 
     clients: Count = 20
-    participation: list[Count] = Field(default_factory=lambda: [5, 10, 20], min_length=1)
+    participation: list[Present] = Field(default_factory=lambda: [5, 10, 20], min_length=1)
     log: str | None = None
-    acceptance: Literal["data", "model"] = "data"
+    acceptance: Literal["data", "model", "noise"] = "data"
     min_share: Share = 0.25
+    label_noise: list[Share] | None = None
+    max_noise: Share | None = None
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     batch_size: Count = 40
@@ -99,6 +108,7 @@ class DecoySection(_Section):
 
     kind: str = "public"
     count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
+    least_queries: Annotated[int, Field(ge=0, le=1_000_000_000)] = 1
     gated: bool = True
 
 
@@ -129,6 +139,7 @@ class RunSections(_Section):
     cost: dict[str, Any] | None = None
     queue: dict[str, Any] | None = None
     horizon: dict[str, Any] | None = None
+    states: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +152,7 @@ class RunSettings:
     sections : the sections as written, with absolute paths
     problem : decision problem the policy is solved for, before success probabilities are measured
     content : sections of the problem, as in a problem file
+    states : what the problem's oracle states stand for, None if the problem does not say
     own_task : task made in Python, for task = "own"
     secret : seed of everything that clients must not be able to reproduce, if they know `seed`;
         None if they do not
@@ -150,6 +162,7 @@ class RunSettings:
     sections: RunSections
     problem: Problem
     content: Mapping[str, Any]
+    states: OracleStates | None = None
     own_task: TrainingTask | None = None
     secret: int | None = None
 
@@ -203,7 +216,6 @@ class RunSettings:
 
 def check_sections(sections: RunSections, name: str) -> None:
     """Raise InvalidInput if keys that need or exclude each other disagree."""
-    _check_participation(sections, name)
     _check_policy(sections, name)
     optimizer = sections.federation.optimizer
     if optimizer.momentum > 0.0 and optimizer.name != "sgd":
@@ -212,31 +224,90 @@ def check_sections(sections: RunSections, name: str) -> None:
         )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+    for key in FUNCTION_KEYS:
+        value = getattr(sections.data, key)
+        if value is not None and sections.task != "function":
+            raise InvalidInput(
+                f"{name}: [data] {key} needs task = function, got task = {sections.task}"
+            )
     if sections.decoy.kind not in DECOYS:
         known, given = ", ".join(DECOYS), shorten(sections.decoy.kind)
         raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
 
 
-def _check_participation(sections: RunSections, name: str) -> None:
+def with_participation(sections: RunSections, states: OracleStates | None) -> RunSections:
+    """Return the sections with the problem's clients by state, unless the run file has its own.
+
+    If states are formed by something else than clients and the problem has no numbers, all clients
+    take part in every state.
+    """
+    federation = sections.federation
+    if states is None or "participation" in federation.model_fields_set:
+        return sections
+    given = states.participation
+    if given is None:
+        if states.by_clients:
+            return sections
+        given = (federation.clients,) * states.num_states
+    federation = federation.model_copy(update={"participation": list(given)})
+    return sections.model_copy(update={"federation": federation})
+
+
+def check_participation(sections: RunSections, states: OracleStates | None, name: str) -> None:
+    """Raise InvalidInput if the federation does not match the states of its problem."""
     clients, participation = sections.federation.clients, sections.federation.participation
     if sections.engine.kind == "flower":
-        if sections.task == "function":
-            raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
-        if not all(after > before for before, after in pairwise(participation)):
-            raise InvalidInput(
-                f"{name}: [federation] participation must increase from one oracle state to the "
-                "next with [engine] kind = flower, because the state is inferred from the number "
-                f"of clients present, got {shorten(participation)}"
-            )
-    if participation != sorted(participation):
-        raise InvalidInput(
-            f"{name}: [federation] participation must not decrease from one oracle state to the "
-            f"next, got {shorten(participation)}"
-        )
-    if participation[-1] > clients:
+        _check_flower(sections, states, name)
+    if max(participation) > clients:
         raise InvalidInput(
             f"{name}: [federation] participation must be at most clients = {clients}, "
-            f"got {participation[-1]}"
+            f"got {max(participation)}"
+        )
+    if states is None:
+        if participation != sorted(participation):
+            raise InvalidInput(
+                f"{name}: [federation] participation must not decrease from one oracle state to "
+                f"the next, got {shorten(participation)}"
+            )
+        return
+    if len(participation) != states.num_states:
+        raise InvalidInput(
+            f"{name}: [federation] participation must have {states.num_states} numbers, one for "
+            f"each oracle state, got {len(participation)}"
+        )
+    default = FederationSection.model_fields["min_share"].default
+    if states.min_examples is not None and sections.federation.min_share != default:
+        raise InvalidInput(
+            f"{name}: [federation] min_share and [states] min_examples exclude each other: give "
+            "one of the two"
+        )
+    try:
+        states.check_participation(participation)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [federation] {error}") from error
+
+
+def _check_flower(sections: RunSections, states: OracleStates | None, name: str) -> None:
+    participation, mode = sections.federation.participation, sections.engine.mode
+    if sections.task == "function":
+        raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
+    if states is None and not all(after > before for before, after in pairwise(participation)):
+        raise InvalidInput(
+            f"{name}: [federation] participation must increase from one oracle state to the "
+            "next with [engine] kind = flower, because the state is inferred from the number "
+            f"of clients present, got {shorten(participation)}"
+        )
+    if mode != "deployment":
+        return
+    if states is not None and not states.by_clients:
+        raise InvalidInput(
+            f"{name}: [states] column must be clients with [engine] mode = deployment, because the "
+            f"state is inferred from the number of clients present, got {shorten(states.column)}"
+        )
+    if sections.federation.log is not None:
+        raise InvalidInput(
+            f"{name}: [federation] log is replayed by simulated clients and cannot be used with "
+            "[engine] mode = deployment"
         )
 
 
@@ -250,11 +321,42 @@ def _check_policy(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
 
 
+def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
+    section = sections.federation
+    noise, is_by_noise = section.label_noise, section.acceptance == "noise"
+    if is_by_noise != (section.max_noise is not None) or (is_by_noise and noise is None):
+        raise InvalidInput(
+            f"{name}: [federation] acceptance = noise, label_noise and max_noise go together, got "
+            f"acceptance = {section.acceptance}, label_noise = {shorten(noise)} and max_noise = "
+            f"{section.max_noise}"
+        )
+    if noise is None:
+        return
+    if len(noise) != num_states:
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must have {num_states} numbers, one for each oracle "
+            f"state, got {len(noise)}"
+        )
+    if noise != sorted(noise, reverse=True):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must not increase from one oracle state to the "
+            f"next, got {shorten(noise)}"
+        )
+    engine = sections.engine
+    if sections.task == "function" or (engine.kind == "flower" and engine.mode == "deployment"):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise needs simulated clients, got task = "
+            f"{sections.task} with [engine] mode = {engine.mode}"
+        )
+
+
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
-    """Raise InvalidInput if a key does not fit the kind of problem, horizon or queue."""
+    """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
+    _check_noise(sections, problem.oracle.num_states, name)
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
+        _check_reserve(sections, problem.rounds, name)
         return
     if sections.updates is not None:
         raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
@@ -262,4 +364,14 @@ def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
         raise InvalidInput(
             f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
             "got [queue]"
+        )
+
+
+def _check_reserve(sections: RunSections, rounds: int, name: str) -> None:
+    """Raise InvalidInput if a horizon is too short for the decoys of the minority policy."""
+    reserve = (sections.decoy.count - 1) * sections.decoy.least_queries
+    if sections.policy.kind == "minority" and reserve >= rounds:
+        raise InvalidInput(
+            f"{name}: [decoy] (count - 1) * least_queries must be less than the {rounds} rounds "
+            f"with [policy] kind = minority, got {reserve}"
         )

@@ -9,6 +9,7 @@
 - `function`: minimisation of a function, without clients
 - `labelled_data`: a task from one set of labelled examples
 - `splits`: which rows clients, public set and validation set hold
+- `wrong_labels`: examples with wrong labels, for clients whose data are of low quality
 - `models`: the models of the tasks by name
 - `text`: embedding of labelled text
 - `text_file`: reading of labelled text

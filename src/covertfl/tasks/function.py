@@ -5,7 +5,8 @@ The function is smooth, not convex, and the same in every coordinate,
     f(x) = sum_i  t_i^2 / (1 + t_i^2) + a (1 - cos(b t_i)),   t = x - minimum,
 
 with its least value 0 at `minimum`, further local minima, and a bounded gradient with Lipschitz
-constant L = 2 + a b^2 (both terms have their largest curvature at the minimum).
+constant L = 2 + a b^2 (both terms have their largest curvature at the minimum).  Its domain is a
+ball around the origin (assumption A1 of the paper), and steps that leave it are projected onto it.
 
 The standard deviation tau of the noise is log-normal, with a scale that depends on the oracle state
 such that a response is accepted with probability `success[state]`.
@@ -26,7 +27,9 @@ from covertfl.tasks.task import DataSettings
 RIPPLE, FREQUENCY = 0.05, 6.0  # a and b
 STEEPEST = 3.0 * math.sqrt(3.0) / 8.0  # largest derivative of t^2 / (1 + t^2), at 1 / sqrt(3)
 SUCCESS = (0.1, 0.43, 0.95)  # of the paper's three oracle states
-START_RADIUS = 2.0
+DIMENSION = 10
+START_RADIUS = 2.0  # times sqrt(d), as the next
+DOMAIN_RADIUS = 6.0
 CERTAIN = 8.0  # standard deviations beyond which a probability counts as 0 or 1
 STREAM = 0x66756E63  # separates its random numbers from those of others with the same seed
 
@@ -38,24 +41,33 @@ class FunctionTask:
     Parameters
     ----------
     minimum : (d,) minimiser of the function
-    decoy_minimum : (d,) minimiser of the decoy's function, which has the same shape
+    decoy_minima : (d,) minimiser of each decoy's function, which has the same shape; at least one
+    radius : of the domain, a ball around the origin that holds all minimisers; infinite for none
     noise_limit : largest standard deviation of the noise in an accepted response, positive
     success : probability by oracle state that a response is accepted, each in [0, 1]
     spread : standard deviation of log(tau), positive
     """
 
     minimum: tuple[float, ...]
-    decoy_minimum: tuple[float, ...]
+    decoy_minima: tuple[tuple[float, ...], ...]
+    radius: float = math.inf
     noise_limit: float = 1.0
     success: tuple[float, ...] = SUCCESS
     spread: float = 0.5
     name: str = "function"
 
     def __post_init__(self) -> None:
-        if not self.minimum or len(self.minimum) != len(self.decoy_minimum):
+        sizes = [len(point) for point in (self.minimum, *self.decoy_minima)]
+        if len(sizes) < 2 or len(set(sizes)) > 1 or not sizes[0]:
             raise InvalidInput(
-                "minimum and decoy_minimum must have the same number of coordinates, at least 1, "
-                f"got {len(self.minimum)} and {len(self.decoy_minimum)}"
+                "minimum and each of decoy_minima, at least one, must have the same number of "
+                f"coordinates, at least 1, got {', '.join(map(str, sizes))}"
+            )
+        longest = max(math.hypot(*point) for point in (self.minimum, *self.decoy_minima))
+        if not longest <= self.radius:
+            raise InvalidInput(
+                f"radius must be at least {longest:g}, the distance of a minimum from the origin, "
+                f"got {self.radius:g}"
             )
         for name, value in (("noise_limit", self.noise_limit), ("spread", self.spread)):
             if not (math.isfinite(value) and value > 0.0):
@@ -99,14 +111,14 @@ class FunctionTask:
         return self._add_noise(self.gradient(weights), oracle_state, generator)
 
     def respond_decoy(
-        self, weights: Vector, oracle_state: int, *, generator: np.random.Generator
+        self, weights: Vector, oracle_state: int, decoy: int = 1, *, generator: np.random.Generator
     ) -> tuple[Vector, float]:
-        """Return the response that moves the decoy in equation (5) of the paper, and its bound.
+        """Return the response that moves a decoy in equation (5) of the paper, and its bound.
 
-        It is a noisy gradient of the decoy's function.  The oracle's own response to the decoy's
-        query is not used.
+        It is a noisy gradient of the function of that decoy, 1, 2, ....  The oracle's own response
+        to the decoy's query is not used.
         """
-        gradient = _differentiate(self._centre(weights, self.decoy_minimum))
+        gradient = _differentiate(self._centre(weights, self.decoy_minima[decoy - 1]))
         return self._add_noise(gradient, oracle_state, generator)
 
     def draw_deviation(self, oracle_state: int, *, generator: np.random.Generator) -> float:
@@ -134,9 +146,18 @@ class FunctionTask:
             raise InvalidInput(f"m must be at least 1, got {m}")
         return 1.0 / m
 
-    def step(self, weights: Vector, response: Vector, m: int) -> Vector:
-        """Return the point after the m-th update: equation (4) for the learner, (5) for a decoy."""
-        return (weights - self.step_size(m) * response.astype(np.float64)).astype(np.float32)
+    def step(self, weights: Vector, response: Vector, size: float) -> Vector:
+        """Return the point after a step: equation (4) for the learner, (5) for a decoy.
+
+        A point outside the domain is replaced by the nearest point of the domain.
+        """
+        return self.project(weights - size * response.astype(np.float64))
+
+    def project(self, point: FloatArray) -> Vector:
+        """Return the point of the domain that is nearest to a (d,) point."""
+        length = float(np.linalg.norm(point))
+        inside = point if length <= self.radius else point * (self.radius / length)
+        return inside.astype(np.float32)
 
     def estimate_probabilities(self, updates: int) -> FloatArray:
         """Return the probability mu_i / sum(mu) that x_i is the estimate, (M,) (Theorem 1)."""
@@ -152,11 +173,11 @@ class FunctionTask:
         return bool(generator.random() < self.estimate_probabilities(m)[-1])
 
     def first_weights(self, seed: int) -> Vector:
-        """Return an initial point, uniform on a sphere around the minimum."""
+        """Return an initial point, uniform on a sphere around the minimum and then projected."""
         generator = np.random.default_rng([STREAM, seed])
         direction = generator.normal(size=len(self.minimum))
         start = START_RADIUS * math.sqrt(len(direction)) * direction / np.linalg.norm(direction)
-        return np.asarray(np.array(self.minimum) + start, dtype=np.float32)
+        return self.project(np.array(self.minimum) + start)
 
     def _centre(self, point: Vector | FloatArray, minimum: tuple[float, ...]) -> FloatArray:
         if point.shape != (len(self.minimum),):
@@ -179,7 +200,17 @@ def _differentiate(t: FloatArray) -> FloatArray:
 
 
 def make_function_task(settings: DataSettings) -> FunctionTask:
-    """Make the task in ten dimensions, with both minima drawn from the seed."""
+    """Make the task, with all minima drawn from the seed and within half of the domain's radius.
+
+    The defaults are ten dimensions, a domain of radius 6 sqrt(d) around the origin, the paper's
+    three oracle states and one decoy.
+    """
+    size = settings.dimension or DIMENSION
+    radius = settings.radius or DOMAIN_RADIUS * math.sqrt(size)
     generator = np.random.default_rng([STREAM, settings.seed, 1])
-    minimum, decoy = generator.normal(size=(2, 10))
-    return FunctionTask(tuple(minimum.tolist()), tuple(decoy.tolist()))
+    drawn = generator.normal(size=(1 + settings.decoys, size))
+    lengths = np.linalg.norm(drawn, axis=1, keepdims=True)
+    drawn *= np.minimum(1.0, radius / 2.0 / lengths)
+    minimum, *decoys = (tuple(row) for row in drawn.tolist())
+    success = settings.success or SUCCESS
+    return FunctionTask(minimum, tuple(decoys), radius, settings.noise_limit or 1.0, success)

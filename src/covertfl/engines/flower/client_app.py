@@ -75,24 +75,29 @@ class ClientTrainer:
         if number is None:
             raise InvalidInput(f"a query's config must have its round as {ROUND}, a whole number")
         arrays = next(iter(message.content.array_records.values()))
-        batches = self._count_batches(resources, client, number)
+        batches, wrong = self._find_share(resources, client, number)
         if batches == 0:
             return _reply(message, arrays, 0)
         form = make_float_form(resources.kernel.layout)
         weights = form.layout.join({name: array.numpy() for name, array in arrays.items()})
-        job = make_client_job(settings, resources.task, client, batches, weights, number)
+        task = resources.task
+        job = make_client_job(settings, task, client, batches, weights, number, wrong=wrong)
         [result] = resources.kernel.run([job])
         return _reply(message, ArrayRecord(form.write(result)), len(job.rows))
 
-    def _count_batches(self, resources: ClientResources, client: int, number: int) -> int:
+    def _find_share(self, resources: ClientResources, client: int, number: int) -> tuple[int, int]:
+        """Return a client's number of batches in a round, and of wrong labels among them."""
         if self._presence == "drawn":
             attendance = resources.world.attend(number)
-            drawn = dict(zip(attendance.clients.tolist(), attendance.batches.tolist(), strict=True))
-            return int(drawn.get(client, 0))
+            place = int(np.searchsorted(attendance.clients, client))
+            if client not in attendance.clients:
+                return 0, 0
+            wrong = 0 if attendance.wrong is None else int(attendance.wrong[place])
+            return int(attendance.batches[place]), wrong
         size = np.array(len(resources.task.clients[client]))
         most = int(count_batches(size, self._settings.sections.federation.batch_size))
         generator = make_generator(self._settings.seed, Stream.PARTICIPATION, number, client)
-        return int(generator.integers(0, most + 1))
+        return int(generator.integers(0, most + 1)), 0
 
 
 @dataclass(frozen=True)

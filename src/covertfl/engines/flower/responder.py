@@ -27,7 +27,8 @@ from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState, SiftedReplies, sift_replies
-from covertfl.runs.participation import Attendance, classify_clients
+from covertfl.runs.participation import Attendance
+from covertfl.runs.replay import infer_state
 from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
@@ -66,13 +67,16 @@ class GridResponder(ClientResponder):
     def observe(self, round_number: int) -> int | None:
         """Return the oracle state, from the number of nodes that are connected.
 
+        None, so that it is drawn or replayed, if something else than clients determines it.
         It is stored before it is used.  A round that was interrupted is repeated with the state it
         had, so that it sends the same query: another one would show clients two trajectories in one
         round.
         """
         self._present[:] = self.exchange.look()
-        participation = self.settings.sections.federation.participation
-        state = int(classify_clients(np.array([len(self._present)]), participation)[0])
+        states = self.settings.states
+        if states is not None and not states.by_clients:
+            return None
+        state = infer_state(self.settings, len(self._present))
         known = _read_pending(self.pending)
         if known is not None and known["round"] == round_number:
             return int(known["oracle_state"])
@@ -90,7 +94,8 @@ class GridResponder(ClientResponder):
         sifted = sift_replies(replies, size, self.most_examples)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
-        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted))
+        noise = self.measure_noise(query.oracle_state, query.round)
+        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted), noise)
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""

@@ -33,17 +33,22 @@ class Schedule:
 
     Parameters
     ----------
-    learns : (N,) True where the true weights are sent
+    trajectories : (N,) 0 where the true weights are sent, else the number of the decoy
     moves : (N,) True where the queried trajectory moves after the round
     attendances : (N,) the clients that answer
     owed : number of updates still owed at the end
     """
 
     oracle_states: tuple[int, ...]
-    learns: tuple[bool, ...]
+    trajectories: tuple[int, ...]
     moves: tuple[bool, ...]
     attendances: tuple[Attendance, ...]
     owed: int
+
+    @property
+    def learns(self) -> tuple[bool, ...]:
+        """(N,) True where the true weights are sent."""
+        return tuple(trajectory == 0 for trajectory in self.trajectories)
 
     @property
     def exposure(self) -> float:
@@ -106,7 +111,7 @@ def draw_schedule(federation: Federation) -> Schedule:
     (rounds,) = drive([_play(replace(federation, responder=clients))], _refuse)
     return Schedule(
         tuple(played.decision.oracle_state for played in rounds),
-        tuple(played.decision.learns for played in rounds),
+        tuple(played.decision.trajectory for played in rounds),
         tuple(played.is_moved for played in rounds),
         tuple(played.outcome.attendance for played in rounds),
         rounds[-1].after.queue.backlog,
@@ -130,7 +135,8 @@ def _refuse(requests: Mapping[int, Work]) -> dict[int, Any]:
 class Held:
     """The eavesdropper's estimate, equation (6), after a round; both parts in a tie.
 
-    Each part is the number of moves behind the weights that it holds, None if it holds none.
+    Of several decoys it is the one queried most, the first of them in a tie.  Each part is the
+    number of moves behind the weights that it holds, None if it holds none.
     """
 
     true: int | None
@@ -140,14 +146,14 @@ class Held:
 def follow_estimate(schedule: Schedule) -> list[Held]:
     """Return the estimate after each round: the last query of the trajectory queried most."""
     held = []
-    counts, sent, moved = [0, 0], [0, 0], [0, 0]
-    for learns, moves in zip(schedule.learns, schedule.moves, strict=True):
-        trajectory = 0 if learns else 1
+    counts, sent, moved = np.zeros((3, max(1, *schedule.trajectories) + 1), dtype=np.int64)
+    for trajectory, moves in zip(schedule.trajectories, schedule.moves, strict=True):
         counts[trajectory] += 1
         sent[trajectory] = moved[trajectory]
         moved[trajectory] += moves
-        true = sent[0] if counts[0] >= counts[1] else None
-        held.append(Held(true, sent[1] if counts[1] >= counts[0] else None))
+        decoy = 1 + int(counts[1:].argmax())
+        true = int(sent[0]) if counts[0] >= counts[decoy] else None
+        held.append(Held(true, int(sent[decoy]) if counts[decoy] >= counts[0] else None))
     return held
 
 

@@ -9,7 +9,12 @@ from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml
 from covertfl.runs.build import find_training_task
 from covertfl.runs.clients import count_sizes
-from covertfl.runs.participation import accepts_data, count_batches, count_examples
+from covertfl.runs.participation import (
+    accepts_data,
+    count_batches,
+    count_examples,
+    find_least_share,
+)
 from covertfl.runs.run_file import build_run, format_run
 from covertfl.runs.settings import RunSettings
 
@@ -62,11 +67,12 @@ def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | 
     sizes = count_sizes(find_training_task(settings))
     batches, total = count_batches(sizes, section.batch_size), int(sizes.sum())
     most = int(count_examples(batches, sizes, section.batch_size)[:num_nodes].sum())
-    if accepts_data(most, total, section.min_share):
+    share = find_least_share(settings, total)
+    if accepts_data(most, total, share):
         return None
     return (
         f"{settings.name}: no round can be accepted: {num_nodes} nodes train on at most "
         f"{most / total:.3f} of the examples of [federation] clients = {section.clients}, "
-        f"min_share = {section.min_share}; set clients = {num_nodes} with participation up to it, "
+        f"and {share:.3g} is needed; set clients = {num_nodes} with participation up to it, "
         "or use more nodes"
     )

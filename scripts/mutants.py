@@ -1,0 +1,420 @@
+"""Inject known bugs, one at a time, and list those that the tests do not notice.
+
+    python scripts/mutants.py                 # all of them; `make mutants` does the same
+    python scripts/mutants.py fedsgd sign     # those whose name contains one of the words
+
+Each entry of MUTANTS replaces a text that must occur exactly once in its file.  The bug is put into
+a copy of the sources, and the tests that should fail are run on the copy; they must pass on the
+unchanged sources.  Exit status 1 if a bug survives, 2 if an entry does not fit the code any more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 600  # seconds; a bug that makes the tests hang is noticed, too
+PASSED, FAILED = 0, 1  # of pytest's exit statuses
+
+
+class Mutant(NamedTuple):
+    """A bug: in `file` of the package, `original` becomes `mutated`; `tests` should then fail."""
+
+    name: str
+    file: str
+    original: str
+    mutated: str
+    tests: str
+
+    def inject(self, package: Path) -> str:
+        """Return the file's text with the bug; raise ValueError unless the original is there."""
+        text = (package / self.file).read_text()
+        if text.count(self.original) != 1:
+            raise ValueError(
+                f"{self.name}: the original must occur once in {self.file}, "
+                f"got {text.count(self.original)} times: {self.original!r}"
+            )
+        return text.replace(self.original, self.mutated)
+
+
+MUTANTS = (
+    # --- runs ---
+    Mutant(
+        "fedsgd-without-acceptance",
+        "runs/rounds.py",
+        "is_used = outcome.accepted or (",
+        "is_used = outcome.accepted or state.learner.memory is not None or (",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "estimate-keeps-the-next-point",
+        "runs/function.py",
+        "updates=learner.updates + 1, estimate=estimate)",
+        "updates=learner.updates + 1, estimate=moved if estimate is query.weights else estimate)",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "steps-continue-over-tasks",
+        "runs/function.py",
+        "m = query.update or learner.updates + 1",
+        "m = learner.updates + 1",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "decoy-steps-never-restart",
+        "runs/function.py",
+        "m = 1 + (moves if self.task_size is None else moves % self.task_size)",
+        "m = 1 + moves",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "refresh-with-one-iteration",
+        "runs/policy.py",
+        "recorded, iterations=LIVE_ITERATIONS, generator=generator",
+        "recorded, iterations=1, generator=generator",
+        "tests/runs/test_policy.py",
+    ),
+    Mutant(
+        "decoy-moves-without-acceptance",
+        "runs/rounds.py",
+        "is_moving = outcome.accepted or not federation.settings.sections.decoy.gated",
+        "is_moving = True",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "unweighted-average",
+        "runs/learner.py",
+        "weights = replies.examples.astype(np.float64)",
+        "weights = np.full(len(replies.examples), replies.total / len(replies.examples))",
+        "tests/runs/test_learner.py",
+    ),
+    Mutant(
+        "full-cost-also-when-learning",
+        "runs/records.py",
+        "if backlog == problem.capacity and not decision.learns:",
+        "if backlog == problem.capacity:",
+        "tests/runs/test_records.py",
+    ),
+    Mutant(
+        "oracle-state-one-round-late",
+        "runs/participation.py",
+        "return int(recorded.states[round_number - 1])",
+        "return int(recorded.states[max(round_number - 2, 0)])",
+        "tests/runs/test_participation.py tests/training/test_inputs.py",
+    ),
+    Mutant(
+        "action-from-the-public-seed",
+        "runs/actions.py",
+        "generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)",
+        "generator = make_generator(federation.settings.seed, Stream.ACTION, number)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "acceptance-from-the-public-seed",
+        "runs/clients.py",
+        "seed = self.settings.hidden_seed\n        draw = ",
+        "seed = self.settings.seed\n        draw = ",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "decoy-from-the-public-seed",
+        "runs/clients.py",
+        "moving = make_generator(self.settings.hidden_seed, Stream.DECOY",
+        "moving = make_generator(self.settings.seed, Stream.DECOY",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "one-seed-for-all-clients",
+        "runs/clients.py",
+        "seed=own,",
+        "seed=0,",
+        "tests/runs/test_clients.py",
+    ),
+    # --- tasks and theory ---
+    Mutant(
+        "no-projection",
+        "tasks/function.py",
+        "inside = point if length <= self.radius else point * (self.radius / length)",
+        "inside = point",
+        "tests/tasks/test_function.py",
+    ),
+    Mutant(
+        "norms-at-the-next-point",
+        "experiments/theory_updates.py",
+        "        point = task.step(point, response, step)\n",
+        "        point = task.step(point, response, step)\n"
+        "        norms[m] = np.sum(task.gradient(point) ** 2)\n",
+        "tests/experiments/test_theory.py",
+    ),
+    Mutant(
+        "half-of-the-noise",
+        "experiments/theory_updates.py",
+        "noise * np.sum(steps**2) / 2.0) / np.sum(steps)",
+        "noise * np.sum(steps**2) / 4.0) / np.sum(steps)",
+        "tests/experiments/test_theory.py",
+    ),
+    Mutant(
+        "random-minus-optimal",
+        "experiments/random_policy.py",
+        "best.learner[-1] - other.learner[-1]",
+        "other.learner[-1] - best.learner[-1]",
+        "tests/experiments tests/reproduction/test_page.py",
+    ),
+    Mutant(
+        "misprinted-table-1",
+        "experiments/table_main.py",
+        '(1, "spga"): (0.52, 0.81)',
+        '(1, "spga"): (0.57, 0.81)',
+        "tests/experiments",
+    ),
+    Mutant(
+        "one-validation-set-for-all-seeds",
+        "experiments/trials/covert_runs.py",
+        "place = (id(clients.task.validation), clients.kernel)",
+        "place = (0, None)",
+        "tests/experiments/trials/test_covert_runs.py",
+    ),
+    Mutant(
+        "expected-accuracy-without-correction",
+        "experiments/trials/averages.py",
+        "mean = float(x.mean() - slope * luck.mean())",
+        "mean = float(x.mean())",
+        "tests/experiments/trials/test_averages.py",
+    ),
+    Mutant(
+        "tracking-without-a-change",
+        "experiments/figure_tracking.py",
+        "for problem, generator in ((before, first), (after, second)):",
+        "for problem, generator in ((before, first), (before, second)):",
+        "tests/experiments/test_figures.py",
+    ),
+    # --- solvers ---
+    Mutant(
+        "multiplier-as-misprinted",
+        "solvers/spga/kernel.py",
+        "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
+        "max(1.0 - step / schedule.penalty * multiplier, multiplier + step * excess)",
+        "tests/solvers/spga/test_kernel.py",
+    ),
+    Mutant(
+        "multiplier-without-its-floor",
+        "solvers/spga/kernel.py",
+        "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
+        "multiplier + step * excess",
+        "tests/solvers/spga/test_kernel.py",
+    ),
+    Mutant(
+        "mixture-as-printed",
+        "solvers/multiplier.py",
+        "weight = (1.0 - alpha) * m_within / (alpha * m_over + (1.0 - alpha) * m_within)\n"
+        "    for _ in range(3):",
+        "weight = 1.0 - alpha\n    for _ in range(1):",
+        "tests/solvers/test_multiplier.py tests/solvers/test_constrained.py",
+    ),
+    Mutant(
+        "ties-go-to-learning",
+        "solvers/average_cost.py",
+        "learn = solution.learn & ~solution.gap.is_tie",
+        "learn = solution.learn | solution.gap.is_tie",
+        "tests/solvers/test_average_cost.py tests/solvers/test_constrained.py",
+    ),
+    Mutant(
+        "minority-of-a-tie",
+        "solvers/minority.py",
+        "return (rounds - 1) // 2",
+        "return rounds // 2",
+        "tests/solvers/test_minority.py",
+    ),
+    # --- evaluation and planning ---
+    Mutant(
+        "greedy-service-order",
+        "evaluation/bounds.py",
+        "np.argsort(price[useful] / yield_[useful], kind",
+        "np.argsort(price[useful], kind",
+        "tests/evaluation/test_bounds.py",
+    ),
+    Mutant(
+        "forgone-in-bad-states",
+        "evaluation/bounds.py",
+        "for state in np.argsort(-success, kind",
+        "for state in np.argsort(success, kind",
+        "tests/evaluation/test_bounds.py",
+    ),
+    Mutant(
+        "updates-at-backlog-0",
+        "evaluation/horizon.py",
+        "    updated[:, 0] = 0.0\n",
+        "",
+        "tests/evaluation/test_horizon.py",
+    ),
+    Mutant(
+        "lost-work-not-counted-when-learning",
+        "evaluation/queue.py",
+        "lost = learn * expected_lost(problem, Action.LEARN)",
+        "lost = learn * expected_lost(problem, Action.OBFUSCATE)",
+        "tests/evaluation/test_queue.py",
+    ),
+    Mutant(
+        "steps-1-over-m-without-pi",
+        "planning/updates.py",
+        "(gap + math.pi**2 * smoothness_noise / 12.0) / epsilon",
+        "(gap + math.pi**2 * smoothness_noise / 6.0) / epsilon",
+        "tests/planning/test_updates.py",
+    ),
+    # --- fitting ---
+    Mutant(
+        "cut-belongs-to-the-state-below",
+        "fitting/oracle.py",
+        'states = np.searchsorted(chosen, values, side="right")',
+        'states = np.searchsorted(chosen, values, side="left")',
+        "tests/fitting/test_oracle.py",
+    ),
+    Mutant(
+        "moves-backwards",
+        "fitting/oracle.py",
+        "np.add.at(moves, (states[:-1], states[1:]), 1)",
+        "np.add.at(moves, (states[1:], states[:-1]), 1)",
+        "tests/fitting/test_oracle.py",
+    ),
+    Mutant(
+        "posterior-of-failures",
+        "fitting/oracle.py",
+        "successes + JEFFREYS, trials - successes + JEFFREYS",
+        "trials - successes + JEFFREYS, successes + JEFFREYS",
+        "tests/fitting/test_oracle.py",
+    ),
+    # --- decoys and eavesdroppers ---
+    Mutant(
+        "mirrored-towards-the-replies",
+        "decoys/mirrored.py",
+        "return move_by(view.weights, -displacement)",
+        "return move_by(view.weights, displacement)",
+        "tests/decoys/test_mirrored.py",
+    ),
+    Mutant(
+        "contradict-the-frequent-class",
+        "decoys/adversarial.py",
+        "np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)",
+        "np.where(self._share_of(kinds) > self._share_of(predicted), kinds, predicted)",
+        "tests/decoys/test_adversarial.py",
+    ),
+    Mutant(
+        "noise-not-averaged",
+        "decoys/step_length.py",
+        "np.sqrt(np.sum((shares * gaps) ** 2))",
+        "np.sqrt(np.sum(shares * gaps**2))",
+        "tests/decoys/test_step_length.py",
+    ),
+    Mutant(
+        "correction-not-cut",
+        "decoys/following.py",
+        "self._gains * limit_length(correction, float(np.linalg.norm(asked)))",
+        "self._gains * correction",
+        "tests/decoys/test_following.py",
+    ),
+    Mutant(
+        "gradient-as-weights",
+        "eavesdroppers/alignment.py",
+        '-pull if job.work == "gradient" else pull - query.weights',
+        "pull - query.weights",
+        "tests/eavesdroppers/test_alignment.py",
+    ),
+    Mutant(
+        "query-with-nothing-owed-is-forgotten",
+        "eavesdroppers/likelihood.py",
+        "        after[:, 0] += served[:, 0]\n",
+        "",
+        "tests/eavesdroppers/test_likelihood.py",
+    ),
+    Mutant(
+        "likelihood-of-one-decoy",
+        "eavesdroppers/likelihood.py",
+        "choice = np.log(max(self._scheme.num_decoys, len(known) - 1))",
+        "choice = 0.0",
+        "tests/eavesdroppers/test_likelihood.py",
+    ),
+    Mutant(
+        "validation-by-mean-loss",
+        "eavesdroppers/validation.py",
+        "softmax([-loss * len(self._own.data) for loss in self._losses])",
+        "softmax([-loss for loss in self._losses])",
+        "tests/eavesdroppers/test_validation.py",
+    ),
+    Mutant(
+        "smoothness-without-lengths",
+        "eavesdroppers/step_shape.py",
+        "np.mean(self._cosines[number]) - 0.5 * np.mean(np.abs(changes))",
+        "np.mean(self._cosines[number])",
+        "tests/eavesdroppers/test_step_shape.py",
+    ),
+)
+
+
+def run_tests(tests: list[str], sources: Path) -> int | None:
+    """Run tests on sources; return pytest's exit status, None if they take too long."""
+    path = os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            timeout=LONGEST,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def try_mutant(mutant: Mutant, sources: Path) -> str:
+    """Inject a bug into a copy of the sources and return what became of it."""
+    file = sources / "covertfl" / mutant.file
+    before = file.read_bytes()
+    file.write_text(mutant.inject(sources / "covertfl"))
+    try:
+        status = run_tests(mutant.tests.split(), sources)
+    finally:
+        file.write_bytes(before)
+    if status in (FAILED, None):
+        return "noticed"
+    return "SURVIVED" if status == PASSED else f"not tested: pytest ended with status {status}"
+
+
+def main(words: list[str]) -> int:
+    """Try the mutants whose names contain one of the words, all without words."""
+    chosen = [m for m in MUTANTS if not words or any(word in m.name for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(folder) / "src"
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / "src", sources, ignore=ignored)
+        for mutant in chosen:
+            try:
+                mutant.inject(sources / "covertfl")
+            except ValueError as error:
+                print(error, file=sys.stderr)
+                return 2
+        used = sorted({test for mutant in chosen for test in mutant.tests.split()})
+        if run_tests(used, sources) != PASSED:
+            print(f"these tests must pass first: {' '.join(used)}", file=sys.stderr)
+            return 2
+        outcomes = {}
+        for mutant in chosen:
+            outcomes[mutant] = try_mutant(mutant, sources)
+            print(f"{outcomes[mutant]:9} {mutant.name} ({mutant.file})", flush=True)
+    left = [mutant for mutant, outcome in outcomes.items() if outcome != "noticed"]
+    print(f"{len(chosen) - len(left)} of {len(chosen)} bugs noticed")
+    for mutant in left:
+        print(f"no test of {mutant.tests} fails with {mutant.name}: {mutant.mutated}")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

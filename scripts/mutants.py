@@ -174,6 +174,20 @@ MUTANTS = (
         "tests/experiments",
     ),
     Mutant(
+        "one-validation-set-for-all-seeds",
+        "experiments/trials/covert_runs.py",
+        "place = (id(clients.task.validation), clients.kernel)",
+        "place = (0, None)",
+        "tests/experiments/trials/test_covert_runs.py",
+    ),
+    Mutant(
+        "expected-accuracy-without-correction",
+        "experiments/trials/averages.py",
+        "mean = float(x.mean() - slope * luck.mean())",
+        "mean = float(x.mean())",
+        "tests/experiments/trials/test_averages.py",
+    ),
+    Mutant(
         "tracking-without-a-change",
         "experiments/figure_tracking.py",
         "for problem, generator in ((before, first), (after, second)):",

@@ -121,6 +121,8 @@ def test_agrees_with_the_enumeration_of_every_path(
     assert evaluation.finish_prob == pytest.approx(prob @ finished, abs=1e-12)
     assert evaluation.minority_prob == pytest.approx(prob @ minority, abs=1e-12)
     assert evaluation.covert_finish_prob == pytest.approx(prob @ (finished & minority), abs=1e-12)
+    named = np.where(2 * sent == problem.rounds, 0.5, 2 * sent > problem.rounds)
+    assert evaluation.named_prob == pytest.approx(prob @ named, abs=1e-12)
 
 
 def test_the_optimal_policy_costs_what_backward_induction_says() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from covertfl.evaluation.horizon import HorizonEvaluation
 from covertfl.experiments import mnist_learners, table_mnist
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.trials.cells import CellStore
@@ -19,7 +20,8 @@ LEARNERS = {"greedy": 0.7, "optimal": 0.9, "random": 0.6}
 
 
 def outcome(accuracy: float) -> RunOutcome:
-    return RunOutcome([0.1, accuracy], [0.1, 0.1], 0.1, 0.1, 0.0, 0.25, True, 2)
+    exact = HorizonEvaluation(0.0, 0.0, 0.5, 0.25, 1.0, 1.0, 1.0, 0.0)
+    return RunOutcome([0.1, accuracy], [0.1, 0.1], 0.1, 0.1, 0.0, 0.25, True, 2, exact)
 
 
 def test_every_variant_changes_the_setup_and_gains_are_over_the_rows_policy(

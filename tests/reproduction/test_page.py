@@ -127,6 +127,7 @@ def test_main_table_again(tmp_path: Path) -> None:
     assert outcome.learner[-1] == pytest.approx(row["by_seed"]["learner"][0], abs=ROUNDING)
     assert outcome.final == pytest.approx(row["by_seed"]["eavesdropper"][0], abs=ROUNDING)
     assert outcome.exposure == pytest.approx(row["by_seed"]["exposure"][0], abs=1e-5)
+    assert row["expected"]["named"] == pytest.approx(outcome.expected.named_prob, abs=1e-5)
 
 
 def list_setups() -> dict[str, Any]:
@@ -223,7 +224,7 @@ def test_mnist_cell_again(name: str) -> None:
     found = train_decoy(list_setups()[name], "optimal", list_publics()[name])
     spread = known.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(known))
     assert abs(found - known.mean()) < stats.t.ppf(0.975, len(known) - 1) * spread
-    assert row["eavesdropper"]["mean"] == pytest.approx(known.mean(), abs=1e-5)
+    assert row["eavesdropper"]["measured"] == pytest.approx(known.mean(), abs=1e-5)
 
 
 def has_gpu() -> bool:

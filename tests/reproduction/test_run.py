@@ -32,7 +32,7 @@ from covertfl.experiments import (
 from covertfl.experiments.experiment import Experiment, Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
-from covertfl.reproduction.page import SECTIONS, render_page
+from covertfl.reproduction.page import SECTIONS, render_page, render_section
 from covertfl.reproduction.results import format_command, load_results
 from covertfl.reproduction.run import choose_names, rebuild_page, reproduce
 from covertfl.runs import participation
@@ -173,6 +173,10 @@ def test_refusals(tmp_path: Path) -> None:
         Request(reading="paper")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="seeds must lie in"):
         Request(seeds=0)
+    with pytest.raises(InvalidInput, match=r"first_seed must lie in 0\.\..*, got -1"):
+        Request(first_seed=-1)
+    with pytest.raises(InvalidInput, match=r"first_seed is only for table-main, .*got theory"):
+        reproduce(["table-main", "theory"], Request(first_seed=3), tmp_path)
     run = CliRunner()
     found = run.invoke(app, ["reproduce", "page", "--out", str(tmp_path)])
     assert isinstance(found.exception, InvalidInput)
@@ -185,7 +189,7 @@ def test_refusals(tmp_path: Path) -> None:
         rebuild_page(tmp_path, tmp_path / "page.md")
     with pytest.raises(InvalidInput, match=r"theory\.json cannot be made"):
         reproduce(["theory"], Request(quick=True), tmp_path / "theory.json")
-    for options in (["--quick"], ["--seeds", "3"], ["--device", "cuda"]):
+    for options in (["--quick"], ["--seeds", "3"], ["--first-seed", "3"], ["--device", "cuda"]):
         found = run.invoke(app, ["reproduce", "page", *options, "--out", str(tmp_path)])
         assert isinstance(found.exception, InvalidInput)
         assert "computes nothing" in str(found.exception)
@@ -211,7 +215,23 @@ def test_every_experiment_has_a_section() -> None:
 
 
 def test_command_names_what_is_not_usual() -> None:
-    request = Request("paper-code", 3, True, "cuda")
-    assert format_command("theory", request) == (
-        "covertfl reproduce theory --preset paper-code --seeds 3 --quick --device cuda"
+    request = Request("paper-code", 3, True, "cuda", 7)
+    assert format_command("table-states", request) == (
+        "covertfl reproduce table-states --preset paper-code --seeds 3 --first-seed 7 --quick "
+        "--device cuda"
     )
+
+
+@pytest.mark.usefixtures("reduced")
+def test_seeds_from_another_first_one_on(tmp_path: Path) -> None:
+    """Two runs of one seed each are the run of both seeds, and say which seeds they are."""
+    pytest.importorskip("torch")
+    both, second = (
+        reproduce(["table-main"], Request(quick=True, seeds=seeds, first_seed=first), tmp_path)[0]
+        for seeds, first in ((2, 0), (1, 1))
+    )
+    assert (both["made"]["first_seed"], second["made"]["first_seed"]) == (0, 1)
+    for row, other in zip(both["rows"], second["rows"], strict=True):
+        assert other["by_seed"]["learner"] == row["by_seed"]["learner"][1:]
+    assert "2 seeds (0 to 1)" in render_section(both)
+    assert "seed 1, acceptance" in render_section(second)

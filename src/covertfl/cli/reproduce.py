@@ -24,6 +24,9 @@ def reproduce(
         int | None,
         typer.Option(help="Runs of each condition (default: as the experiment chooses)."),
     ] = None,
+    first_seed: Annotated[
+        int, typer.Option(metavar="N", help="The seeds are N, N + 1, ... (tables of runs only).")
+    ] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Compute a short version.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")] = Path(
@@ -49,7 +52,7 @@ def reproduce(
     from covertfl.experiments.experiment import Request
     from covertfl.reproduction.run import PAGE, rebuild_page
 
-    request = Request(preset, seeds, quick, device)  # type: ignore[arg-type]
+    request = Request(preset, seeds, quick, device, first_seed)  # type: ignore[arg-type]
     results: list[dict[str, Any]] = []
     if name != PAGE:
         results = _compute(name, request, out, as_json)

@@ -39,6 +39,8 @@ class HorizonEvaluation:
     finish_prob : probability that no update is owed at the end
     minority_prob : probability that learning queries are a strict minority at the end, 2 k < N
     covert_finish_prob : probability of both
+    named_prob : probability that the counting eavesdropper, equation (6), names the truth at the
+        end: 2 k > N, a tie counting half
     """
 
     privacy_cost: float
@@ -48,6 +50,7 @@ class HorizonEvaluation:
     finish_prob: float
     minority_prob: float
     covert_finish_prob: float
+    named_prob: float
 
     @property
     def total_cost(self) -> float:
@@ -175,6 +178,7 @@ def _summarise(
         finish_prob=_to_prob(by_backlog[0]),
         minority_prob=_to_prob(by_queries[is_minority]),
         covert_finish_prob=_to_prob(by_backlog[0, is_minority]),
+        named_prob=_to_prob(by_queries * np.heaviside(2 * queries - problem.rounds, 0.5)),
     )
 
 

@@ -18,6 +18,7 @@ from covertfl.experiments.trials.cells import CellStore
 Reading = Literal["sound", "paper-text", "paper-code"]
 ResultDict = dict[str, Any]
 MOST_SEEDS = 10_000
+LAST_SEED = 2**31
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Request:
     seeds : number of runs for each condition, None for the experiment's own number
     quick : use fewer seeds and smaller models, as a check that everything runs
     device : of the training, cpu or cuda
+    first_seed : the runs have the seeds first_seed, first_seed + 1, ...
     """
 
     reading: Reading = "sound"
     seeds: int | None = None
     quick: bool = False
     device: str = "cpu"
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.reading not in get_args(Reading):
@@ -44,12 +47,18 @@ class Request:
             )
         if self.seeds is not None and not 1 <= self.seeds <= MOST_SEEDS:
             raise InvalidInput(f"seeds must lie in 1..{MOST_SEEDS}, got {self.seeds}")
+        if not 0 <= self.first_seed <= LAST_SEED:
+            raise InvalidInput(f"first_seed must lie in 0..{LAST_SEED}, got {self.first_seed}")
 
     def count_seeds(self, full: int, quick: int) -> int:
         """Return the number of seeds: as requested, `quick` in the short form, or `full`."""
         if self.seeds is not None:
             return self.seeds
         return quick if self.quick else full
+
+    def list_seeds(self, full: int, quick: int) -> range:
+        """Return the seeds of the runs, as many as `count_seeds` says."""
+        return range(self.first_seed, self.first_seed + self.count_seeds(full, quick))
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Experiment:
     name, title, paper : on the command line, on the page, and where the paper has it
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
+    numbers_seeds : whether its runs have the seeds that are requested
     check : raise if data is missing, before anything is computed; None if all is in the package
     """
 
@@ -69,6 +79,7 @@ class Experiment:
     paper: str
     run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
+    numbers_seeds: bool = False
     check: Callable[[], None] | None = None
 
 

@@ -56,7 +56,7 @@ def run(request: Request, store: CellStore) -> ResultDict:
 
 def _compare(setup: Setup, request: Request, store: CellStore) -> list[ResultDict]:
     """Return one row per policy, with what the optimal policy gains over it, paired by seed."""
-    seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
+    seeds = request.list_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
     weakest = table_mnist.list_rows(random_policy.CLIENTS)[random_policy.WEAKEST]
     against = [Eavesdropping(weakest.public)]
     outcomes, _ = table_mnist.compute_outcomes(setup, POLICIES, seeds, against, request, store)

@@ -19,7 +19,7 @@ PAPER: table_mnist.Paper = {"random": (None, 0.805), "optimal": (None, 0.925)}
 def run(request: Request, store: CellStore) -> ResultDict:
     """Compute the learner's accuracy with both policies, and the difference paired by seed."""
     setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
-    seeds = request.count_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
+    seeds = request.list_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
     against = [Eavesdropping(table_mnist.list_rows(CLIENTS)[WEAKEST].public)]
     outcomes, _ = table_mnist.compute_outcomes(setup, tuple(PAPER), seeds, against, request, store)
     pairs = zip(outcomes["optimal", 0], outcomes["random", 0], strict=True)

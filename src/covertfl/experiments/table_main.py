@@ -7,11 +7,11 @@ exact one for the finite horizon (`optimal`) and the one that keeps learning que
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
-from covertfl.decision.problem import FiniteHorizon
-from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.experiments.experiment import Experiment, Reading, Request, ResultDict
 from covertfl.experiments.trials.averages import band
 from covertfl.experiments.trials.cells import CellStore
@@ -23,13 +23,15 @@ from covertfl.experiments.trials.setups import (
     choose_learning_rate,
     prepare_trial,
 )
-from covertfl.runs.build import KernelCache
+from covertfl.kernels.job import count_cores
+from covertfl.runs.build import KernelCache, require_torch
 
 # The paper's settings (section 4, Appendix A).
 ROUNDS, UPDATES = 45, 16
 CLIENTS, PARTICIPATION = 20, (5, 10, 20)
 MIN_SHARE = 0.25
-SEEDS = 10
+# The paper has 10 seeds, too few for accuracies that depend on which trajectory is named.
+SEEDS = 100
 POSITIVE_SHARES: Mapping[int, float] = {1: 0.0, 2: 0.1}
 # Its Table 1: accuracy of eavesdropper and learner by scenario and policy.  Its optimal policy is
 # the stationary one of the policy gradient.
@@ -42,6 +44,7 @@ PAPER: Mapping[tuple[int, str], tuple[float, float]] = {
 POLICIES = ("greedy", "spga", "optimal", "minority")
 DECOYS = ("public", "adversarial")
 QUICK_SEEDS = 2
+AT_ONCE = 2  # seeds
 
 
 @dataclass(frozen=True)
@@ -70,51 +73,54 @@ def make_setup(reading: Reading) -> Setup:
 
 def compute_outcomes(
     request: Request, store: CellStore
-) -> tuple[dict[TableRow, list[RunOutcome]], dict[str, dict[str, float]], Setup]:
-    """Compute the outcomes of every row, and the exact probabilities of each policy."""
-    setup, kernels = make_setup(request.reading), KernelCache()
-    seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
-    runs = [
-        prepare_trial(setup, policy, seed, kernels) for seed in range(seeds) for policy in POLICIES
-    ]
-    places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
-    against = [
-        Eavesdropping(PublicData(positive_share=POSITIVE_SHARES[scenario]), decoy)
-        for scenario, decoy in places
-    ]
-    found = CovertRuns(store).work_out(runs, against, at_once=2 * len(POLICIES))
+) -> tuple[dict[TableRow, list[RunOutcome]], Setup]:
+    """Compute the outcomes of every row by seed; a few seeds are trained together on each core."""
+    require_torch()
+    setup, seeds = make_setup(request.reading), request.list_seeds(SEEDS, QUICK_SEEDS)
+    store.plan(len(seeds))
     outcomes: dict[TableRow, list[RunOutcome]] = {
         TableRow(scenario, policy, decoy): []
         for decoy in DECOYS
         for scenario in POSITIVE_SHARES
         for policy in POLICIES
     }
-    for (number, other), outcome in sorted(found.items()):
-        scenario, decoy = places[other]
-        outcomes[TableRow(scenario, runs[number].policy, decoy)].append(outcome)
-    expected = {}
-    for run in runs[: len(POLICIES)]:
-        problem = run.federation.problem
-        assert isinstance(problem, FiniteHorizon)
-        exact = evaluate_horizon_policy(problem, run.federation.policy.policy)
-        expected[run.policy] = {
-            "completion": round(exact.finish_prob, 5),
-            "exposure": round(exact.exposure, 5),
-            "minority": round(exact.minority_prob, 5),
-        }
-    return outcomes, expected, setup
+    parts = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
+    work = partial(_run_seeds, setup, store.without_reports())
+    with ThreadPoolExecutor(min(count_cores(), len(parts))) as pool:
+        try:
+            for part, found in zip(parts, pool.map(work, parts), strict=True):
+                for row, outcome in found:
+                    outcomes[row].append(outcome)
+                store.advance(len(part), f"seeds up to {part[-1]}")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return outcomes, setup
+
+
+def _run_seeds(
+    setup: Setup, store: CellStore, seeds: Sequence[int]
+) -> list[tuple[TableRow, RunOutcome]]:
+    """Return the outcomes of some seeds, in their order."""
+    kernels = KernelCache()
+    runs = [prepare_trial(setup, policy, seed, kernels) for seed in seeds for policy in POLICIES]
+    places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
+    against = [
+        Eavesdropping(PublicData(positive_share=POSITIVE_SHARES[scenario]), decoy)
+        for scenario, decoy in places
+    ]
+    found = CovertRuns(store).work_out(runs, against)
+    return [
+        (TableRow(places[other][0], runs[number].policy, places[other][1]), outcome)
+        for (number, other), outcome in sorted(found.items())
+    ]
 
 
 def run_table(request: Request, store: CellStore) -> ResultDict:
     """Compute Table 1 with intervals, completion and exposure."""
-    outcomes, expected, setup = compute_outcomes(request, store)
+    outcomes, setup = compute_outcomes(request, store)
     rows = [
-        {
-            **vars(row),
-            **make_row(runs),
-            "expected": expected[row.policy],
-            "paper": _find_printed(row),
-        }
+        {**vars(row), **make_row(runs), "paper": _find_printed(row)}
         for row, runs in outcomes.items()
     ]
     return {"settings": setup.describe(), "rows": rows}
@@ -130,13 +136,13 @@ def _find_printed(row: TableRow) -> dict[str, float] | None:
 
 def run_figure(request: Request, store: CellStore) -> ResultDict:
     """Compute the accuracy of learner and eavesdropper by round."""
-    outcomes, _, setup = compute_outcomes(request, store)
+    outcomes, setup = compute_outcomes(request, store)
     curves = [
         {
             **vars(row),
             "seeds": len(runs),
-            "learner": band([run.learner for run in runs]),
-            "eavesdropper": band([run.eavesdropper for run in runs]),
+            "learner": band([run.learner for run in runs], two_levels=True),
+            "eavesdropper": band([run.eavesdropper for run in runs], two_levels=True),
             "paper": _find_printed(row),
         }
         for row, runs in outcomes.items()
@@ -145,6 +151,16 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
 
 
 TABLE = Experiment(
-    "table-main", "Main experiment: what learner and eavesdropper get", "Table 1", run_table
+    "table-main",
+    "Main experiment: what learner and eavesdropper get",
+    "Table 1",
+    run_table,
+    numbers_seeds=True,
 )
-FIGURE = Experiment("figure-accuracy", "Accuracy by round, both scenarios", "Figure 2", run_figure)
+FIGURE = Experiment(
+    "figure-accuracy",
+    "Accuracy by round, both scenarios",
+    "Figure 2",
+    run_figure,
+    numbers_seeds=True,
+)

@@ -123,7 +123,7 @@ def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
 def compute_outcomes(
     setup: Setup,
     policies: Sequence[str],
-    seeds: int,
+    seeds: Sequence[int],
     against: Sequence[Eavesdropping],
     request: Request,
     store: CellStore,
@@ -132,7 +132,7 @@ def compute_outcomes(
     kernels = KernelCache()
     runs = [
         prepare_trial(setup, policy, seed, kernels, device=request.device)
-        for seed in range(seeds)
+        for seed in seeds
         for policy in policies
     ]
     stride = STRIDE if setup.thinning == 1 else QUICK_STRIDE
@@ -151,7 +151,7 @@ def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
     rows = list_rows(clients)
     if request.quick:
         rows = [rows[number] for number in QUICK_ROWS]
-    seeds = request.count_seeds(SEEDS, QUICK_SEEDS)
+    seeds = request.list_seeds(SEEDS, QUICK_SEEDS)
     against = [Eavesdropping(row.public) for row in rows]
     outcomes, examples = compute_outcomes(setup, POLICIES, seeds, against, request, store)
     return {
@@ -176,9 +176,9 @@ def compare_policies(
     setup: Setup, public: PublicData, paper: Paper, seeds: int, request: Request, store: CellStore
 ) -> ResultDict:
     """Compute policies against one eavesdropper, for tables with one row per policy."""
-    seeds = request.count_seeds(seeds, QUICK_SEEDS)
+    used = request.list_seeds(seeds, QUICK_SEEDS)
     against = [Eavesdropping(public)]
-    outcomes, examples = compute_outcomes(setup, tuple(paper), seeds, against, request, store)
+    outcomes, examples = compute_outcomes(setup, tuple(paper), used, against, request, store)
     return {
         "settings": setup.describe() | {"public": vars(public)},
         "examples": examples,
@@ -206,7 +206,7 @@ def check_images() -> None:
     load_mnist()
 
 
-make_experiment = partial(Experiment, uses_gpu=True, check=check_images)
+make_experiment = partial(Experiment, uses_gpu=True, numbers_seeds=True, check=check_images)
 TABLE_20, TABLE_50 = (
     make_experiment(f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n))
     for n, place in ((20, "Table 3, Appendix A"), (50, "Table 4, Appendix A"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from covertfl.reproduction.markdown import (
     StoredResult,
+    describe_seeds,
     format_difference,
     format_mean,
     format_printed,
@@ -32,10 +33,10 @@ def render_learners(result: StoredResult) -> str:
         for row in result["rows"]
     ]
     columns = ("variant", "policy", "learner", *OURS, "gain of optimal", "exposure", "completion")
-    settings, first = result["settings"], result["rows"][0]
+    settings = result["settings"]
     return (
         f"{settings['clients']} clients, N = {settings['rounds']}, M = {settings['updates']}, "
-        f"{first['seeds']} seeds, model {settings['model']}, reading `{settings['reading']}`. A "
+        f"{describe_seeds(result)}, model {settings['model']}, reading `{settings['reading']}`. A "
         "variant changes what it names in the settings of table-mnist-20; the paper's greedy value "
         "is the mean over its table. *Gain of optimal* is the learner's accuracy under the optimal "
         "policy minus that under the row's, paired by seed.\n\n"

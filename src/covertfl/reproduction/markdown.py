@@ -21,6 +21,13 @@ def describe_public(row: Mapping[str, Any]) -> str:
     return f"{row['classes']}, {row['size']:g}, {part}"
 
 
+def describe_seeds(result: StoredResult) -> str:
+    """Return how many seeds a result has, and which."""
+    seeds = (result.get("rows") or result["curves"])[0]["seeds"]
+    first = result["made"].get("first_seed", 0)
+    return f"{seeds} seeds ({first} to {first + seeds - 1})" if seeds > 1 else f"seed {first}"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> str:
     """Return a Markdown table; `sides` has l or r for each column."""
     rule = ["---:" if side == "r" else "---" for side in sides]

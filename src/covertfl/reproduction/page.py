@@ -41,16 +41,22 @@ computed by this package, with the paper's values beside ours. The page is made 
 names the command that made its file. D1 to D26 are entries of [deviations.md](deviations.md), F1
 to F11 formulas of [paper_map.md](paper_map.md).
 
-**One metric for every policy.** *Eavesdropper* is the accuracy of the final estimate, equation (6)
-of the paper: the last query of the trajectory with the most queries after the last round, a tie
-counting half. *Peak* is the largest accuracy that this estimate had after any round; for MNIST the
-best round is found on one validation image in ten and its accuracy measured on all. *Named* is the
-share of runs whose final estimate is the true trajectory. *Learner* is the accuracy of the true
+**One metric for every policy.** *Eavesdropper* is the expected accuracy of the final estimate,
+equation (6) of the paper: the last query of the trajectory with the most queries after the last
+round, a tie counting half. It has two levels, the learner's and the decoy's. Which of them a run
+shows is luck; how probable each is follows exactly from policy and oracle. The value is therefore
+the mean over seeds with both levels weighted by their exact probabilities. *Named* is the share of
+runs whose final estimate is the true trajectory, *exact* the probability of that. *Peak* is the
+largest accuracy that the estimate had after any round; for MNIST the best round is found on one
+validation image in ten and its accuracy measured on all. *Learner* is the accuracy of the true
 weights at the end, *exposure* the share of learning queries, *completion* the share of runs that
 made all updates. All accuracies are on a balanced validation set that neither clients nor the
-eavesdropper own. Brackets are 95% intervals: Student's t over seeds for means, Wilson's for shares.
-"ours - paper" is bold where the paper's value lies outside our interval by more than its rounding
-(0.005).
+eavesdropper own.
+
+Brackets are 95% intervals: Student's t over seeds for means, with the variances of both levels for
+the eavesdropper; from 50 seeds on the percentile bootstrap for peak, exposure and the curves by
+round, which have two levels, too; Wilson's for shares. "ours - paper" is bold where the paper's
+value lies outside our interval by more than its rounding (0.005).
 
 **Errors in the printed tables** (D23).
 

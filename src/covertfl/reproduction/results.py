@@ -62,6 +62,7 @@ def describe_making(name: str, request: Request, seconds: float, wall: float) ->
         "command": format_command(name, request),
         "reading": request.reading,
         "quick": request.quick,
+        "first_seed": request.first_seed,
         "seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
         "versions": list_versions(),
@@ -75,6 +76,8 @@ def format_command(name: str, request: Request) -> str:
         words += ["--preset", request.reading]
     if request.seeds is not None:
         words += ["--seeds", str(request.seeds)]
+    if request.first_seed != Request().first_seed:
+        words += ["--first-seed", str(request.first_seed)]
     if request.quick:
         words.append("--quick")
     if request.device != Request().device:

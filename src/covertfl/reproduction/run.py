@@ -64,6 +64,7 @@ def reproduce(
     on_progress : called with a description and the share of the experiment that is done
     on_result : called with each result as soon as it is known
     """
+    _check_seeds(names, request)
     for folder in (out, out / CELLS):  # before any computation
         make_folder(folder)
     for name in names:
@@ -94,6 +95,14 @@ def reproduce(
         for result in others():
             add(result)
     return [found[name] for name in names]
+
+
+def _check_seeds(names: Sequence[str], request: Request) -> None:
+    """Raise `InvalidInput` if the first seed is chosen for an experiment without numbered seeds."""
+    other = [name for name in names if not EXPERIMENTS[name].numbers_seeds]
+    if request.first_seed != Request().first_seed and other:
+        known = [name for name, one in EXPERIMENTS.items() if one.numbers_seeds]
+        raise InvalidInput(f"first_seed is only for {', '.join(known)}, got {', '.join(other)}")
 
 
 def _run_one(

@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("torch")
 
 from covertfl.auditing.run import RunAudit, audit_run
+from covertfl.decision.oracle import compute_stationary_distribution
+from covertfl.decision.problem_file import read_preset
 from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome
@@ -31,6 +33,7 @@ from covertfl.kernels.weights import Vector
 from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import read_lines
+from covertfl.runs.participation import draw_state
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.training import train
@@ -106,6 +109,49 @@ def test_weights_are_those_of_training(tmp_path: Path) -> None:
     assert truth.weights[-1].tobytes() == exported.tobytes()
 
 
+def test_every_seed_is_scored_on_its_own_validation_set(tmp_path: Path) -> None:
+    """Also if another seed is worked out first: its clients may train on what is held out here."""
+    kernels = KernelCache()
+    runs = [prepare_trial(SETUP, "optimal", seed, kernels) for seed in (4, 5)]
+    together = CovertRuns(CellStore(tmp_path)).work_out(runs, [Eavesdropping(PublicData())])
+    alone = work_out_one(SETUP, "optimal", "public", tmp_path / "alone")
+    assert together[1, 0].learner == alone.learner
+    assert together[1, 0].eavesdropper == alone.eavesdropper
+    assert together[0, 0].learner[0] != alone.learner[0]
+
+
+def test_policies_that_act_alike_are_trained_once(tmp_path: Path) -> None:
+    kernels = KernelCache()
+    (run,) = [prepare_trial(SETUP, "optimal", 5, kernels)]
+    trials = [replace(run, policy=name) for name in ("optimal", "other")]
+    for decoy in ("public", "adversarial"):
+        against = [Eavesdropping(PublicData(), decoy)]
+        one = CovertRuns(CellStore(tmp_path / decoy / "one"))
+        both = CovertRuns(CellStore(tmp_path / decoy / "both"))
+        first = one.work_out([run], against)[0, 0]
+        found = both.work_out(trials, against)
+        assert both.examples == one.examples > 0
+        assert vars(found[0, 0]) == vars(found[1, 0]) == vars(first)
+
+
+def test_seeds_have_oracle_paths_of_their_own() -> None:
+    """Two seeds agree in a round as often as two independent draws."""
+    oracle, seeds, rounds = read_preset("sound/main").problem.oracle, 400, 20
+    states = np.empty((seeds, rounds), dtype=int)
+    for seed in range(seeds):
+        before = -1
+        for number in range(rounds):
+            before = draw_state(oracle, None, before, number + 1, seed=seed)
+            states[seed, number] = before
+    stationary = compute_stationary_distribution(oracle)
+    for state, prob in enumerate(stationary):
+        shares = (states == state).mean(axis=1)
+        assert abs(shares.mean() - prob) < 4.5 * shares.std() / np.sqrt(seeds)
+    agree = (states[1::2] == states[::2]).mean(axis=1)
+    expected = float(stationary @ stationary)
+    assert abs(agree.mean() - expected) < 4.5 * agree.std() / np.sqrt(len(agree))
+
+
 def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = work_out_one(SETUP, "optimal", "public", tmp_path)
 
@@ -118,14 +164,18 @@ def test_cells_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert vars(second) == vars(first)
 
 
-def test_batches_do_not_matter(tmp_path: Path) -> None:
-    kernels = KernelCache()
-    runs = [prepare_trial(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
-    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+@pytest.mark.parametrize("decoy", ["public", "adversarial"])
+def test_batches_do_not_matter(decoy: str, tmp_path: Path) -> None:
+    """Nor what the policies of a seed have in common: they move both trajectories differently."""
+    kernels, names = KernelCache(), ("greedy", "optimal", "random")
+    runs = [prepare_trial(SETUP, policy, 28, kernels) for policy in names]
+    for learns in (True, False):
+        assert len({tuple(run.schedule.list_queries(learns=learns)) for run in runs}) == 3
+    against = [Eavesdropping(PublicData(size=size), decoy) for size in (0.5, 1.0)]
     together = CovertRuns(CellStore(tmp_path / "a")).work_out(runs, against)
     apart = CovertRuns(CellStore(tmp_path / "b")).work_out(runs, against, at_once=1)
-    assert {place: outcome.eavesdropper for place, outcome in together.items()} == {
-        place: outcome.eavesdropper for place, outcome in apart.items()
+    assert {place: vars(outcome) for place, outcome in together.items()} == {
+        place: vars(outcome) for place, outcome in apart.items()
     }
 
 

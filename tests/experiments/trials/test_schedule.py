@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covertfl.evaluation.horizon import HorizonEvaluation
 from covertfl.experiments.trials.covert_runs import judge
 from covertfl.experiments.trials.schedule import (
     Held,
@@ -65,7 +66,8 @@ def test_estimate_by_hand() -> None:
     assert list_needed_moves(held) == [1, 2]
     truth = Trajectory({0: 0.2, 1: 0.8}, {0: 0.2, 1: 0.8})
     decoy = Trajectory({1: 0.4, 2: 0.3}, {1: 0.4, 2: 0.3})
-    outcome = judge(schedule, truth, decoy)
+    expected = HorizonEvaluation(0.0, 0.0, 2.0, 0.4, 0.5, 1.0, 0.5, 0.0)
+    outcome = judge(schedule, truth, decoy, expected)
     assert outcome.eavesdropper == pytest.approx([0.2, 0.8, 0.8, 0.6, 0.3])
     assert (outcome.peak, outcome.final, outcome.named) == (0.8, 0.3, 0.0)
     assert outcome.learner == [0.8] * 5

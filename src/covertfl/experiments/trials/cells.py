@@ -35,6 +35,12 @@ class CellStore:
         self._planned, self._done, self._started = 0, 0, time.perf_counter()
         self._used: dict[Path, float] = {}
 
+    def without_reports(self) -> CellStore:
+        """Return a store of the same cells whose work is not reported; its time counts here."""
+        other = CellStore(self.folder)
+        other._used = self._used
+        return other
+
     def find(self, key: Key) -> dict[str, Any] | None:
         """Return the content of a finished cell, None if there is none."""
         path = self._place(key)

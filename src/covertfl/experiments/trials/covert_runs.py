@@ -7,11 +7,21 @@ equation (6), and beside it the peak over all rounds.  A tie in the estimate cou
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from covertfl.experiments.trials.averages import average, round_curve, share
+import numpy as np
+
+from covertfl.evaluation.horizon import HorizonEvaluation
+from covertfl.experiments.trials.averages import (
+    DIGITS,
+    average,
+    average_estimate,
+    average_levels,
+    round_curve,
+    share,
+)
 from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore, Key
 from covertfl.experiments.trials.schedule import (
@@ -23,7 +33,15 @@ from covertfl.experiments.trials.schedule import (
 )
 from covertfl.experiments.trials.scorer import BatchKernel, Scorer
 from covertfl.experiments.trials.setups import PublicData, Trial
-from covertfl.experiments.trials.walks import Trajectory, Walk, walk_chain, walk_decoy, walk_truth
+from covertfl.experiments.trials.walks import (
+    SharedSteps,
+    Trajectory,
+    Walk,
+    walk_chain,
+    walk_decoy,
+    walk_truth,
+)
+from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 
 
@@ -52,6 +70,7 @@ class RunOutcome:
     named : 1 if the last estimate is the true trajectory, 0.5 in a tie
     exposure : share of learning queries among rounds
     completed : whether no update is owed
+    expected : exact costs and probabilities of the run's policy
     """
 
     learner: list[float]
@@ -62,9 +81,12 @@ class RunOutcome:
     exposure: float
     completed: bool
     updates: int
+    expected: HorizonEvaluation
 
 
-def judge(schedule: Schedule, truth: Trajectory, decoy: Trajectory) -> RunOutcome:
+def judge(
+    schedule: Schedule, truth: Trajectory, decoy: Trajectory, expected: HorizonEvaluation
+) -> RunOutcome:
     """Combine a run's trajectories to what the eavesdropper's estimate, equation (6), reaches."""
     held = follow_estimate(schedule)
     true, other = truth.coarse | truth.full, decoy.coarse | decoy.full
@@ -88,6 +110,7 @@ def judge(schedule: Schedule, truth: Trajectory, decoy: Trajectory) -> RunOutcom
         schedule.exposure,
         schedule.is_completed,
         updates,
+        expected,
     )
 
 
@@ -100,24 +123,39 @@ def _rate(held: Held, true: Mapping[int, float], decoy: Mapping[int, float]) -> 
 
 
 def make_row(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
-    """Return a row of a table: means over seeds with t intervals, shares with Wilson intervals."""
+    """Return a row of a table: means over seeds and shares, with intervals (see `averages`).
+
+    `expected` has the exact probabilities, averaged over the runs' policies.
+    """
+    learner, named = [run.learner[-1] for run in outcomes], [run.named for run in outcomes]
+    final, exact = [run.final for run in outcomes], [run.expected for run in outcomes]
+    expected = {
+        "completion": [each.finish_prob for each in exact],
+        "exposure": [each.exposure for each in exact],
+        "minority": [each.minority_prob for each in exact],
+        "named": [each.named_prob for each in exact],
+    }
     return {
         "seeds": len(outcomes),
-        "learner": average([run.learner[-1] for run in outcomes], most=1.0),
-        "eavesdropper": average([run.final for run in outcomes], most=1.0),
-        "worst": average([run.peak for run in outcomes], most=1.0),
-        "named": share([run.named for run in outcomes]),
-        "exposure": average([run.exposure for run in outcomes], most=1.0),
+        "learner": average(learner, most=1.0),
+        "eavesdropper": average_estimate(final, named, expected["named"], learner),
+        "worst": average_levels([run.peak for run in outcomes], most=1.0),
+        "named": share(named),
+        "exposure": average_levels([run.exposure for run in outcomes], most=1.0),
         "completion": share([float(run.completed) for run in outcomes]),
         "updates": average([float(run.updates) for run in outcomes]),
+        "expected": {
+            name: round(float(np.mean(probs)), DIGITS) for name, probs in expected.items()
+        },
         "by_seed": {
-            "learner": round_curve([run.learner[-1] for run in outcomes]),
-            "eavesdropper": round_curve([run.final for run in outcomes]),
+            "learner": round_curve(learner),
+            "eavesdropper": round_curve(final),
             "exposure": round_curve([run.exposure for run in outcomes]),
         },
     }
 
 
+CELL_FORM = 2  # of the content of a cell; another number where what it means has changed
 # Digits of an accuracy in a cell; results have fewer, and must not be rounded twice.
 CELL_DIGITS = 9
 # Examples in a decoy's move for each one that the paper's decoy uses.
@@ -146,21 +184,27 @@ class Part:
 
     def make_key(self, stride: int) -> Key:
         """Return the key of its cell."""
+        own = {**self.trial.key, "stride": stride, "form": CELL_FORM}
         if self.against is None:
-            return {"part": "truth", **self.trial.key, "stride": stride}
-        return {"part": "decoy", **self.trial.key, **self.against.describe(), "stride": stride}
+            return {"part": "truth", **own}
+        return {"part": "decoy", **own, **self.against.describe()}
 
-    def make_walk(self, scorer: Scorer) -> Walk:
-        """Return the walk that trains it."""
-        trial, schedule = self.trial, self.trial.schedule
+    @property
+    def family(self) -> Hashable:
+        """Return what it has in common with the parts that differ in the policy alone."""
+        return (self.trial.setup, self.trial.seed, id(self.trial.clients.kernel), self.against)
+
+    def make_walk(self, scorer: Scorer, shared: SharedSteps) -> Walk:
+        """Return the walk that trains it; `shared` are the steps of its family."""
+        trial, schedule, keeps = self.trial, self.trial.schedule, self.keeps_weights
         if self.against is None:
-            return walk_truth(trial.clients, schedule, scorer, keeps_weights=self.keeps_weights)
+            return walk_truth(trial.clients, schedule, scorer, keeps_weights=keeps, shared=shared)
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
         is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
         if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, BatchKernel):
             return walk_chain(clients, schedule, self.needed, scorer)
-        return walk_decoy(clients, schedule, self.needed, scorer, self.truth)
+        return walk_decoy(clients, schedule, self.needed, scorer, self.truth, shared=shared)
 
     def count_examples(self) -> int:
         """Return the number of examples to train on; for a decoy an estimate."""
@@ -180,12 +224,13 @@ class CovertRuns:
     stride : of the coarse rating of weights
     threads : that average replies while a GPU trains
 
-    `examples` counts what all returned trajectories were trained on, now or before.
+    `examples` counts what all returned trajectories were trained on, now or before; a move that
+    several of them have in common counts once.
     """
 
     def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
         self._store, self._stride, self._threads = store, stride, threads
-        self._scorers: dict[tuple[str, str | None], Scorer] = {}
+        self._scorers: dict[tuple[int, LocalKernel], Scorer] = {}
         self._trained = 0
         self.examples = 0
 
@@ -206,9 +251,10 @@ class CovertRuns:
             batch = {p: part for p, part in missing.items() if start <= p[0] < start + size}
             found |= self._train(batch)
         self.examples += sum(trajectory.examples for trajectory in found.values())
+        expected = [trial.evaluate() for trial in trials]
         return {
-            (number, other): judge(trial.schedule, found[number, None], found[number, other])
-            for number, trial in enumerate(trials)
+            (number, other): judge(trial.schedule, found[number, None], found[number, other], exact)
+            for number, (trial, exact) in enumerate(zip(trials, expected, strict=True))
             for other in range(len(against))
         }
 
@@ -250,26 +296,32 @@ class CovertRuns:
             spent, since = time.perf_counter() - since, time.perf_counter()
             total = sum(trajectory.examples for trajectory in ended.values())
             for number, trajectory in ended.items():
-                part = trajectory.examples / total if total else 1.0 / len(ended)
-                key = parts[places[number]].make_key(self._stride)
+                part, asked = trajectory.examples / total if total else 0.0, parts[places[number]]
+                key = asked.make_key(self._stride)
                 content = self._store.keep(key, _pack(trajectory), spent * part)
+                self._count(0, spared=max(asked.count_examples() - trajectory.examples, 0))
                 found[places[number]] = replace(_unpack(content), weights=trajectory.weights)
 
+        shared = {part.family: SharedSteps() for part in parts.values()}
         walks = [
-            (part.trial.clients.kernel, part.make_walk(self._find_scorer(part.trial)))
+            (
+                part.trial.clients.kernel,
+                part.make_walk(self._find_scorer(part.trial), shared[part.family]),
+            )
             for part in parts.values()
         ]
         run_walks(walks, on_batch=self._count, on_end=keep, threads=self._threads)
         return found
 
-    def _count(self, examples: int) -> None:
+    def _count(self, examples: int, spared: int = 0) -> None:
         self._trained += examples
-        self._store.advance(examples, f"{self._trained:,} examples trained on")
+        self._store.advance(examples + spared, f"{self._trained:,} examples trained on")
 
     def _find_scorer(self, trial: Trial) -> Scorer:
-        place = (trial.setup.task, trial.setup.model)
-        if place not in self._scorers:
-            clients = trial.clients
+        """Return the scorer of a trial's own validation set; of a common one there is one."""
+        clients = trial.clients
+        place = (id(clients.task.validation), clients.kernel)
+        if place not in self._scorers:  # a scorer keeps the set, and so the number of it
             self._scorers[place] = Scorer(clients.task, clients.kernel, stride=self._stride)
         return self._scorers[place]
 

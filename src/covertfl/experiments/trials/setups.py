@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import read_preset_text
 from covertfl.decoys.registry import make_decoy
+from covertfl.evaluation.horizon import HorizonEvaluation, evaluate_horizon_policy
 from covertfl.experiments.experiment import Reading
 from covertfl.experiments.trials.cells import Key
 from covertfl.experiments.trials.schedule import Schedule, draw_schedule
@@ -171,6 +173,12 @@ class Trial:
         device = self.federation.settings.sections.engine.device.partition(":")[0]
         setup = self.setup.describe()
         return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
+
+    def evaluate(self) -> HorizonEvaluation:
+        """Return the exact costs and probabilities of the policy, first oracle state stationary."""
+        problem = self.federation.problem
+        assert isinstance(problem, FiniteHorizon)
+        return evaluate_horizon_policy(problem, self.federation.policy.policy)
 
     def with_public(self, public: PublicData, decoy: str) -> ClientResponder:
         """Return the same clients with a decoy made for another public set."""

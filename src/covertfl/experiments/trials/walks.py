@@ -2,16 +2,16 @@
 
 A walk is a generator that requests local jobs and is sent their results, as a training run does,
 and draws from the same streams: its weights are those that `covertfl train` would send.  The
-requests of all walks that wait are answered in batches (`batches`).
+requests of all walks that wait are answered in batches (`batches`).  Runs of one seed that differ
+in their policies move the same trajectory in the same rounds until their actions differ: such moves
+are made once (`SharedSteps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from covertfl.experiments.trials.schedule import NO_REPLIES, Schedule, follow_estimate
 from covertfl.experiments.trials.scorer import Jobs, Scorer
@@ -21,7 +21,7 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import start_trajectories
 from covertfl.runs.learner import LearnerState, move_to_average
 from covertfl.runs.participation import Attendance
-from covertfl.runs.responder import ClientWork, Outcome, Query, Work
+from covertfl.runs.responder import ClientWork, Outcome, Query, ServerWork, Work
 
 if TYPE_CHECKING:
     from covertfl.kernels.cnn.ratings import RatedChain
@@ -55,6 +55,8 @@ class ToRate:
 
 
 Request = Work | ToAverage | ToChain | ToRate
+Line = tuple[tuple[int, ...], ...]  # what led to some weights, one entry for each move
+_Result = TypeVar("_Result")
 
 
 @dataclass(eq=False)
@@ -73,55 +75,110 @@ class Trajectory:
 Walk = Generator[Request, Any, Trajectory]
 
 
+class SharedSteps:
+    """Moves and ratings that several walks have in common, made by the first that comes to them.
+
+    The walks are of runs with the same seed, clients and decoy, and train the same trajectory.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, Line], object] = {}
+        self._done: dict[tuple[str, Line], Any] = {}
+
+    def take(
+        self, kind: str, line: Line, step: Generator[Request, Any, _Result]
+    ) -> Generator[Request, Any, _Result]:
+        """Make a step, or wait until another walk has made it, and return its result."""
+        place, own = (kind, line), object()
+        while (found := self._done.get(place, own)) is own:
+            if self._begun.setdefault(place, own) is own:
+                found = self._done[place] = yield from step
+                self._forget(kind, len(line) - 1)
+                break
+            yield ServerWork(())
+        result: _Result = found
+        return result
+
+    def _forget(self, kind: str, moves: int) -> None:
+        """Forget what led to fewer moves; a walk that lags behind makes these steps again."""
+        for place in list(self._done):
+            if place[0] == kind and len(place[1]) < moves:
+                del self._done[place], self._begun[place]
+
+
 class _Rating:
     """Accuracies of a trajectory: coarse at every move, full where asked for and at the best."""
 
-    def __init__(self, scorer: Scorer, fully: Collection[int]) -> None:
-        self._scorer, self._fully = scorer, fully
-        self._best: tuple[int, Vector] | None = None
+    def __init__(self, scorer: Scorer, fully: Collection[int], shared: SharedSteps) -> None:
+        self._scorer, self._fully, self._shared = scorer, fully, shared
+        self._best: tuple[Line, Vector] | None = None
         self.found = Trajectory()
 
-    def take(self, moves: int, weights: Vector) -> Generator[Request, Any, None]:
-        coarse, full = self.found.coarse, self.found.full
-        coarse[moves] = yield ToRate(self._scorer, weights, False)
+    def take(self, line: Line, weights: Vector) -> Generator[Request, Any, None]:
+        coarse, full, moves = self.found.coarse, self.found.full, len(line)
+        coarse[moves] = yield from self._rate(line, weights, fully=False)
         if self._scorer.is_exact:
             full[moves] = coarse[moves]
         elif moves in self._fully:
-            full[moves] = yield ToRate(self._scorer, weights, True)
-        if self._best is None or coarse[moves] > coarse[self._best[0]]:
-            self._best = moves, weights
+            full[moves] = yield from self._rate(line, weights, fully=True)
+        if self._best is None or coarse[moves] > coarse[len(self._best[0])]:
+            self._best = line, weights
 
     def close(self) -> Walk:
-        if self._best is not None and self._best[0] not in self.found.full:
-            self.found.full[self._best[0]] = yield ToRate(self._scorer, self._best[1], True)
+        if self._best is not None and len(self._best[0]) not in self.found.full:
+            best = yield from self._rate(*self._best, fully=True)
+            self.found.full[len(self._best[0])] = best
         return self.found
+
+    def _rate(self, line: Line, weights: Vector, *, fully: bool) -> Generator[Request, Any, float]:
+        asked = _ask(ToRate(self._scorer, weights, fully))
+        return (yield from self._shared.take("full" if fully else "coarse", line, asked))
+
+
+def _ask(request: ToRate) -> Generator[Request, Any, float]:
+    accuracy: float = yield request
+    return accuracy
 
 
 def walk_truth(
-    clients: ClientResponder, schedule: Schedule, scorer: Scorer, *, keeps_weights: bool = False
+    clients: ClientResponder,
+    schedule: Schedule,
+    scorer: Scorer,
+    *,
+    keeps_weights: bool = False,
+    shared: SharedSteps | None = None,
 ) -> Walk:
     """Train the true trajectory, in the rounds that move it.
 
     Which rounds do is in the schedule, decided by `runs.rounds.update_trajectories` (equation (1));
-    how a round moves it is `runs.learner.move_to_average`, as in a training run.
+    how a round moves it is `runs.learner.move_to_average`, as in a training run.  Steps that walks
+    of other policies make too are in `shared`.
     """
+    shared, line = shared or SharedSteps(), Line()
     learner = start_trajectories(clients.settings, clients)
     queries = schedule.list_queries(learns=True)
     last_held = follow_estimate(schedule)[-1].true
-    rating = _Rating(scorer, {len(queries), last_held or 0})
-    yield from rating.take(0, learner.true)
+    rating = _Rating(scorer, {len(queries), last_held or 0}, shared)
+    yield from rating.take(line, learner.true)
     kept = [learner.true]
-    for moves, (number, _) in enumerate(queries, start=1):
-        attendance = schedule.attendances[number - 1]
-        jobs = clients.make_jobs(ClientWork(number, learner.true, attendance))
-        average = yield ToAverage(jobs, attendance, int(clients.sizes.max()))
-        learner = move_to_average(learner, average, clients.optimizer)
-        yield from rating.take(moves, learner.true)
+    for number, _ in queries:
+        line += ((number,),)
+        move = _move_truth(clients, learner, number, schedule.attendances[number - 1])
+        learner = yield from shared.take("move", line, move)
+        yield from rating.take(line, learner.true)
         if keeps_weights:
             kept.append(learner.true)
     found = yield from rating.close()
     found.weights = kept if keeps_weights else []
     return found
+
+
+def _move_truth(
+    clients: ClientResponder, learner: LearnerState, number: int, attendance: Attendance
+) -> Generator[Request, Any, LearnerState]:
+    jobs = clients.make_jobs(ClientWork(number, learner.true, attendance))
+    average = yield ToAverage(jobs, attendance, int(clients.sizes.max()))
+    return move_to_average(learner, average, clients.optimizer)
 
 
 def walk_decoy(
@@ -130,6 +187,8 @@ def walk_decoy(
     needed: Sequence[int],
     scorer: Scorer,
     truth: Sequence[Vector] = (),
+    *,
+    shared: SharedSteps | None = None,
 ) -> Walk:
     """Train the decoy up to the last number of moves that is needed.
 
@@ -140,20 +199,24 @@ def walk_decoy(
     ----------
     needed : numbers of moves after which the weights are rated, in increasing order, at least one
     truth : true weights by number of updates, for decoys that use them
+    shared : steps that walks of other policies make too
     """
+    shared, line = shared or SharedSteps(), Line()
     learner = start_trajectories(clients.settings, clients)
-    rating = _Rating(scorer, set(needed[-1:]))
-    updates = np.cumsum(np.array(schedule.learns) & np.array(schedule.moves))
+    rating = _Rating(scorer, set(needed[-1:]), shared)
+    updates = [number for number, _ in schedule.list_queries(learns=True)]
     if 0 in needed:
-        yield from rating.take(0, learner.decoys[0])
-    queries = schedule.list_queries(learns=False)[: needed[-1]]
-    for moves, (number, oracle_state) in enumerate(queries, start=1):
+        yield from rating.take(line, learner.decoys[0])
+    for number, oracle_state in schedule.list_queries(learns=False)[: needed[-1]]:
+        # A decoy that uses the true weights depends on the rounds that led to them.
+        made = [update for update in updates if update < number] if truth else []
         if truth:
-            learner = replace(learner, true=truth[int(updates[number - 1])])
+            learner = replace(learner, true=truth[len(made)])
+        line += ((number, *made),)
         sent, outcome = _query_decoy(schedule, learner, number, oracle_state)
-        learner = yield from clients.move_decoy(learner, sent, outcome)
-        if moves in needed:
-            yield from rating.take(moves, learner.decoys[0])
+        learner = yield from shared.take("move", line, clients.move_decoy(learner, sent, outcome))
+        if len(line) in needed:
+            yield from rating.take(line, learner.decoys[0])
     return (yield from rating.close())
 
 

@@ -79,7 +79,7 @@ def run_searches(
     stages = []
     for stage, problem in enumerate((before, after)):
         optimum = solve_queue(problem)
-        judged = [evaluate_run(problem, optimum, pair[stage]) for pair in found]
+        judged = [evaluate_run(optimum, pair[stage]) for pair in found]
         window = [pair[stage].history for pair in found]
         stages.append(
             {

@@ -159,7 +159,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
     for name in names:
         problem = load_queue(name)
         for variant, settings in choose_variants(problem).items():
-            key = {"part": "spga", "problem": name, "settings": asdict(settings), "runs": runs}
+            key = {"part": "spga-gaps", "problem": name, "settings": asdict(settings), "runs": runs}
             compute = partial(run_variant, problem, settings, runs)
             work[f"{name}, {variant}"] = key, compute
             titles.append({"problem": name, "variant": variant})

@@ -113,7 +113,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     settings = default_settings(before, iterations=ITERATIONS, rollout=ROLLOUT, tracking=True)
     key = {
-        "part": "tracking",
+        "part": "tracking-gaps",
         "block": BLOCK,
         "problems": names,
         "settings": asdict(settings),
@@ -127,6 +127,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
             "change_at": CHANGE_AT,
             "iterations": ITERATIONS,
             "rollout": ROLLOUT,
+            "last": LAST,
             "seed": SEED,
         },
         **found,

@@ -42,7 +42,7 @@ def reproduce(
     table-mnist-50, table-fedsgd, table-states, random-policy, or all of them: all.  Each writes
     DIR/NAME.json and, if it has one, a picture.  Finished parts are kept in DIR/cells and not
     computed again.  With the name page nothing is computed: the page on the results in DIR is
-    written.
+    written, beside them those of other readings in DIR/paper-text and DIR/paper-code.
 
     Example: covertfl reproduce table-main
     """

@@ -89,6 +89,44 @@ def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
     assert obfuscate[1 * 4 + 2, 2 * 4 + 2] == pytest.approx(0.2)
 
 
+def read_block(name: str) -> str:
+    """Return a block of docs/spga.md."""
+    text = (ROOT / "docs/spga.md").read_text("utf-8")
+    return text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+
+
+def read_rows(block: str) -> list[list[str]]:
+    """Return the rows of a table, without its head."""
+    lines = [line for line in block.splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
+
+
+def test_sentences_about_the_ablation_are_those_of_its_table(load: Any) -> None:
+    ablation, block = load("spga_ablation"), read_block("ablation")
+    rows = read_rows(block)
+    said = ablation.describe_rows(rows)
+    assert block.rstrip().endswith(f"|\n\n{said}")
+    (name, *_), worse = rows[-1], "gap 48.0%, learning cost 9.99 of the limit, kept by 1 of 20"
+    other = [*rows[:-1], [name, "48.0%", "9.99", "1 of 20", "gives up", "", "0 of 10"]]
+    assert worse in " ".join(ablation.describe_rows(other).split())
+    assert worse not in " ".join(said.split())
+
+
+def test_every_block_of_the_page_about_the_policy_gradient_is_made(load: Any) -> None:
+    page, ablation = load("spga_page"), load("spga_ablation")
+    for name in page.BLOCKS:
+        block = read_block(name)
+        assert "by `python benchmarks/spga_page.py --write docs/spga.md" in block
+        assert read_rows(block)
+    names = [name for name, _ in ablation.list_variants(ablation.make_cases(1)[0])]
+    assert [row[0] for row in read_rows(read_block("ablation"))] == names
+
+
+def test_spread_by_hand(load: Any) -> None:
+    found = load("spga_searches").spread([(0.1, 0.8), (0.3, 1.04), None, (0.2, 1.06)])
+    assert found == ["4", "20.0%", "30.0%", "0.80", "1.06", "2 of 4"]
+
+
 def test_run_that_takes_too_long_is_ended(load: Any, tmp_path: Path) -> None:
     script = tmp_path / "sleeper.py"
     script.write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('[1]')\n", "utf-8")

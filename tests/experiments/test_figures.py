@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from covertfl.decision.policy import QueueTable
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments import figure_cost, figure_spga, figure_tracking
-from covertfl.experiments.experiment import load_queue
+from covertfl.experiments.experiment import Request, load_queue
+from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.settings import default_settings
 
@@ -53,14 +55,17 @@ def test_a_short_search_is_described() -> None:
 
 def test_runs_that_give_up_are_counted_apart() -> None:
     judged = [
-        {"privacy": 0.5, "learning": 1.0},
-        {"privacy": 0.3, "learning": 1.2},
-        {"privacy": 0.0, "learning": 50.0},
-        {"privacy": float("nan"), "learning": float("nan")},
+        {"privacy": 0.5, "learning": 1.0, "gap": 0.1},
+        {"privacy": 0.3, "learning": 1.2, "gap": 0.3},
+        {"privacy": 0.3, "learning": 1.2, "gap": float("nan")},
+        {"privacy": 0.0, "learning": 50.0, "gap": 9.0},
+        {"privacy": float("nan"), "learning": float("nan"), "gap": float("nan")},
     ]
     found = figure_spga.summarise_costs(judged, 1.0)
     assert (found["gave_up"], found["keep_limit"]) == (2, 1)
-    assert found["privacy_cost"]["mean"] == pytest.approx(0.4)
+    assert found["privacy_cost"]["mean"] == pytest.approx(1.1 / 3, abs=1e-5)
+    assert found["gap"]["mean"] == pytest.approx(0.2)
+    assert figure_spga.summarise_costs(judged[-1:], 1.0)["gap"] is None
 
 
 def test_tracking_changes_half_way() -> None:
@@ -69,8 +74,28 @@ def test_tracking_changes_half_way() -> None:
     at_change, at_end = figure_tracking.track_change(before, after, settings, 0)
     assert len(at_change.history.privacy_cost) == 40
     assert len(at_end.history.privacy_cost) == 80
-    alone, _ = figure_tracking.track_change(before, before, settings, 0)
+    alone, unchanged = figure_tracking.track_change(before, before, settings, 0)
     assert np.array_equal(alone.history.parameters, at_change.history.parameters)
+    assert np.array_equal(at_end.history.parameters[:40], at_change.history.parameters)
+    # The rounds of the second half are another system's.
+    late = (at_end.history.privacy_cost[40:], unchanged.history.privacy_cost[40:])
+    assert not np.array_equal(*late)
+
+
+def test_tracking_ends_near_the_optimum_of_the_changed_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exact privacy costs are 0.2208 and 0.3054, the limit 0.4 (D21)."""
+    sizes = {"ITERATIONS": 1600, "CHANGE_AT": 800, "ROLLOUT": 1000, "LAST": 200}
+    for name, value in sizes.items():
+        monkeypatch.setattr(figure_tracking, name, value)
+    result = figure_tracking.run_figure(Request(seeds=4), CellStore(tmp_path))
+    first, second = result["stages"]
+    for stage, exact, slack in ((first, 0.2208, 0.12), (second, 0.3054, 0.05)):
+        assert stage["optimum"]["privacy_cost"] == pytest.approx(exact, abs=5e-5)
+        assert stage["late_privacy"]["mean"] == pytest.approx(exact, rel=slack)
+        assert stage["late_learning"]["mean"] == pytest.approx(0.4, rel=0.15)
+        assert stage["costs"]["gap"]["mean"] < slack
 
 
 # --- figure-cost ----------------------------------------------------------------------------------

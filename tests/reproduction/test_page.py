@@ -17,7 +17,7 @@ from covertfl.reproduction.figures import PICTURES
 from covertfl.reproduction.markdown import format_difference, format_mean, format_share, table
 from covertfl.reproduction.page import IMAGES, PREFIX, render_page
 from covertfl.reproduction.results import load_results
-from covertfl.reproduction.run import CODE
+from covertfl.reproduction.run import OTHER_READINGS
 from covertfl.reproduction.tables import render_readings
 from covertfl.tasks import mnist
 from tests import ROOT
@@ -36,8 +36,9 @@ def load(name: str) -> dict[str, Any]:
 def test_page_is_up_to_date() -> None:
     """Made by covertfl reproduce page --out results --page docs/reproduction.md."""
     found = load_results(RESULTS, list(EXPERIMENTS))
-    code = load_results(RESULTS / CODE, list(EXPERIMENTS))
-    assert PAGE.read_text("utf-8") == render_page(found, code)
+    names = list(EXPERIMENTS)
+    others = {reading: load_results(RESULTS / reading, names) for reading in OTHER_READINGS}
+    assert PAGE.read_text("utf-8") == render_page(found, others)
 
 
 def test_nothing_is_missing() -> None:
@@ -68,10 +69,10 @@ def test_numbers_in_words() -> None:
     assert table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
 
 
-def make_result(name: str, differences: Sequence[float]) -> dict[str, Any]:
+def make_result(name: str, differences: Sequence[float], reading: str = "sound") -> dict[str, Any]:
     return {
         "experiment": name,
-        "made": {"command": f"covertfl reproduce {name}"},
+        "made": {"command": f"covertfl reproduce {name} in {reading}", "reading": reading},
         "rows": [
             {
                 "policy": "greedy",
@@ -86,13 +87,39 @@ def make_result(name: str, differences: Sequence[float]) -> dict[str, Any]:
 
 def test_readings_side_by_side_by_hand() -> None:
     sound = [make_result("a", [0.1]), make_result("b", [0.1, 0.3])]
-    code = [make_result("a", [-0.01]), make_result("b", [0.0, 0.3]), make_result("c", [0.0])]
-    text = render_readings(sound, code)
-    assert "| a | greedy | 1 | +0.100 | -0.010 |  |  |" in text
-    assert "| b | greedy | 2 | +0.200 (+0.100 to +0.300) | +0.150 (+0.000 to +0.300) |" in text
-    assert "With these the learner of a is within 0.010 of the paper's" in text
-    assert "The learner of b is not" in text and "reproduce c" not in text
-    assert render_readings(sound, []) == ""
+    known = {"a": [-0.01], "b": [0.0, 0.3], "c": [0.0]}
+    code = [make_result(name, values, "paper-code") for name, values in known.items()]
+    plain = [make_result("b", [0.4, 0.6], "paper-text"), {"experiment": "a", "curves": []}]
+    both = render_readings(sound, {"paper-text": plain, "paper-code": code})
+    assert "| learner, sound | learner, paper-text | learner, paper-code | eavesdropper," in both
+    assert "| a | greedy | 1 | +0.100 |  | -0.010 |  |  |  |" in both
+    assert "| b | greedy | 2 | +0.200 (+0.100 to +0.300) | +0.500 (+0.400 to +0.600) |" in both
+    assert "the learner of a is within 0.010 of the paper's" in both
+    assert "the learner of b is not" in both and "reproduce c" not in both
+    assert "`covertfl reproduce b in paper-text`, `covertfl reproduce b in paper-code`" in both
+    one = render_readings(sound, {"paper-text": [], "paper-code": code})
+    assert "| a | greedy | 1 | +0.100 | -0.010 |  |  |" in one and "results/paper-text" not in one
+    assert render_readings(sound, {"paper-text": [], "paper-code": []}) == ""
+
+
+def test_figures_of_other_readings_follow_their_section() -> None:
+    found = {
+        reading: load_results(RESULTS / reading, ["figure-cost"]) for reading in OTHER_READINGS
+    }
+    page = render_page(load_results(RESULTS, ["figure-cost", "theory"]), found)
+    places = [
+        page.index(part)
+        for part in (
+            "\n## figure-cost\n",
+            "](images/reproduction-figure-cost.png)",
+            "\n### figure-cost in the reading paper-text\n",
+            "](images/reproduction-paper-text-figure-cost.png)",
+            "\n### figure-cost in the reading paper-code\n",
+            "](images/reproduction-paper-code-figure-cost.png)",
+            "\n## theory\n",
+        )
+    ]
+    assert places == sorted(places)
 
 
 # --- one cell of each table, from scratch -------------------------------------------------------

@@ -90,7 +90,7 @@ def test_experiments_reach_the_page(tmp_path: Path, names: list[str]) -> None:
         assert result["made"]["command"] == f"covertfl reproduce {name} --quick"
         assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["made"] == result["made"]
         assert (tmp_path / f"{name}.png").exists() == (name in PICTURES)
-    page = render_page(load_results(tmp_path, list(EXPERIMENTS)))
+    page = render_page(load_results(tmp_path, list(EXPERIMENTS)), {})
     for name in names:
         assert f"\n## {name}\n" in page
     assert "nan" not in page

@@ -42,10 +42,11 @@ def reproduce(
 
     Our values have intervals and stand beside the paper's.  NAME is one of table-main,
     figure-accuracy, figure-spga, figure-tracking, figure-cost, theory, partial-oracle,
-    table-mnist-20, table-mnist-50, table-fedsgd, table-states, random-policy, or all of them: all.
-    Each writes DIR/NAME.json and, if it has one, a picture.  Finished parts are kept in DIR/cells
-    and not computed again.  With the name page nothing is computed: the page on the results in DIR
-    is written.
+    table-mnist-20, table-mnist-50, table-fedsgd, table-states, random-policy, mnist-learners, or
+    all of them: all.  Each writes DIR/NAME.json and, if it has one, a picture.  Finished parts are
+    kept in DIR/cells and not computed again.  With the name page nothing is computed: the page on
+    the results in DIR is written, beside them those of other readings in DIR/paper-text and
+    DIR/paper-code.
 
     Example: covertfl reproduce table-main
     """

@@ -159,11 +159,9 @@ def compute_limit_curve(problem: QueueProblem, values: int, repeats: int) -> Map
     idle = QueueTable(never_learn(problem).astype(np.float64))
     loose = evaluate_queue_policy(problem, idle).learning_cost
     least = problem.limit / loose
-    most = FARTHEST * least
-    if tight > 0.0:
-        most = min(most, 0.999 * problem.limit / tight)
+    most = FARTHEST if tight <= 0.0 else min(FARTHEST, 0.999 * problem.limit / tight)
     factors, solutions = [], []
-    for factor in np.linspace(least, most, values).tolist():
+    for factor in np.geomspace(least, most, values).tolist():
         try:
             solutions.append(solve_queue(problem.with_limit(problem.limit / factor)))
         except NoSolution:
@@ -200,7 +198,8 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
     values = QUICK_VALUES if request.quick else VALUES
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     repeats = max(runs // 50, 1)
-    key = {"part": "cost", "reading": request.reading, "values": values, "runs": runs}
+    sizes = {"values": values, "runs": runs, "farthest": FARTHEST}
+    key = {"part": "cost", "reading": request.reading, **sizes}
     curves = {
         "price": partial(compute_price_curve, queue, values, repeats),
         "limit": partial(compute_limit_curve, queue, values, repeats),

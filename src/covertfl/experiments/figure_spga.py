@@ -1,7 +1,7 @@
 """Convergence of the policy gradient's thresholds over 100 runs, with the exact ones (Figure 3).
 
-Algorithm 1 is run as printed and in corrected form (D12 to D17 of docs/deviations.md), both on the
-queue of the reading.
+Algorithm 1 is run as printed and in corrected form (D12 to D17 of docs/deviations.md), on the queue
+of the reading and on those that the paper's text and its published code describe.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from covertfl.experiments.trials.averages import average, round_curve
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun
+from covertfl.solvers.spga.score import measure_gap
 from covertfl.solvers.spga.search import solve_spga
 from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
 from covertfl.solvers.structure import find_queue_thresholds
@@ -36,6 +37,7 @@ SEED = 1
 QUICK_RUNS = 20
 POINTS = 101  # kept of a curve
 NO_ARRIVAL = 0
+PAPERS = ("paper-text", "paper-code")  # readings that are shown beside the requested one
 THREADS = os.cpu_count() or 1
 FARTHEST = 10.0  # times the limit; beyond it a policy has given up on the queue
 
@@ -95,28 +97,35 @@ def describe_paths(paths: FloatArray) -> dict[str, Any]:
     return {"iterations": (at + 1).tolist(), "states": states}
 
 
-def evaluate_run(problem: QueueProblem, optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
-    """Return the exact average costs of a run's policy, NaN if it gives up on the queue."""
-    bounded = problem.with_capacity(optimum.problem.num_levels - 1)
+def evaluate_run(optimum: QueueSolution, run: SpgaRun) -> dict[str, float]:
+    """Return the exact average costs of a run's policy and its gap at equal learning cost.
+
+    All are NaN if the policy gives up on the queue, so that it has no averages.
+    """
+    problem = optimum.problem
+    policy = run.policy(problem)
     try:
-        evaluation = evaluate_queue_policy(bounded, run.policy(bounded))
+        evaluation = evaluate_queue_policy(problem, policy)
+        gap = measure_gap(problem, policy)
     except CovertflError:
-        return {"privacy": float("nan"), "learning": float("nan")}
-    return {"privacy": evaluation.privacy_cost, "learning": evaluation.learning_cost}
+        return dict.fromkeys(("privacy", "learning", "gap"), float("nan"))
+    return {"privacy": evaluation.privacy_cost, "learning": evaluation.learning_cost, "gap": gap}
 
 
 def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, Any]:
     """Count the runs that keep the limit within 5%, and average those that did not give up."""
-    learning = np.array([entry["learning"] for entry in judged])
-    privacy = np.array([entry["privacy"] for entry in judged])
+    columns = (np.array([entry[key] for entry in judged]) for key in ("privacy", "learning", "gap"))
+    privacy, learning, gaps = columns
     with np.errstate(invalid="ignore"):
         sane = learning <= FARTHEST * limit
+    known = sane & np.isfinite(gaps)
     return {
         "runs": len(judged),
         "gave_up": int(np.count_nonzero(~sane)),
         "keep_limit": int(np.count_nonzero(learning[sane] <= 1.05 * limit)),
         "privacy_cost": average(privacy[sane].tolist()) if sane.any() else None,
         "learning_cost": average(learning[sane].tolist()) if sane.any() else None,
+        "gap": average(gaps[known].tolist()) if known.any() else None,
     }
 
 
@@ -125,7 +134,7 @@ def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping
     optimum = solve_queue(problem)
     found = solve_spga(problem, settings, seed=SEED, runs=runs, threads=THREADS)
     paths = np.stack([effective_thresholds(run.history.parameters) for run in found])
-    judged = [evaluate_run(problem, optimum, run) for run in found]
+    judged = [evaluate_run(optimum, run) for run in found]
     return {
         "paths": describe_paths(paths),
         "costs": summarise_costs(judged, problem.limit),
@@ -143,14 +152,14 @@ def describe_thresholds(thresholds: FloatArray) -> list[dict[str, float]]:
 
 
 def run_figure(request: Request, store: CellStore) -> ResultDict:
-    """Run both variants on the reading's queue, and on the published code's if it is another."""
-    names = dict.fromkeys((f"{request.reading}/queue", "paper-code/queue"))
+    """Run both variants on the queue of the reading, of the paper's text and of its code."""
+    names = dict.fromkeys(f"{reading}/queue" for reading in (request.reading, *PAPERS))
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     work, titles = {}, []
     for name in names:
         problem = load_queue(name)
         for variant, settings in choose_variants(problem).items():
-            key = {"part": "spga", "problem": name, "settings": asdict(settings), "runs": runs}
+            key = {"part": "spga-gaps", "problem": name, "settings": asdict(settings), "runs": runs}
             compute = partial(run_variant, problem, settings, runs)
             work[f"{name}, {variant}"] = key, compute
             titles.append({"problem": name, "variant": variant})

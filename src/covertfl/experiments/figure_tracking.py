@@ -79,7 +79,7 @@ def run_searches(
     stages = []
     for stage, problem in enumerate((before, after)):
         optimum = solve_queue(problem)
-        judged = [evaluate_run(problem, optimum, pair[stage]) for pair in found]
+        judged = [evaluate_run(optimum, pair[stage]) for pair in found]
         window = [pair[stage].history for pair in found]
         stages.append(
             {
@@ -113,7 +113,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
     runs = request.count_seeds(RUNS, QUICK_RUNS)
     settings = default_settings(before, iterations=ITERATIONS, rollout=ROLLOUT, tracking=True)
     key = {
-        "part": "tracking",
+        "part": "tracking-gaps",
         "block": BLOCK,
         "problems": names,
         "settings": asdict(settings),
@@ -127,6 +127,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
             "change_at": CHANGE_AT,
             "iterations": ITERATIONS,
             "rollout": ROLLOUT,
+            "last": LAST,
             "seed": SEED,
         },
         **found,

@@ -21,6 +21,7 @@ PURPLE = PALETTE[3]
 GREY, LIGHT_GREY = "#555555", "#bbbbbb"
 TITLE = 10  # size of a panel's title
 SMALL = 8
+WIDE = 20.0  # ratio of the largest to the smallest cost from which the axis is logarithmic
 EXACT = "exact (thin lines)"
 
 
@@ -111,6 +112,7 @@ def draw_convergence(result: StoredResult) -> Figure:
         title = (
             f"{panel['problem']}, Algorithm 1 {panel['variant']}\n"
             f"{costs['keep_limit']} of {costs['runs']} runs keep the limit"
+            + ("" if costs["gap"] is None else f", gap {costs['gap']['mean']:.1%}")
         )
         axes.set_title(title, fontsize=TITLE, loc="left")
         axes.axhline(0.0, color=LIGHT_GREY, linewidth=0.8)
@@ -133,6 +135,8 @@ def _add_legend(figure: Any, axes: Any) -> None:
 
 def draw_tracking(result: StoredResult) -> Figure:
     """Draw thresholds and costs through the change, with the exact ones before and after."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     figure = new_figure(9.0, 6.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     _draw_paths(upper, result["paths"])
@@ -162,7 +166,14 @@ def draw_tracking(result: StoredResult) -> Figure:
         color=GREY,
     )
     upper.axhline(0.0, color=LIGHT_GREY, linewidth=0.8)
+    low, high = upper.get_ylim()
+    upper.set_ylim(low, high + 0.06 * (high - low))  # room for the words
     lower.set(yscale="log", xlabel="iteration", ylabel="cost per round (mean, 95%)")
+    lower.yaxis.set(
+        major_locator=LogLocator(subs=(1.0, 2.0, 5.0)),
+        major_formatter=StrMethodFormatter("{x:g}"),
+        minor_formatter=NullFormatter(),
+    )
     lower.legend(frameon=False, fontsize=SMALL + 1, ncols=2)
     _add_legend(figure, upper)
     return figure
@@ -188,6 +199,8 @@ def draw_cost(result: StoredResult) -> Figure:
         axes.plot(curve["costs"], simulated, ".", label="simulated", **dots)
         axes.plot(curve["costs"], exact, color=BLUE, linewidth=1.4, label="exact", **line)
         axes.axhline(50.0, color=GREY, linestyle=":", linewidth=1.0, label="one half")
+        if curve["costs"][-1] > WIDE * curve["costs"][0]:
+            scale = "log"
         axes.set(xscale=scale, xlabel=label, ylim=(-2, 102))
         counted = f"\n({curve['vertices']} vertices)" if "vertices" in curve else "\n"
         axes.set_title(f"{title}{counted}", fontsize=TITLE - 1, loc="left")

@@ -59,6 +59,13 @@ def format_difference(entry: Mapping[str, Any], paper: float | None) -> str:
     return difference if inside else f"**{difference}**"
 
 
+def format_percent(entry: Mapping[str, Any]) -> str:
+    """Format a mean as a percentage with one decimal, and its interval if it has one."""
+    values = [entry["mean"], *(entry["interval"] or ())]
+    mean, *ends = (f"{100.0 * value:.1f}" for value in values)
+    return f"{mean}% [{', '.join(ends)}]" if ends else f"{mean}%"
+
+
 def format_printed(value: float | None, digits: int = 3) -> str:
     """Format a value that the paper prints, empty if it has none."""
     return "" if value is None else f"{value:.{digits}f}"

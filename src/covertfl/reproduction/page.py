@@ -38,8 +38,10 @@ HEAD = """\
 Every table and figure of Jain and Krishnamurthy, "Controlling Federated Learning for Covertness",
 computed by this package, with the paper's values beside ours. The page is made from the files in
 `results/` by `covertfl reproduce page --out results --page docs/reproduction.md`; each section
-names the command that made its file. D1 to D26 are entries of [deviations.md](deviations.md), F1
-to F11 formulas of [paper_map.md](paper_map.md).
+names the command that made its file. Sections are in the reading `sound` of the paper; figures in
+the readings `paper-text` and `paper-code` follow their section, and the last section has the tables
+of all readings side by side. D1 to D26 are entries of [deviations.md](deviations.md), which say how
+the readings differ, F1 to F11 formulas of [paper_map.md](paper_map.md).
 
 **One metric for every policy.** *Eavesdropper* is the expected accuracy of the final estimate,
 equation (6) of the paper: the last query of the trajectory with the most queries after the last
@@ -86,6 +88,10 @@ reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 
 """
 
 
+# Results by reading, for the readings other than the sound one.
+OtherResults = Mapping[str, Sequence[StoredResult]]
+
+
 def draw_pictures(results: Sequence[StoredResult], folder: Path, prefix: str = "") -> list[Path]:
     """Draw the results that have a picture and return the files."""
     drawn = []
@@ -98,14 +104,14 @@ def draw_pictures(results: Sequence[StoredResult], folder: Path, prefix: str = "
     return drawn
 
 
-def write_page(
-    results: Sequence[StoredResult], page: Path, code: Sequence[StoredResult] = ()
-) -> None:
-    """Write the page, and its pictures to `images` beside it; `code` as in `render_page`."""
+def write_page(results: Sequence[StoredResult], page: Path, others: OtherResults) -> None:
+    """Write the page, and its pictures to `images` beside it; `others` as in `render_page`."""
     folder = page.parent / IMAGES
     make_folder(folder)
     draw_pictures(results, folder, PREFIX)
-    write_atomically(page, render_page(results, code))
+    for reading, found in others.items():
+        draw_pictures(list_shown(found, results), folder, f"{PREFIX}{reading}-")
+    write_atomically(page, render_page(results, others))
 
 
 def make_folder(folder: Path) -> None:
@@ -116,11 +122,31 @@ def make_folder(folder: Path) -> None:
         raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
 
 
-def render_page(results: Sequence[StoredResult], code: Sequence[StoredResult] = ()) -> str:
-    """Render the page as Markdown; `code` are results in the reading of the published code."""
-    parts = [HEAD, render_overview(results), *(render_section(result) for result in results)]
-    readings = render_readings(results, code)
+def render_page(results: Sequence[StoredResult], others: OtherResults) -> str:
+    """Render the page as Markdown; `others` are results in further readings, by reading."""
+    parts = [HEAD, render_overview(results)]
+    for result in results:
+        parts.append(render_section(result))
+        for reading, found in others.items():
+            prefix = f"{IMAGES}/{PREFIX}{reading}-"
+            heading = f"### {result['experiment']} in the reading {reading}"
+            parts += [
+                render_section(other, pictures=prefix, heading=heading)
+                for other in list_shown(found, [result])
+            ]
+    readings = render_readings(results, others)
     return "\n".join([*parts, readings] if readings else parts)
+
+
+def list_shown(
+    found: Sequence[StoredResult], results: Sequence[StoredResult]
+) -> list[StoredResult]:
+    """Return the figures among results of another reading that follow a section of the page.
+
+    Tables are compared in the last section instead.
+    """
+    names = {result["experiment"] for result in results}
+    return [other for other in found if other["experiment"] in names and "rows" not in other]
 
 
 def render_overview(results: Sequence[StoredResult]) -> str:
@@ -141,14 +167,16 @@ def render_overview(results: Sequence[StoredResult]) -> str:
     return "## Overview\n\n" + table(columns, rows, "llllrrl") + TIMES
 
 
-def render_section(result: StoredResult, *, pictures: str = f"{IMAGES}/{PREFIX}") -> str:
+def render_section(
+    result: StoredResult, *, pictures: str = f"{IMAGES}/{PREFIX}", heading: str | None = None
+) -> str:
     """Render one experiment; a picture's path is `pictures` followed by the experiment's name."""
     name, made = result["experiment"], result["made"]
     versions = ", ".join(f"{key} {value}" for key, value in made["versions"].items())
     text = (
-        f"## {name}\n\n{result['title']} ({result['paper_place']}). Made on {made['date']} by "
-        f"`{made['command']}` on {made['machine']}, {made['seconds']:,.0f} s of computing, "
-        f"{made['wall_seconds']:,.0f} s in total; {versions}.\n\n"
+        f"{heading or f'## {name}'}\n\n{result['title']} ({result['paper_place']}). Made on "
+        f"{made['date']} by `{made['command']}` on {made['machine']}, {made['seconds']:,.0f} s of "
+        f"computing, {made['wall_seconds']:,.0f} s in total; {versions}.\n\n"
     )
     if result.get("examples"):
         text += f"{describe_throughput(result)}\n\n"

@@ -33,7 +33,7 @@ from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of computed parts
-CODE = "paper-code"  # sub-folder of the results in that reading
+OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results
 
 
 def choose_names(name: str) -> list[str]:
@@ -179,11 +179,12 @@ def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Pa
 
 
 def rebuild_page(results: Path, page: Path) -> None:
-    """Write the page about all results of a folder, with pictures."""
-    found, code = _load_checked(results), _load_checked(results / CODE)
+    """Write the page about all results of a folder and its sub-folders, with pictures."""
+    found = _load_checked(results)
     if not found:
         raise InvalidInput(f"{results} holds no results: run covertfl reproduce first")
-    write_page(found, page, code)
+    others = {reading: _load_checked(results / reading) for reading in OTHER_READINGS}
+    write_page(found, page, others)
 
 
 def _load_checked(folder: Path) -> list[StoredResult]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covertfl.reproduction.markdown import StoredResult, format_mean, table
+from covertfl.reproduction.markdown import StoredResult, format_mean, format_percent, table
 
 STAR = (
     "\n(*) With this cost the exact policy is not of the form (13): in some state it learns at a "
@@ -15,7 +15,11 @@ STAR = (
 )
 
 
-COSTS = ("exact", "privacy cost", "exact", "learning cost", "limit", "runs that keep it")
+COSTS = ("exact", "privacy cost", "exact", "gap", "learning cost", "limit", "runs that keep it")
+GAP = (
+    "The *gap* is the excess of the privacy cost over the exact optimum at the same learning cost, "
+    "so that to use more of the limit is no advantage."
+)
 
 
 def render_spga(result: StoredResult) -> str:
@@ -35,9 +39,12 @@ def render_spga(result: StoredResult) -> str:
     return (
         f"{result['settings']['runs']} runs each. Thresholds are those without an arrival, theta_1 "
         "and theta_2 weighted by h; costs are exact averages of the policies found, without the "
-        "runs that gave up on the queue (learning cost over ten times the limit). A limit counts "
-        "as kept if it is exceeded by at most 5%.\n\n"
-        + table(columns, rows, "llllrrrrrr")
+        "runs that gave up on the queue (learning cost over ten times the limit). "
+        + GAP
+        + " A limit counts as kept if it is exceeded by at most 5%. As printed, every rollout "
+        "starts at backlog 40 in the best oracle state, and thresholds start at 20; the paper "
+        "does not state the latter.\n\n"
+        + table(columns, rows, "llllrrrrrrr")
         + (STAR if any(" *" in row[3] for row in rows) else "")
         + "\n**Differences.** The paper prints no numbers: its thresholds come close to the exact "
         "ones and decrease as the oracle improves, and that of the best state is negative. It "
@@ -54,11 +61,14 @@ def _describe_panel(panel: Mapping[str, Any]) -> str:
     """Return whether thresholds decrease as the oracle improves, and whether the limit is kept."""
     means = [entry["mean"] for entry in panel["final"]]
     falls = all(after <= before for before, after in itertools.pairwise(means))
-    costs, optimum = panel["costs"], panel["optimum"]
+    costs = panel["costs"]
     kept = f"{costs['keep_limit']} of {costs['runs']} runs keep the limit"
-    if costs["privacy_cost"] is not None:
-        excess = costs["privacy_cost"]["mean"] / optimum["privacy_cost"] - 1.0
-        kept += f", and the privacy cost differs from the optimum's by {100 * excess:+.1f}%"
+    if costs["learning_cost"] is not None:
+        ratio = costs["learning_cost"]["mean"] / panel["optimum"]["limit"] - 1.0
+        kept += f", and the mean learning cost is {abs(ratio):.1%} "
+        kept += "above it" if ratio > 0.0 else "below it"
+    if costs["gap"] is not None:
+        kept += f"; the gap is {costs['gap']['mean']:.1%}"
     order = "decrease" if falls else "do not decrease"
     return (
         f"On `{panel['problem']}`, {panel['variant']}, the mean thresholds {order} with "
@@ -82,6 +92,7 @@ def _compare_costs(found: Mapping[str, Any]) -> list[str]:
         ", ".join(exact) + ("" if optimum["has_threshold_form"] else " *"),
         "" if privacy is None else format_mean(privacy, 4),
         f"{optimum['privacy_cost']:.4f}",
+        "" if costs["gap"] is None else format_percent(costs["gap"]),
         "" if learning is None else format_mean(learning, 4),
         f"{optimum['limit']:g}",
         f"{costs['keep_limit']} of {costs['runs']}",
@@ -99,32 +110,48 @@ def render_tracking(result: StoredResult) -> str:
         f"{result['settings']['runs']} runs with a constant step; at iteration "
         f"{result['settings']['change_at']:,} the arrivals change from 10 updates with "
         "probability 0.03 to 4 with probability 0.1 (D21). Costs are exact averages of the "
-        "policies at the change and at the end.\n\n"
-        + table(columns, rows, "lllrrrrr")
+        "policies at the change and at the end. "
+        + GAP
+        + "\n\n"
+        + table(columns, rows, "lllrrrrrr")
         + STAR
         + "\n**Differences.** "
-        + _describe_tracking(result["stages"])
+        + _describe_tracking(result)
     )
 
 
-def _describe_tracking(stages: Sequence[Mapping[str, Any]]) -> str:
+def _describe_tracking(result: StoredResult) -> str:
     """Return what follows the change of the system, and what does not."""
+    stages = result["stages"]
     worst = [stage["thresholds"][0]["mean"] for stage in stages]
     exact = [stage["optimum"]["thresholds"][0] for stage in stages]
     late = [stage["late_learning"] for stage in stages]
     privacy = [format_mean(stage["late_privacy"], 4) for stage in stages]
     optima = [f"{stage['optimum']['privacy_cost']:.4f}" for stage in stages]
     moved = f"{privacy[0]} before (exact {optima[0]}) and {privacy[1]} after (exact {optima[1]})"
-    return (
+    text = (
         "The paper prints no numbers and states that the change shows most in the threshold of the "
-        f"worst oracle state. Ours does not show it there: that threshold goes from {worst[0]:.1f} "
-        f"to {worst[1]:.1f}, the exact one from {exact[0]} to {exact[1]}. Such backlogs are hardly "
-        "ever reached, so that almost nothing drives the threshold to its optimum, and the same "
-        "holds for thresholds below 1. The costs do follow the change: in the last 500 iterations "
-        f"the simulated privacy cost is {moved}, the learning cost {format_mean(late[0], 4)} and "
-        f"{format_mean(late[1], 4)} with the limits {stages[0]['optimum']['limit']:g} and "
-        f"{stages[1]['optimum']['limit']:g}; the lower panel of the figure shows them by "
-        "iteration.\n"
+        f"worst oracle state. Ours goes from {worst[0]:.1f} to {worst[1]:.1f}, the exact one from "
+        f"{exact[0]} to {exact[1]}. "
+    )
+    if result["made"]["reading"] == "paper-text":
+        text += (
+            "With the text's costs the optimum learns in the best oracle state while the queue is "
+            "short, and waits there while it is long (D6); the form (14), which learns more the "
+            "longer the queue is, cannot come near it, as the gap shows. "
+        )
+    else:
+        text += (
+            "It does not show the change: such backlogs are hardly ever reached, so that almost "
+            "nothing drives the threshold to its optimum, and the same holds for thresholds below "
+            "1. The reading `paper-code` has the same problems as `sound`. "
+        )
+    return (
+        f"{text}The costs do follow the change: in the last {result['settings']['last']:,} "
+        f"iterations the simulated privacy cost is {moved}, the learning cost "
+        f"{format_mean(late[0], 4)} and {format_mean(late[1], 4)} with the limits "
+        f"{stages[0]['optimum']['limit']:g} and {stages[1]['optimum']['limit']:g}; the lower panel "
+        "of the figure shows them by iteration.\n"
     )
 
 
@@ -148,6 +175,7 @@ def render_cost(result: StoredResult) -> str:
         for curve in result["curves"]
     ]
     settings = result["settings"]
+    (limited,) = (curve for curve in result["curves"] if curve["curve"] == "limit")
     columns = [
         "problem",
         "cost values",
@@ -166,6 +194,7 @@ def render_cost(result: StoredResult) -> str:
         + "\n**Differences.** The paper's figure has no numbers; it describes a piecewise constant "
         "curve with jumps, explained by the vertices of the linear program. The cost as a price "
         "shows this: the share of learning queries is constant on each vertex and jumps to that of "
-        "the next. With a limit, as in (9), the optimum mixes two neighbouring vertices and there "
-        "are no jumps.\n"
+        "the next. With a limit, as in (9), the optimum mixes two neighbouring vertices, and its "
+        f"share moves by at most {100 * limited['largest_jump']:.1f} points between neighbouring "
+        "limits.\n"
     )

@@ -1,4 +1,4 @@
-"""The sections with tables of accuracies, the paper's beside ours, and of two readings of it."""
+"""The sections with tables of accuracies, the paper's beside ours, and of all readings of it."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ MAIN_REMARK = (
     "early rounds the decoy is hardly trained, or the true trajectory leads for a while: *peak* is "
     "what the eavesdropper could have kept by stopping at the best moment."
 )
-READINGS = (
-    *("experiment", "policy", "rows", "learner, sound", "learner, paper-code"),
-    *("eavesdropper, sound", "eavesdropper, paper-code"),
-)
 READINGS_INTRODUCTION = (
-    "The same tables in the reading `paper-code`: with the code's learning rate of 1e-4 instead of "
-    "the text's 1e-3 (D24), rounds accepted with the printed probabilities (D19; table-states has "
-    "these in every reading), and the code's transition matrices (D20; unchanged for "
+    "The same tables in the other readings. Both accept rounds with the printed probabilities "
+    "(D19; table-states has these in every reading). `paper-text` has the text's privacy costs, "
+    "which rise with the oracle state (D2), and its learning rate of 1e-3; `paper-code` has the "
+    "code's learning rate of 1e-4 (D24) and its transition matrices (D20; unchanged for "
     "table-states). A cell is ours minus the paper's: the mean over the rows that the paper has, "
-    "and the range if there are several."
+    "and the range if there are several; it is empty where the table was not computed in that "
+    "reading."
 )
+LOOKED_AT = ("learner", "eavesdropper")
 # A learner's accuracy this close to the paper's counts as the same.
 CLOSE = 0.02
 
@@ -296,30 +295,42 @@ def list_policies(result: StoredResult) -> list[str]:
     return list(dict.fromkeys(row["policy"] for row in result["rows"] if row["paper"]))
 
 
-def render_readings(sound: Sequence[StoredResult], code: Sequence[StoredResult]) -> str:
-    """Render the differences from the paper in both readings; empty if one is missing."""
-    known = {result["experiment"]: result for result in sound}
-    pairs = [
-        (known[result["experiment"]], result) for result in code if result["experiment"] in known
+def render_readings(
+    sound: Sequence[StoredResult], others: Mapping[str, Sequence[StoredResult]]
+) -> str:
+    """Render the tables' differences from the paper in all readings; empty if there is one only."""
+    tables = {
+        reading: {result["experiment"]: result for result in found if "rows" in result}
+        for reading, found in others.items()
+    }
+    tables = {reading: found for reading, found in tables.items() if found}
+    compared = [
+        (result, {reading: found.get(result["experiment"]) for reading, found in tables.items()})
+        for result in sound
+        if any(result["experiment"] in found for found in tables.values())
     ]
-    if not pairs:
+    if not compared:
         return ""
+    columns = ["experiment", "policy", "rows"]
+    columns += [f"{who}, {each}" for who in LOOKED_AT for each in ("sound", *tables)]
     rows = []
-    for result, other in pairs:
+    for result, beside in compared:
         for policy in list_policies(result):
             cells = [
-                format_differences(find_differences(each, policy, column))
-                for column in ("learner", "eavesdropper")
-                for each in (result, other)
+                "" if each is None else format_differences(find_differences(each, policy, who))
+                for who in LOOKED_AT
+                for each in (result, *beside.values())
             ]
-            count = len(find_differences(result, policy, "learner"))
+            count = len(find_differences(result, policy, LOOKED_AT[0]))
             rows.append([result["experiment"], POLICY_NAMES[policy], str(count), *cells])
-    commands = ", ".join(f"`{other['made']['command']}`" for _, other in pairs)
+    made = [other for _, beside in compared for other in beside.values() if other is not None]
+    code = [other for other in made if other["made"]["reading"] == "paper-code"]
+    commands = ", ".join(f"`{other['made']['command']}`" for other in made)
+    folders = " and ".join(f"`results/{reading}/`" for reading in tables)
     return (
-        f"## With the published code's settings\n\n{READINGS_INTRODUCTION}\n\n"
-        f"{table(READINGS, rows, 'llrrrrr')}\n"
-        f"{_conclude([other for _, other in pairs])}Made by {commands}; the files are in "
-        "`results/paper-code/`.\n"
+        f"## In the other readings of the paper\n\n{READINGS_INTRODUCTION}\n\n"
+        f"{table(columns, rows, 'llr' + 'r' * (len(columns) - 3))}\n"
+        f"{_conclude(code)}Made by {commands}; the files are in {folders}.\n"
     )
 
 
@@ -338,10 +349,13 @@ def _conclude(results: Sequence[StoredResult]) -> str:
     text = ""
     if same:
         text += (
-            f"With these the learner of {' and '.join(same)} is within "
+            f"In the reading `paper-code` the learner of {' and '.join(same)} is within "
             f"{max(largest[name] for name in same):.3f} of the paper's. In table-states only the "
             "learning rate differs, so the paper's table was probably made with the code's rate. "
         )
     if other:
-        text += f"The learner of {', '.join(other)} is not, so something else must differ too. "
+        text += (
+            f"In that reading the learner of {', '.join(other)} is not within {CLOSE} of the "
+            "paper's, so something else must differ too. "
+        )
     return text

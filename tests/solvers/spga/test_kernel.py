@@ -16,7 +16,15 @@ from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
-from covertfl.solvers.spga.kernel import _move, _perturb, make_trial, roll_out, tabulate_odds
+from covertfl.solvers.spga.kernel import (
+    _estimate_slope,
+    _move,
+    _perturb,
+    _update_multiplier,
+    make_trial,
+    roll_out,
+    tabulate_odds,
+)
 from covertfl.solvers.spga.rules import Rules, extract_rules
 from covertfl.solvers.spga.search import Memory
 from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
@@ -118,6 +126,55 @@ def test_drawn_directions_average_to_the_enumerated_mean(
     scale = 1.0 if rademacher else 2.0  # without division it grows with 2 omega, printed 2
     assert np.all(np.abs(scale * drawn.mean(axis=0) - expected) < 5.0 * scale * error + 1e-9)
     assert error.max() < 0.1
+
+
+# --- the multiplier -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "excess", "iteration", "expected"),
+    [
+        (10.0, 3.0, 1, 11.5),  # above the limit it rises by kappa times the excess
+        (10.0, -0.2, 1, 9.9),  # below the limit it falls by as much,
+        (10.0, -2.0, 1, 9.75),  # but by no more than the share kappa / rho = 0.025 of itself,
+        (0.1, -1.0, 1, 0.0975),  # so that it stays positive; as misprinted this would be 0.9975
+        (0.1, -1.0, 5, 0.0995),  # kappa is 0.1 in iteration 5
+        (0.0, -1.0, 1, 0.0),
+        (0.0, 0.5, 5, 0.05),
+    ],
+)
+def test_printed_multiplier_by_hand(
+    multiplier: float, excess: float, iteration: int, expected: float
+) -> None:
+    """Second line of (15), read as max[(1 - kappa/rho) xi, xi + kappa (l - Lambda)] (D12)."""
+    schedule = printed_settings(reference_queue()).as_tuple()
+    assert (schedule.step, schedule.penalty) == (0.5, 20.0)
+    found = _update_multiplier(schedule, multiplier, excess, 1.0 / iteration)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_corrected_multiplier_by_hand() -> None:
+    """Its floor is 0, and its step has a scale of its own."""
+    settings = replace(default_settings(reference_queue()), multiplier_step=0.2)
+    schedule = settings.as_tuple()
+    assert _update_multiplier(schedule, 1.0, 3.0, 0.5) == pytest.approx(1.3)
+    assert _update_multiplier(schedule, 1.0, -3.0, 0.5) == pytest.approx(0.7)
+    assert _update_multiplier(schedule, 0.1, -3.0, 0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("constrained", "weight"), [(1.5, 20.0), (0.6, 2.0), (0.5, 0.0), (0.0, 0.0)]
+)
+def test_weight_of_the_learning_cost_by_hand(constrained: float, weight: float) -> None:
+    """First line of (15): max[0, xi + rho (l - Lambda)], here with xi = 10 and Lambda = 1."""
+    rules = extract_rules(reference_queue())
+    schedule = printed_settings(reference_queue()).as_tuple()
+    nothing, numbers = np.zeros(18), np.array([10.0, 9.9, 0.0])
+    memory = Memory(nothing, nothing, nothing, nothing, numbers, np.zeros(2, dtype=np.int64))
+    costs = np.array([[0.7, constrained], [0.9, 1.2], [0.8, 1.7]])
+    slope, spent, found = _estimate_slope(rules, schedule, memory, costs, 1.0)
+    assert (spent, found) == (constrained, pytest.approx(weight))
+    assert slope == pytest.approx(0.1 - 0.5 * weight)
 
 
 # --- rollouts -----------------------------------------------------------------------------------

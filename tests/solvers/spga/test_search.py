@@ -96,6 +96,22 @@ def test_history_has_a_row_for_each_iteration() -> None:
     assert np.array_equal(last.parameters, last.history.parameters[-1])
 
 
+def test_printed_multiplier_follows_the_learning_costs() -> None:
+    """Equation (15) once more, from the learning costs that a search has seen."""
+    problem = reference_queue()
+    run = solve_spga(problem, printed_settings(problem, iterations=400), seed=1)[0]
+    multiplier, weights, floors = 10.0, [], 0
+    for n, learning in enumerate(run.history.learning_cost, start=1):
+        excess, step = learning - problem.limit, 0.5 / n
+        weights.append(max(0.0, multiplier + 20.0 * excess))
+        floor = (1.0 - step / 20.0) * multiplier
+        floors += floor > multiplier + step * excess
+        multiplier = max(floor, multiplier + step * excess)
+    assert run.history.multiplier == pytest.approx(np.array(weights), rel=1e-9)
+    assert run.multiplier == pytest.approx(multiplier, rel=1e-9)
+    assert 0 < floors < 400
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_progress_is_of_all_runs_together(threads: int) -> None:
     problem = reference_queue()

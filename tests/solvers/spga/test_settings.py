@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.solvers.spga.search import solve_spga
-from covertfl.solvers.spga.settings import default_settings
+from covertfl.solvers.spga.search import simulate_source, solve_spga
+from covertfl.solvers.spga.settings import default_settings, printed_settings
 from tests.support.paper_queues import reference_queue
 
 SHORT: dict[str, Any] = {"iterations": 60, "rollout": 200}
@@ -37,6 +37,20 @@ def test_each_change_can_be_taken_back(undo: dict[str, Any]) -> None:
     run = solve_spga(problem, settings, seed=1)[0]
     largest = float(problem.learning_cost.at(np.array(problem.capacity)))
     assert 0.0 <= run.history.learning_cost.min() <= run.history.learning_cost.max() <= largest
+
+
+@pytest.mark.parametrize(("capacity", "start"), [(None, 40), (1836, 40), (40, 40), (25, 25)])
+def test_printed_algorithm_starts_as_the_paper_does(capacity: int | None, start: int) -> None:
+    """From backlog 40 in the best oracle state, however long the queue is (Appendix A)."""
+    endless = replace(reference_queue(), capacity=capacity)
+    settings = printed_settings(endless)
+    assert (settings.start_backlog, settings.first_threshold) == (start, start / 2)
+    assert settings.largest_threshold == start
+    assert not settings.carries_over
+    source = simulate_source(endless, settings, generator=np.random.default_rng(0))
+    states = source.next_rounds(30 * settings.rollout).oracle_state
+    assert set(states[:: settings.rollout]) == {2}
+    assert set(states) == {0, 1, 2}
 
 
 def test_refusals_of_settings_name_what_came() -> None:

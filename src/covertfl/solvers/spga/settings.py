@@ -30,6 +30,8 @@ from covertfl.solvers.spga.rules import extract_rules, find_typical_threshold
 MAX_ITERATIONS = 10_000_000
 # Upper bound of the thresholds, as a multiple of the typical threshold.
 BOX = 3.0
+# Backlog from which the paper starts every rollout (Appendix A); it is the length of its queue.
+PRINTED_BACKLOG = 40
 # Colder sigmoids are steps, and their odds overflow.
 MIN_TEMPERATURE = 0.01
 
@@ -168,8 +170,12 @@ def settings_for_log(problem: Problem, recorded: Experience, *, iterations: int 
 
 
 def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settings:
-    """Return Algorithm 1 as printed: step 0.5/n, rho = 20, xi_0 = 10, T = 100, full queue."""
-    capacity = float(extract_rules(problem).capacity)
+    """Return Algorithm 1 as printed: step 0.5/n, rho = 20, xi_0 = 10, T = 100, start at backlog 40.
+
+    The paper does not say where thresholds start or how large they may become.  Here they start at
+    half of that backlog and stay below it, also where the queue is longer.
+    """
+    start = min(PRINTED_BACKLOG, extract_rules(problem).capacity)
     return Settings(
         iterations=iterations,
         rollout=100,
@@ -182,7 +188,7 @@ def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settin
         divides=False,
         common_numbers=False,
         carries_over=False,
-        start_backlog=int(capacity),
+        start_backlog=start,
         step=0.5,
         step_decay=0.0,
         printed_step=True,
@@ -194,8 +200,8 @@ def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settin
         printed_multiplier=True,
         first_multiplier=10.0,
         smoothing=1.0,
-        largest_threshold=capacity,
-        first_threshold=capacity / 2.0,
+        largest_threshold=float(start),
+        first_threshold=start / 2.0,
         averages_from=1.0,
     )
 

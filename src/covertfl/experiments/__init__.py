@@ -2,15 +2,15 @@
 
 `registry`          all experiments by name: `EXPERIMENTS`
 `experiment`        what an experiment is: `Experiment`, `Request`
-`table_main`        the main experiment: Table 1 and Figure 2
+`table_main`        the main experiment: Table 1 and Figure 3
 `table_mnist`       the MNIST tables with 20 and 50 clients
 `table_fedsgd`      MNIST with FedSGD: Table 2, left
 `table_states`      MNIST with seven oracle states: Table 2, right
 `random_policy`     MNIST with learning queries at random rounds
 `mnist_learners`    the learner on MNIST under settings that the paper leaves open
-`figure_spga`       convergence of the policy gradient: Figure 3
+`figure_spga`       convergence of the policy gradient: Figure 4
 `figure_tracking`   the policy gradient through a change of the system
-`figure_cost`       learning cost against learning queries: Figure 4
+`figure_cost`       learning cost against learning queries: Figure 5
 `partial_oracle`    the price of an oracle state that is read with errors
 `theory`            the theorems and lemmas, measured
 `theory_updates`    Theorem 1: gradient norms and their bound

@@ -1,4 +1,4 @@
-"""Learning cost against the proportion of learning queries, 1,000 cost values (Figure 4).
+"""Learning cost against the proportion of learning queries, 1,000 cost values (Figure 5).
 
 Three curves.  If the learning cost is added to the privacy cost, as a price, an optimal policy is a
 vertex of the linear program: its proportion of learning queries is constant until another vertex
@@ -226,6 +226,6 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
 FIGURE = Experiment(
     "figure-cost",
     "Learning cost against the proportion of learning queries",
-    "Figure 4, Appendix A",
+    "Figure 5, Appendix A",
     run_figure,
 )

@@ -135,5 +135,5 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
 
 
 FIGURE = Experiment(
-    "figure-tracking", "Constant steps through a change", "Figure 5, Appendix A", run_figure
+    "figure-tracking", "Constant steps through a change", "Figure 6, Appendix A", run_figure
 )

@@ -1,4 +1,4 @@
-"""The main experiment: toxicity, both scenarios, every policy and two decoys (Table 1, Figure 2).
+"""The main experiment: toxicity, both scenarios, every policy and two decoys (Table 1, Figure 3).
 
 The paper's optimal policy is the stationary one that its policy gradient finds (`spga`); here the
 exact one for the finite horizon (`optimal`) and the one that keeps learning queries a minority
@@ -160,7 +160,7 @@ TABLE = Experiment(
 FIGURE = Experiment(
     "figure-accuracy",
     "Accuracy by round, both scenarios",
-    "Figure 2",
+    "Figure 3",
     run_figure,
     numbers_seeds=True,
 )

@@ -23,7 +23,7 @@ GAP = (
 
 
 def render_spga(result: StoredResult) -> str:
-    """Render Figure 3 of the paper, the convergence of Algorithm 1."""
+    """Render Figure 4 of the paper, the convergence of Algorithm 1."""
     rows = [
         [
             f"`{panel['problem']}`",
@@ -156,7 +156,7 @@ def _describe_tracking(result: StoredResult) -> str:
 
 
 def render_cost(result: StoredResult) -> str:
-    """Render Figure 4 of the paper, learning cost against learning queries."""
+    """Render Figure 5 of the paper, learning cost against learning queries."""
     names = {
         "price": "queue, learning cost as a price (10)",
         "limit": "queue, learning cost limited (9)",

@@ -135,7 +135,7 @@ def describe_differences(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def render_accuracy(result: StoredResult) -> str:
-    """Render Figure 2 of the paper, accuracies by round."""
+    """Render Figure 3 of the paper, accuracies by round."""
     return (
         f"Mean over {describe_seeds(result)} with its 95% interval, by round, for both decoys and "
         "the runs of table-main. Crosses at the right are the paper's final values (Table 1).\n"

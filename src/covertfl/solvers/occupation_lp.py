@@ -132,23 +132,22 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
     """
     from scipy import sparse
 
-    num_oracle, _, num_levels = problem.table_shape
+    num_oracle, num_arrivals, num_levels = problem.table_shape
     g = problem.oracle.success if action is Action.LEARN else np.zeros(num_oracle)
     ones, backlog = np.ones(num_levels), np.arange(num_levels)
     unserved, served = (
         [sparse.csr_array((ones, (backlog, later)), shape=2 * (num_levels,)) for later in after]
         for after in (next_backlog(problem, served=False), next_backlog(problem, served=True))
     )
-    arrival_probs = (1.0 - problem.arrival_prob, problem.arrival_prob)
     rows = []
     for o in range(num_oracle):
-        for e in range(2):
+        for e in range(num_arrivals):
             move = (1.0 - g[o]) * unserved[e] + g[o] * served[e]
             rows.append(
                 [
                     problem.oracle.transition[o, following] * arrival_prob * move
                     for following in range(num_oracle)
-                    for arrival_prob in arrival_probs
+                    for arrival_prob in problem.arrival_probs
                 ]
             )
     return sparse.csr_array(sparse.block_array(rows))

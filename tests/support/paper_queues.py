@@ -84,7 +84,8 @@ def unlike_queue() -> QueueProblem:
 # Costs and limit of the reference queue, written down by hand: no probability is among them.
 REFERENCE_RULES = Rules(
     privacy_cost=np.array([1.8, 0.8, 0.3]),
-    learning_cost=np.stack([0.6 * np.arange(41.0), np.zeros(41)]),
+    learning_cost=np.array([np.stack([0.6 * np.arange(41.0), np.zeros(41)])] * 3),
+    arrival_support=np.array([0, 4]),
     overflow_cost=0.0,
     capacity=40,
     limit=1.0,

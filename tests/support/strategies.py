@@ -7,6 +7,7 @@ that the exact solver is compared with is solved to a tolerance of 1e-10 on ever
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -76,6 +77,15 @@ def learning_costs(draw: st.DrawFn, capacity: int) -> LearningCost:
 
 
 @st.composite
+def arrivals(draw: st.DrawFn, max_size: int) -> dict[str, Any]:
+    """Arrivals of one size or of several, in the form of their own."""
+    sizes = draw(st.lists(st.integers(1, max_size), min_size=1, max_size=3, unique=True))
+    if len(sizes) == 1:
+        return {"arrival_prob": draw(on_grid(1, 20, 20)), "arrival_size": sizes[0]}
+    return {"arrival_sizes": {size: draw(on_grid(1, 6, 20)) for size in sizes}}
+
+
+@st.composite
 def queue_problems(
     draw: st.DrawFn, *, max_states: int = 3, max_capacity: int = 25, max_size: int = 5
 ) -> QueueProblem:
@@ -84,12 +94,12 @@ def queue_problems(
     W = oracle.num_states
     capacity = draw(st.integers(1, max_capacity))
     objective: Any = draw(st.sampled_from(OBJECTIVES))
+    by_state = st.just(()) | st.lists(on_grid(0, 20, 10), min_size=W, max_size=W)
     return QueueProblem(
         oracle,
         np.array(draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))),
-        draw(learning_costs(capacity)),
-        arrival_prob=draw(on_grid(1, 20, 20)),
-        arrival_size=draw(st.integers(1, max_size)),
+        replace(draw(learning_costs(capacity)), by_state=draw(by_state)),
+        **draw(arrivals(max_size)),
         limit=1.0,
         objective=objective,
         capacity=capacity,

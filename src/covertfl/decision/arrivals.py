@@ -21,9 +21,7 @@ FORMS = "give arrival_prob and arrival_size, or arrival_sizes"
 SUM_TOLERANCE = 1e-9  # decimal probabilities rarely sum to exactly 1
 
 
-def resolve_arrivals(
-    prob: object, size: object, sizes: object
-) -> tuple[IntArray, FloatArray]:
+def resolve_arrivals(prob: object, size: object, sizes: object) -> tuple[IntArray, FloatArray]:
     """Return support and probabilities of the arrivals, (A,) each; (A - 1) sizes and none first.
 
     Parameters
@@ -53,7 +51,7 @@ def resolve_arrivals(
 
 
 def _read_prob(value: object, name: str) -> float:
-    if not (isinstance(value, Real) and 0.0 < value <= 1.0):
+    if not (isinstance(value, Real) and 0.0 < float(value) <= 1.0):
         raise InvalidInput(f"{name} must lie in (0, 1], got {quote(value)}")
     return float(value)
 

@@ -59,7 +59,8 @@ def test_without_arrivals_it_is_a_horizon() -> None:
 
 
 def test_arrivals_that_cannot_be_served_make_a_horizon_that_says_so() -> None:
-    flood = ArrivalFit(1.0, (0.99, 1.0), 40, sizes_vary=False, num_arrivals=600)
+    often = (0.99, 1.0)
+    flood = ArrivalFit(1.0, often, 40, False, 600, (40,), (1.0,), (often,))
     text = format_problem(replace(fit_example(), arrival=flood))
     assert isinstance(parse_problem(text, "fitted").problem, FiniteHorizon)
     assert "# The log has arrivals, but the queue cannot be stable: 40 updates arrive" in text

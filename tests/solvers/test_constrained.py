@@ -131,7 +131,7 @@ def interpolate_hull(limited: FloatArray, minimised: FloatArray, limit: float) -
 
 
 @settings(max_examples=120)
-@given(queue_problems(max_states=2, max_capacity=3), SHARES)
+@given(queue_problems(max_states=2, max_capacity=3, max_choices=12), SHARES)
 def test_tiny_queues_against_the_hull_of_every_policy(problem: QueueProblem, share: float) -> None:
     try:
         problem = place_limit(problem, share)

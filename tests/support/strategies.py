@@ -77,29 +77,37 @@ def learning_costs(draw: st.DrawFn, capacity: int) -> LearningCost:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, max_size: int) -> dict[str, Any]:
+def arrivals(draw: st.DrawFn, max_size: int, max_sizes: int) -> dict[str, Any]:
     """Arrivals of one size or of several, in the form of their own."""
-    sizes = draw(st.lists(st.integers(1, max_size), min_size=1, max_size=3, unique=True))
+    sizes = draw(st.lists(st.integers(1, max_size), min_size=1, max_size=max_sizes, unique=True))
     if len(sizes) == 1:
         return {"arrival_prob": draw(on_grid(1, 20, 20)), "arrival_size": sizes[0]}
-    return {"arrival_sizes": {size: draw(on_grid(1, 6, 20)) for size in sizes}}
+    return {"arrival_sizes": {size: draw(on_grid(1, 5, 20)) for size in sizes}}
 
 
 @st.composite
 def queue_problems(
-    draw: st.DrawFn, *, max_states: int = 3, max_capacity: int = 25, max_size: int = 5
+    draw: st.DrawFn,
+    *,
+    max_states: int = 3,
+    max_capacity: int = 25,
+    max_size: int = 5,
+    max_choices: int = 1000,
 ) -> QueueProblem:
-    """A queue problem with a limit of 1 that means nothing yet; see `place_limit`."""
+    """A queue problem with a limit of 1 that means nothing yet; see `place_limit`.
+
+    A deterministic policy makes at most `max_choices` choices.
+    """
     oracle = draw(oracles(max_states=max_states))
     W = oracle.num_states
     capacity = draw(st.integers(1, max_capacity))
     objective: Any = draw(st.sampled_from(OBJECTIVES))
-    by_state = st.just(()) | st.lists(on_grid(0, 20, 10), min_size=W, max_size=W)
+    by_state = st.one_of(st.just([]), st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))
     return QueueProblem(
         oracle,
         np.array(draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))),
-        replace(draw(learning_costs(capacity)), by_state=draw(by_state)),
-        **draw(arrivals(max_size)),
+        replace(draw(learning_costs(capacity)), by_state=tuple(draw(by_state))),
+        **draw(arrivals(max_size, min(max_choices // (W * capacity) - 1, 4))),
         limit=1.0,
         objective=objective,
         capacity=capacity,

@@ -214,7 +214,7 @@ def test_long_rollouts_agree_with_the_exact_evaluation(problem: QueueProblem) ->
     exact = evaluate_queue_policy(problem, build_sigmoid_table(problem, SIGMOID_PARAMETERS, 0.7))
     generator = np.random.default_rng(12)
     source = SimulatedSource(
-        problem.oracle, problem.arrival_prob, problem.arrival_size, generator=generator
+        problem.oracle, problem.arrival_probs[1:], problem.arrival_support[1:], generator=generator
     )
     rules, stretch, y = extract_rules(problem), 40_000, 0
     averages = []

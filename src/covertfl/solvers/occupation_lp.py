@@ -182,14 +182,15 @@ def _minimise(
     identity = sparse.eye_array(problem.num_states)
     balance = sparse.hstack(
         [identity - build_transition_matrix(problem, action).T for action in Action]
-    ) @ sparse.diags_array(unit)
+    )
+    scaled_balance = balance @ sparse.diags_array(unit)
     upper = np.full((2, *problem.table_shape), np.inf)
     upper[Action.LEARN, :, :, 0] = 0.0
     outcome = optimize.linprog(
         objective * unit,
         A_ub=(constrained * unit)[None, :],
         b_ub=[limit],
-        A_eq=sparse.vstack([balance, unit[None, :]], format="csr"),
+        A_eq=sparse.vstack([scaled_balance, unit[None, :]], format="csr"),
         b_eq=np.append(np.zeros(problem.num_states), 1.0),
         bounds=np.column_stack([np.zeros(2 * problem.num_states), upper.ravel()]),
         method="highs-ds",
@@ -206,8 +207,16 @@ def _minimise(
         return None
     if outcome.status != 0:
         raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
+    multiplier, prices = -float(outcome.ineqlin.marginals[0]), outcome.eqlin.marginals
+    reduced = objective + multiplier * constrained - balance.T @ prices[:-1]
+    bound = float(reduced[upper.ravel() > 0.0].min()) - multiplier * limit
+    if outcome.fun - bound > AGREEMENT * max(abs(bound), multiplier * limit, 1.0):
+        # HiGHS drops coefficients below 1e-9, which large costs scale others down to.
+        raise SolverFailed(
+            f"HiGHS claims an optimum of {outcome.fun:.9g} where its multipliers prove {bound:.9g}"
+        )
     shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
-    return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
+    return _Optimum(float(outcome.fun), shares, multiplier)
 
 
 def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:

@@ -102,11 +102,12 @@ def queue_problems(
     W = oracle.num_states
     capacity = draw(st.integers(1, max_capacity))
     objective: Any = draw(st.sampled_from(OBJECTIVES))
-    by_state = st.one_of(st.just([]), st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))
+    by_state = st.lists(on_grid(0, 20, 10), min_size=W, max_size=W)
+    factors: list[float] = draw(by_state) if draw(st.booleans()) else []
     return QueueProblem(
         oracle,
         np.array(draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))),
-        replace(draw(learning_costs(capacity)), by_state=tuple(draw(by_state))),
+        replace(draw(learning_costs(capacity)), by_state=tuple(factors)),
         **draw(arrivals(max_size, min(max_choices // (W * capacity) - 1, 4))),
         limit=1.0,
         objective=objective,

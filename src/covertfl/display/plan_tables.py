@@ -132,7 +132,7 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
         found = fitted.arrival
         sizes = zip(found.sizes, found.size_probs, found.size_intervals, strict=True)
         arrivals = [
-            f"{size} updates with probability {_format_interval(prob, interval)}"
+            f"{size} update{'s' * (size > 1)} with probability {_format_interval(prob, interval)}"
             for size, prob, interval in sizes
         ]
         parts.append(Text(f"Arrivals: {', '.join(arrivals)} a round."))

@@ -85,7 +85,10 @@ def annotate(
 
 
 def plot_queue_policy(solution: QueueSolution) -> Figure:
-    """Plot the probability of learning by oracle state and backlog, and how often each occurs."""
+    """Plot the probability of learning by oracle state and backlog, and how often each occurs.
+
+    Of many sizes of arrivals the most frequent are drawn.
+    """
     shown = _choose_shown_arrivals(solution.problem)
     figure = new_figure(8.0, 2.0 + 1.6 * len(shown))
     ratios = [1.0] * len(shown) + [0.9]
@@ -133,8 +136,9 @@ def _draw_queue_policy(axes: Any, solution: QueueSolution, arrival: int, last: i
     for edge in range(1, num_oracle):
         axes.axhline(edge - 0.5, color="white", linewidth=1.5)
     support = solution.problem.arrival_support
-    arriving = "new" if len(support) == 2 else str(support[arrival])
-    happened = f"{arriving} updates arrive" if arrival else "no arrival"
+    happened = "new updates arrive" if arrival else "no arrival"
+    if arrival and len(support) > 2:
+        happened = f"arrival of {support[arrival]}"
     axes.set_title(f"Probability of learning, {happened} in this round", fontsize=10, loc="left")
     return image
 

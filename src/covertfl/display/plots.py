@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covertfl.decision.problem import QueueProblem
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.solvers.backward_induction import HorizonSolution
@@ -89,7 +88,7 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
 
     Of many sizes of arrivals the most frequent are drawn.
     """
-    shown = _choose_shown_arrivals(solution.problem)
+    shown = _choose_shown_arrivals(solution)
     figure = new_figure(8.0, 2.0 + 1.6 * len(shown))
     ratios = [1.0] * len(shown) + [0.9]
     panels = figure.subplots(len(ratios), 1, sharex=True, gridspec_kw={"height_ratios": ratios})
@@ -109,9 +108,9 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
     return figure
 
 
-def _choose_shown_arrivals(problem: QueueProblem) -> list[int]:
+def _choose_shown_arrivals(solution: QueueSolution) -> list[int]:
     """Return no arrival and the most frequent sizes, as many as a figure has room for."""
-    by_prob = np.argsort(-problem.arrival_probs[1:], kind="stable")[: MOST_ARRIVALS - 1] + 1
+    by_prob = np.argsort(-solution.problem.arrival_probs[1:], kind="stable")[: MOST_ARRIVALS - 1] + 1
     return [0, *sorted(by_prob.tolist())]
 
 

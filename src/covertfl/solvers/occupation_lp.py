@@ -31,6 +31,8 @@ from covertfl.solvers.multiplier import Mixing
 # Shares below this are rounding errors of the simplex method.
 VISIBLE = 1e-11
 AGREEMENT = 1e-6
+# Reduced costs of a dear column may be wrong by HiGHS's tolerance times its cost.
+UNPROVEN = 1e-4
 # Seconds for each form.
 TIME_LIMIT = 300.0
 # With a relative rounding error above this the next form is tried as well.
@@ -210,7 +212,7 @@ def _minimise(
     multiplier, prices = -float(outcome.ineqlin.marginals[0]), outcome.eqlin.marginals
     reduced = objective + multiplier * constrained - balance.T @ prices[:-1]
     bound = float(reduced[upper.ravel() > 0.0].min()) - multiplier * limit
-    if outcome.fun - bound > AGREEMENT * max(abs(bound), multiplier * limit, 1.0):
+    if outcome.fun - bound > UNPROVEN * max(abs(bound), multiplier * limit, 1.0):
         # HiGHS drops coefficients below 1e-9, which large costs scale others down to.
         raise SolverFailed(
             f"HiGHS claims an optimum of {outcome.fun:.9g} where its multipliers prove {bound:.9g}"

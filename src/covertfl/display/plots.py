@@ -110,8 +110,8 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
 
 def _choose_shown_arrivals(solution: QueueSolution) -> list[int]:
     """Return no arrival and the most frequent sizes, as many as a figure has room for."""
-    by_prob = np.argsort(-solution.problem.arrival_probs[1:], kind="stable")[: MOST_ARRIVALS - 1] + 1
-    return [0, *sorted(by_prob.tolist())]
+    by_prob = 1 + np.argsort(-solution.problem.arrival_probs[1:], kind="stable")
+    return [0, *sorted(by_prob[: MOST_ARRIVALS - 1].tolist())]
 
 
 def _find_last_shown_backlog(solution: QueueSolution) -> int:

@@ -59,8 +59,8 @@ def simulate_rounds(
         distribution = cumulative[states[t]]
     arrival = np.zeros(count, dtype=np.int64)
     for t in range(count):
-        if generator.random() < problem.arrival_prob:
-            arrival[t] = problem.arrival_size
+        if generator.random() < problem.arrival_probs[1]:
+            arrival[t] = problem.largest_arrival
     success = np.zeros(count, dtype=np.bool_)
     for t in range(count):
         success[t] = generator.random() < problem.oracle.success[states[t]]

@@ -36,9 +36,8 @@ SPREAD = ("logs", "gap: mean", "largest", "learning / limit: least", "largest", 
 def sample_log(problem: QueueProblem, length: int, number: int) -> Experience:
     """Return recorded rounds of a queue."""
     generator = np.random.default_rng([SEED, length, number])
-    source = SimulatedSource(
-        problem.oracle, problem.arrival_prob, problem.arrival_size, generator=generator
-    )
+    probs, sizes = problem.arrival_probs[1:], problem.arrival_support[1:]
+    source = SimulatedSource(problem.oracle, probs, sizes, generator=generator)
     return source.next_rounds(length)
 
 

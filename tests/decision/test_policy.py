@@ -166,9 +166,10 @@ def test_bad_tables_are_refused(table: Any, sentence: str) -> None:
             kind(table)
 
 
-def test_a_queue_table_has_two_arrival_states() -> None:
-    with pytest.raises(InvalidInput, match="learn_prob must have 2 arrival states, got 3"):
-        QueueTable(np.zeros((2, 3, 4)))
+def test_a_queue_table_has_a_state_for_no_arrival_and_for_each_size() -> None:
+    with pytest.raises(InvalidInput, match="learn_prob must have at least 2 arrival states, got 1"):
+        QueueTable(np.zeros((2, 1, 4)))
+    assert QueueTable(np.zeros((2, 3, 4))).table.shape == (2, 3, 4)
 
 
 # --- thresholds, (13) and (14) ------------------------------------------------------------------

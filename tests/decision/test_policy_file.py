@@ -66,7 +66,7 @@ def queue_file(learn_prob: object) -> str:
             "learn_prob[0][0][1] must lie",
         ),
         (queue_file([[[1.0, 1.0], [0.0, 1.0]]]), "learn_prob must be 0 at backlog 0"),
-        (queue_file([[[0.0, 1.0]]]), "learn_prob must have 2 arrival states, got 1"),
+        (queue_file([[[0.0, 1.0]]]), "learn_prob must have at least 2 arrival states, got 1"),
         (queue_file([[0.0, 1.0]]), "learn_prob must have 3 levels of lists, got 2"),
         (queue_file([[[0.0, 1.0], [0.0]]]), "learn_prob must be numbers in rows of one length"),
         (

@@ -254,3 +254,25 @@ def test_bad_horizons_are_refused(changes: dict[str, Any], sentence: str) -> Non
     good = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 45, 4)
     with pytest.raises(InvalidInput, match=sentence):
         replace(good, **changes)
+
+
+def test_costs_by_oracle_state_worked_by_hand() -> None:
+    """The factor multiplies l(y) alone: not the full queue's cost, and not that of lost updates."""
+    cost = LearningCost("linear", 2.0, "when-obfuscating", by_state=[3.0, 0.5])
+    problem = tiny_queue(learning_cost=cost)
+    idle = round_learning_cost(problem, Action.OBFUSCATE)
+    assert idle[:, 0].tolist() == [[0.0, 6.0, 12.0, 118.0], [0.0, 1.0, 2.0, 103.0]]
+    assert idle[:, 1].tolist() == [[0.0, 6.0, 22.0, 138.0], [0.0, 1.0, 12.0, 123.0]]
+    assert round_learning_cost(problem, Action.LEARN)[:, 0].tolist() == [[0.0] * 4] * 2
+    always = tiny_queue(learning_cost=replace(cost, charged="always"))
+    assert round_learning_cost(always, Action.LEARN)[1, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert always.backlog_cost(np.array([0, 1]), np.array([3, 2])).tolist() == [18.0, 2.0]
+
+
+def test_a_lost_update_is_charged_with_the_largest_factor() -> None:
+    plain = sound_queue()
+    factors = replace(plain.learning_cost, by_state=(0.5, 0.0, 4.0))
+    costly = replace(plain, learning_cost=factors).with_capacity(50)
+    unscaled = plain.with_capacity(50).overflow_cost
+    assert unscaled is not None
+    assert costly.overflow_cost == 4.0 * unscaled

@@ -74,7 +74,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     "no cost": (ORACLE + QUEUE, "section [cost] is missing"),
     "no success": (changed("success    = [0.1, 0.43, 0.95]\n", ""), "[oracle] key success is miss"),
     "no shape": (changed('shape = "linear", ', ""), "[cost] key learning.shape is missing"),
-    "no arrival_size": (changed("arrival_size   = 4\n", ""), "[queue] key arrival_size is missing"),
+    "no arrival_size": (changed("arrival_size   = 4\n", ""), "[queue] arrival_size is missing: "),
     "no updates": (changed("updates = 16\n", "", HORIZON_FILE), "[horizon] key updates is missing"),
     "no limit": (
         changed("learning_limit = 3.0\n", ""),

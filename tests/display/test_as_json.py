@@ -139,6 +139,7 @@ def test_a_fit() -> None:
     assert np.shape(content["success_interval"]) == (3, 2)
     assert content["rounds"] == sum(content["visits"]) == 600
     assert content["arrival"]["arrival_size"] == 4
+    assert "sizes" not in content["arrival"]  # they are all the same
     assert content["cuts"] == [8.0, 15.0]
 
 

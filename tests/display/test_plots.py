@@ -16,6 +16,7 @@ from covertfl.display import plots
 from covertfl.errors import InvalidInput, Missing
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
+from tests.support.paper_queues import uneven_queue
 from tests.support.presets import horizon_preset, queue_preset
 
 if TYPE_CHECKING:
@@ -84,6 +85,22 @@ def test_the_policy_is_drawn_as_it_is() -> None:
     mass = 100.0 * solution.evaluation.mass.sum(axis=(0, 1))
     assert shares == pytest.approx(mass[: len(shares)])
     assert sum(shares) >= 95.0
+
+
+def test_the_policy_has_a_panel_for_each_frequent_size() -> None:
+    solution = solve_queue(uneven_queue())
+    *panels, backlogs = plots.plot_queue_policy(solution).axes[:4]
+    titles = [axes.get_title(loc="left") for axes in panels]
+    assert [title.split(", ")[1] for title in titles] == [
+        "no arrival in this round",
+        "arrival of 1 in this round",
+        "arrival of 4 in this round",
+    ]
+    assert backlogs.get_xlabel() == "backlog (updates)"
+    sizes = {size: 0.001 * size for size in range(1, 10)}
+    many = solve_queue(replace(uneven_queue(), arrival_sizes=sizes, limit=9.0))
+    figure = plots.plot_queue_policy(many)
+    assert len([axes for axes in figure.axes if axes.images]) == plots.MOST_ARRIVALS
 
 
 def test_thresholds_are_drawn_as_they_are() -> None:

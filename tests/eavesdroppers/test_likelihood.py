@@ -423,3 +423,37 @@ def test_who_knows_the_first_state_knows_all() -> None:
         logs = trajectory_log_probs(problem, policy, rows, first=np.eye(3)[state])
         named += (logs[:, 1] > logs[:, 0]).tolist()
     assert np.mean(named) > 0.99
+
+
+def test_arrivals_of_several_sizes_are_those_of_a_queue_that_splits_them() -> None:
+    """Sizes 1 and 3 whose policy ignores the size, against sums over every hidden path."""
+    generator = np.random.default_rng(4)
+    oracle = make_oracle(generator)
+    sizes = {1: 0.3, 3: 0.2}
+    problem = QueueProblem(
+        oracle,
+        np.ones(2),
+        LearningCost("linear", 1.0),
+        limit=1.0,
+        capacity=4,
+        overflow_cost=1.0,
+        arrival_sizes=sizes,
+    )
+    table = generator.random(problem.table_shape)
+    table[:, :, 0] = 0.0
+    scheme, first = Scheme(problem, QueueTable(table)), compute_stationary_distribution(oracle)
+    outcomes = list(enumerate([(0, 0.5), *sizes.items()]))
+    for actions in itertools.product((0, 1), repeat=3):
+        distribution = HiddenDistribution(scheme)
+        for learns in actions:
+            distribution.step(bool(learns))
+        total = 0.0
+        for path in itertools.product(itertools.product((0, 1), (0, 1), outcomes), repeat=3):
+            prob, backlog, before = 1.0, 0, None
+            for u, (o, s, (e, (size, q))) in zip(actions, path, strict=True):
+                prob *= float(first[o] if before is None else oracle.transition[before, o]) * q
+                g, p = float(oracle.success[o]), float(table[o, e, backlog])
+                prob *= (p if u else 1.0 - p) * (g if s else 1.0 - g)
+                backlog, before = min(4, backlog + size - (u and s and backlog > 0)), o
+            total += prob
+        assert math.exp(distribution.log_likelihood) == pytest.approx(total, abs=1e-12)

@@ -30,11 +30,12 @@ def stable_queues(draw: st.DrawFn) -> QueueProblem:
     W = oracle.num_states
     service = float(compute_stationary_distribution(oracle) @ oracle.success)
     assume(service > 0.0)
-    size = draw(st.integers(1, 4))
-    prob = draw(on_grid(1, 19, 20)) * service / size
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True))
+    prob = min(draw(on_grid(1, 19, 20)) * service / sum(sizes), 1.0 / len(sizes))
     privacy = np.array(draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W)))
     cost = LearningCost("linear", 0.6, "always")
-    return QueueProblem(oracle, privacy, cost, min(prob, 1.0), size, limit=1.0)
+    by_size = dict.fromkeys(sizes, prob)
+    return QueueProblem(oracle, privacy, cost, limit=1.0, arrival_sizes=by_size)
 
 
 def minimise(price: FloatArray, problem: QueueProblem) -> float:
@@ -62,14 +63,14 @@ def test_least_exposure_and_privacy_bound_are_the_linear_programmes(problem: Que
     assert privacy_cost_bound(problem) == pytest.approx(privacy, rel=1e-7, abs=1e-9)
 
 
-def forgone_by_programme(problem: QueueProblem, least_cost: float) -> float:
-    """max g a with l sum(a) <= limit and 0 <= a <= pi, by HiGHS."""
+def forgone_by_programme(problem: QueueProblem, least_cost: FloatArray) -> float:
+    """max g a with l a <= limit and 0 <= a <= pi, by HiGHS."""
     from scipy.optimize import linprog
 
     distribution = compute_stationary_distribution(problem.oracle)
     outcome = linprog(
         -problem.oracle.success,
-        A_ub=np.full((1, len(distribution)), least_cost),
+        A_ub=least_cost[None, :],
         b_ub=[problem.limit],
         bounds=list(zip(np.zeros_like(distribution), distribution, strict=True)),
         method="highs",
@@ -84,9 +85,16 @@ def test_always_stable_is_the_linear_programme(
     problem: QueueProblem, limit: float, data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(on_grid(0, 20, 10), min_size=4, max_size=4))
-    cost = LearningCost("table", charged="when-obfuscating", values=(0.0, *values))
+    W = problem.oracle.num_states
+    factors = data.draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))
+    table = (0.0, *values)
+    cost = LearningCost("table", charged="when-obfuscating", values=table, by_state=factors)
     fixed = replace(problem, learning_cost=cost, capacity=4, overflow_cost=0.0, limit=limit)
-    margin = service_capacity(fixed) - forgone_by_programme(fixed, min(values)) - fixed.load
+    margin = (
+        service_capacity(fixed)
+        - forgone_by_programme(fixed, min(values) * np.array(factors))
+        - fixed.load
+    )
     assume(abs(margin) > 1e-6)
     assert is_always_stable(fixed) is (margin > 0.0)
 
@@ -101,6 +109,20 @@ def test_every_policy_is_stable_where_obfuscating_is_too_dear() -> None:
     assert is_always_stable(problem.with_limit(0.0)) is True
     free = replace(problem, learning_cost=LearningCost("constant", 0.0, "when-obfuscating"))
     assert is_always_stable(free) is False
+
+
+def test_every_policy_is_stable_where_only_cheap_states_can_be_forgone() -> None:
+    """Two states, each half of the time, g = 1/2, load 0.3: at most 0.2 may be forgone.
+
+    The first state costs 1 and the second 4: a limit of 0.39 forgoes 0.195 in the first alone.
+    """
+    oracle = Oracle(np.full((2, 2), 0.5), np.array([0.5, 0.5]))
+    cost = LearningCost("constant", 1.0, "when-obfuscating", by_state=[1.0, 4.0])
+    problem = QueueProblem(oracle, np.ones(2), cost, 0.3, 1, limit=0.39)
+    assert is_always_stable(problem) is True
+    assert is_always_stable(problem.with_limit(0.41)) is False
+    free = replace(problem, learning_cost=replace(cost, by_state=(0.0, 4.0)))
+    assert is_always_stable(free) is False  # 0.25 is forgone in the first state for nothing
 
 
 def test_where_f7_does_not_apply() -> None:

@@ -24,6 +24,7 @@ from tests.support.literal_queue import (
     LiteralQueue,
     count_closed_classes,
     follow_round,
+    list_arrivals,
     list_states,
 )
 from tests.support.paper_queues import reference_queue
@@ -82,7 +83,7 @@ def test_masses_in_exact_fractions() -> None:
     learn[0, 0, 2], learn[1, 1, 5] = 0.125, 0.5
     learn[:, :, 0] = 0.0
     exact = solve_in_fractions(problem, learn)
-    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([prob for _, prob in list_arrivals(problem)])
     for pivot in (0, 5, 15):
         chain = solve_chain(problem, learn, pivot=pivot)
         ours = np.einsum("yo,e->oey", chain.mass, distribution)
@@ -123,13 +124,13 @@ def test_law_and_averages_agree_with_the_dense_chain(
     learn = draw_policy(problem, seed)
     literal = LiteralQueue.of(problem)
     num_classes = count_closed_classes(literal.mix(literal.flatten(learn), literal.moves))
-    pivot = pivot_seed % (problem.num_states // 2)
+    pivot = pivot_seed % (problem.oracle.num_states * problem.num_levels)
     chain = solve_chain(problem, learn, pivot=pivot)
     assert len(chain.roots) == num_classes
     assert len(find_closed_classes(problem, learn)) == num_classes
     assume(num_classes == 1)
     expected = literal.evaluate(learn)
-    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([prob for _, prob in list_arrivals(problem)])
     np.testing.assert_allclose(
         np.einsum("yo,e->oey", chain.mass, distribution).ravel(),
         expected.distribution,
@@ -146,7 +147,7 @@ def test_mean_costs_agree_with_the_literal_ones(problem: QueueProblem, seed: int
     literal = LiteralQueue.of(problem)
     flat = literal.flatten(learn)
     ours = mean_costs(problem, learn)
-    distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    distribution = np.array([prob for _, prob in list_arrivals(problem)])
     for kind, costs in ((PRIVACY, literal.privacy), (LEARNING, literal.learning)):
         by_state = literal.mix(flat, costs).reshape(problem.table_shape)
         np.testing.assert_allclose(
@@ -178,8 +179,7 @@ def move_in_expectation(
     W, _, levels = problem.table_shape
     before = np.zeros((levels * W, len(literal.states)))
     for number, (o, e, y) in enumerate(literal.states):
-        prob = problem.arrival_prob if e == 1 else 1.0 - problem.arrival_prob
-        before[y * W + o, number] = prob
+        before[y * W + o, number] = list_arrivals(problem)[e][1]
     return literal, literal.mix(literal.flatten(learn), literal.moves), before
 
 

@@ -22,7 +22,13 @@ from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import InvalidInput, SplitChain
 from covertfl.evaluation.queue import evaluate_queue_policy, require_settling, simulate_queue_policy
 from tests.support.literal_queue import LiteralQueue, count_closed_classes
-from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE, reference_queue, sound_queue
+from tests.support.paper_queues import (
+    FALLING_COST,
+    TEXT_ORACLE,
+    reference_queue,
+    sound_queue,
+    uneven_queue,
+)
 from tests.support.strategies import queue_problems
 
 AVERAGES = (
@@ -234,3 +240,17 @@ def test_what_is_no_policy_or_problem_is_not_evaluated(wrong: Any) -> None:
         evaluate_queue_policy(LIVELY, wrong)
     with pytest.raises(InvalidInput, match="problem must be of type QueueProblem"):
         evaluate_queue_policy(wrong, GreedyPolicy())
+
+
+def test_simulation_and_evaluation_agree_on_several_sizes_and_costs_by_state() -> None:
+    problem = uneven_queue(capacity=12)
+    generator = np.random.default_rng(8)
+    table = generator.random(problem.table_shape)
+    table[:, :, 0] = 0.0
+    exact = evaluate_queue_policy(problem, QueueTable(table))
+    sample = simulate_queue_policy(
+        problem, QueueTable(table), rounds=400, runs=1000, burn_in=100, generator=generator
+    )
+    for name, values in vars(sample).items():
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        assert abs(values.mean() - getattr(exact, name)) < 4.0 * error, name

@@ -95,15 +95,24 @@ def test_arrivals_of_a_small_log(small_log: ParticipationLog) -> None:
 
 @pytest.mark.parametrize(
     ("arrivals", "size", "varies"),
-    [([2, 3, 0], 3, True), ([1, 1, 0], 1, False), ([1, 1, 2], 1, True)],
+    [([2, 3, 0], 2.5, True), ([1, 1, 0], 1, False), ([1, 1, 2], 4 / 3, True)],
 )
 def test_arrival_sizes_are_averaged_over_arrivals(
-    arrivals: list[int], size: int, varies: bool
+    arrivals: list[int], size: float, varies: bool
 ) -> None:
     log = make_log(clients=[1, 2, 1], success=[0, 1, 0], arrival=arrivals)
     arrival = fit_oracle(log, num_states=2).arrival
     assert arrival is not None
     assert (arrival.arrival_size, arrival.sizes_vary) == (size, varies)
+
+
+def test_each_size_has_its_share_of_rounds() -> None:
+    log = make_log(clients=[1, 2] * 4, success=[0, 1] * 4, arrival=[0, 4, 0, 1, 0, 4, 0, 0])
+    arrival = fit_oracle(log, num_states=2).arrival
+    assert arrival is not None
+    assert (arrival.sizes, arrival.size_probs) == ((1, 4), (0.125, 0.25))
+    for interval, count in zip(arrival.size_intervals, (1, 2), strict=True):
+        assert interval == pytest.approx(tuple(float(end) for end in wilson_interval(count, 8)))
 
 
 def test_no_arrivals_no_estimate() -> None:

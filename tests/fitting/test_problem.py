@@ -11,7 +11,7 @@ import pytest
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import parse_problem
 from covertfl.errors import Infeasible, InvalidInput
-from covertfl.fitting.log import read_log
+from covertfl.fitting.log import ParticipationLog, read_log
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle, fit_oracle
 from covertfl.fitting.problem import default_privacy_cost, format_oracle_section, format_problem
 from covertfl.solvers.constrained import solve_queue
@@ -39,6 +39,36 @@ def test_the_queue_of_the_example_log() -> None:
     assert loaded.evidence.success_counts.tolist() == fitted.success_counts.tolist()
 
 
+def test_a_log_with_two_sizes_gives_them_back() -> None:
+    """Drawn from sizes 1 and 4: estimates within 4 standard errors, intervals in the comment."""
+    known = {1: 0.1, 4: 0.04}
+    rng, fitted = np.random.default_rng(6), fit_example()
+    draws = rng.choice([0, *known], size=5000, p=[0.86, *known.values()])
+    columns = {
+        name: values.astype(np.float64)
+        for name, values in {
+            "clients": rng.integers(1, 20, 5000),
+            "success": np.ones(5000),
+            "arrival": draws,
+        }.items()
+    }
+    log = ParticipationLog("drawn.csv", np.arange(1, 5001), columns)
+    fitted = fit_oracle(log, cuts=(8.0, 15.0))
+    text = format_problem(fitted)
+    problem = parse_problem(text, "fitted").problem
+    assert isinstance(problem, QueueProblem) and problem.arrival_sizes is not None
+    assert problem.arrival_support.tolist() == [0, 1, 4]
+    for size, prob in known.items():
+        error = np.sqrt(prob * (1.0 - prob) / 5000)
+        assert problem.arrival_sizes[size] == (draws == size).mean()
+        assert abs(problem.arrival_sizes[size] - prob) < 4.0 * error
+    assert problem.load == pytest.approx(draws.mean())
+    assert fitted.arrival is not None
+    low, high = fitted.arrival.size_intervals[1]
+    assert f"[{low:.3f}, {high:.3f}]\nlearning_limit" in text
+    assert solve_queue(problem).evaluation.learning_cost <= problem.limit * (1.0 + 1e-9)
+
+
 def test_the_limit_it_begins_with_can_be_met_with_room_to_spare() -> None:
     problem = parse_problem(format_problem(fit_example()), "fitted").problem
     assert isinstance(problem, QueueProblem)
@@ -59,7 +89,8 @@ def test_without_arrivals_it_is_a_horizon() -> None:
 
 
 def test_arrivals_that_cannot_be_served_make_a_horizon_that_says_so() -> None:
-    flood = ArrivalFit(1.0, (0.99, 1.0), 40, sizes_vary=False, num_arrivals=600)
+    often = (0.99, 1.0)
+    flood = ArrivalFit(1.0, often, 40, False, 600, (40,), (1.0,), (often,))
     text = format_problem(replace(fit_example(), arrival=flood))
     assert isinstance(parse_problem(text, "fitted").problem, FiniteHorizon)
     assert "# The log has arrivals, but the queue cannot be stable: 40 updates arrive" in text

@@ -42,3 +42,19 @@ def test_a_guess_among_several_decoys(folder: Path) -> None:
     path = folder / "seed-0" / "run.toml"
     path.write_text(path.read_text().replace('"public"', '"public"\ncount = 3'))
     assert find_guess(read_run_records(folder / "seed-0")) == 0.25
+
+
+def test_waits_are_limited_only_if_the_cost_is_of_the_backlog_alone(folder: Path) -> None:
+    path = folder / "seed-0" / "run.toml"
+    text = path.read_text()
+    sizes = text.replace(
+        "arrival_prob = 0.1\narrival_size = 4", "arrival_sizes = { 1 = 0.2, 2 = 0.1 }"
+    )
+    assert sizes != text
+    path.write_text(sizes)
+    assert find_wait_limit(read_run_records(folder / "seed-0")) == 6.0 / 0.4
+    for factors, allowed in (("[2.0, 2.0]", 3.0), ("[1.0, 2.0]", None), ("[0.0, 0.0]", None)):
+        path.write_text(text.replace("scale = 0.5", f"scale = 0.5, by_state = {factors}"))
+        assert find_backlog_limit(read_run_records(folder / "seed-0")) == allowed
+        wait = find_wait_limit(read_run_records(folder / "seed-0"))
+        assert (wait is None) == (allowed is None)

@@ -79,6 +79,17 @@ def test_arrivals_have_the_probability_of_the_problem() -> None:
     assert draw_arrival(build(FUNCTION_HORIZON), 1) == 0
 
 
+def test_an_arrival_that_the_problem_does_not_foresee_has_the_next_larger_index() -> None:
+    """From a file of arrivals: 2 is taken as 3, and 9 as the largest."""
+    sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
+    federation = replace(build(FUNCTION_QUEUE, queue=sizes), arrivals={1: 2, 2: 9, 3: 1})
+    state, seen = start_run(federation), []
+    for number in range(4):
+        decision = decide(federation, replace(state, round=number), federation.policy)
+        seen.append((decision.arrival, decision.observation.arrival))
+    assert seen == [(2, 2), (9, 2), (1, 1), (0, 0)]
+
+
 def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
     federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
     state, learned = start_run(federation), 0

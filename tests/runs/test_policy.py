@@ -19,7 +19,8 @@ from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority
 from covertfl.solvers.spga import settings
-from tests.support.small_runs import HORIZON, QUEUE, make_run
+from tests.support.played_runs import build
+from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run
 
 HORIZON_PROBLEM = cast(FiniteHorizon, make_run(HORIZON).problem)
 QUEUE_PROBLEM = cast(QueueProblem, make_run(QUEUE).problem)
@@ -193,3 +194,13 @@ def test_the_live_search_learns_from_what_it_saw() -> None:
     assert isinstance(policy, HorizonTable)
     table = policy.table
     assert table[:, 2, 1:].mean() > table[:, 0, 1:].mean() + 0.2
+
+
+def test_a_policy_for_other_arrivals_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy(path, QueueTable(np.zeros((3, 3, 7))))
+    policy = {"kind": "file", "path": str(path)}
+    with pytest.raises(InvalidInput, match="must be for 2 arrival states, none and 1 sizes, got 3"):
+        build(FUNCTION_QUEUE, policy=policy)
+    sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
+    assert build(FUNCTION_QUEUE, policy=policy, queue=sizes).policy.policy is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.records import summarise
 from covertfl.solvers.constrained import solve_queue
@@ -47,6 +49,28 @@ def test_costs_are_those_of_the_records() -> None:
         assert summary["average_privacy_cost"] == pytest.approx(privacy / 300)
         assert summary["average_learning_cost"] == pytest.approx(learning / 300)
         assert summary["learning_limit"] == 3.0
+
+
+def test_costs_by_state_and_arrivals_by_size_are_those_of_the_records() -> None:
+    factors, sizes = [0.5, 1.0, 3.0], {"1": 0.1, "3": 0.05}
+    cost = {"learning": {"shape": "linear", "scale": 0.6, "by_state": factors}}
+    queue = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": sizes}
+    federation, final, records, _ = play_queue(rounds=600, cost=cost, queue=queue)
+    policy = federation.policy.policy
+    assert isinstance(policy, QueueTable) and policy.table.shape == (3, 3, 7)
+    learning = 0.0
+    for record in records:
+        owed = factors[record["oracle_state"]] * 0.6 * record["backlog"] + 5.0 * record["lost"]
+        assert record["learning_cost"] == pytest.approx(owed)
+        index = [0, 1, 3].index(record["arrival"])
+        prob = policy.table[record["oracle_state"], index, record["backlog"]]
+        assert record["learn_prob"] == prob
+        learning += owed
+    for size, prob in ((1, 0.1), (3, 0.05)):
+        came = sum(record["arrival"] == size for record in records)
+        assert stats.binomtest(came, 600, prob).pvalue > 1e-3
+    summary = summarise(federation, final)
+    assert summary["average_learning_cost"] == pytest.approx(learning / 600)
 
 
 def test_waits_and_littles_law() -> None:

@@ -25,7 +25,7 @@ from covertfl.solvers.average_cost import (
     solve_average_cost,
     solve_discounted,
 )
-from tests.support.literal_queue import LEARN, OBFUSCATE, EveryPolicy, LiteralQueue
+from tests.support.literal_queue import LEARN, OBFUSCATE, EveryPolicy, LiteralQueue, list_arrivals
 from tests.support.paper_queues import reference_queue
 from tests.support.strategies import queue_problems, random_queue_problem
 
@@ -45,7 +45,7 @@ def solve_or_skip(problem: QueueProblem, weights: tuple[float, float]) -> Averag
 # --- the optimum --------------------------------------------------------------------------------
 
 
-@given(queue_problems(max_states=2, max_capacity=2), WEIGHTS)
+@given(queue_problems(max_states=2, max_capacity=2, max_choices=12), WEIGHTS)
 def test_no_policy_of_a_tiny_queue_is_better(
     problem: QueueProblem, weights: tuple[float, float]
 ) -> None:
@@ -218,7 +218,7 @@ def test_discounted_optimum_agrees_with_value_iteration(seed: int, discount: flo
     literal = LiteralQueue.of(problem)
     value, look = iterate_values(literal, multiplier, discount)
     solution = solve_discounted(problem, multiplier, discount)
-    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
+    arrival_distribution = np.array([prob for _, prob in list_arrivals(problem)])
     expected = np.einsum("oey,e->yo", value.reshape(problem.table_shape), arrival_distribution)
     ours = solution.values[0] + multiplier * solution.values[1]
     np.testing.assert_allclose(ours, expected, rtol=1e-10)

@@ -16,6 +16,7 @@ from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.occupation_lp import solve_occupation_lp
+from covertfl.solvers.structure import examine_queue_solution
 from tests.support.literal_queue import EveryPolicy, LiteralQueue
 from tests.support.paper_queues import (
     FALLING_COST,
@@ -24,6 +25,7 @@ from tests.support.paper_queues import (
     reference_queue,
     sound_queue,
     tracking_queue,
+    uneven_queue,
 )
 from tests.support.solution_checks import check_independently, tolerance
 from tests.support.strategies import (
@@ -131,7 +133,7 @@ def interpolate_hull(limited: FloatArray, minimised: FloatArray, limit: float) -
 
 
 @settings(max_examples=120)
-@given(queue_problems(max_states=2, max_capacity=3), SHARES)
+@given(queue_problems(max_states=2, max_capacity=3, max_choices=12), SHARES)
 def test_tiny_queues_against_the_hull_of_every_policy(problem: QueueProblem, share: float) -> None:
     try:
         problem = place_limit(problem, share)
@@ -333,3 +335,54 @@ def test_a_privacy_limit_of_nothing_means_never_learning() -> None:
     assert solution.evaluation.privacy_cost == 0.0
     assert solution.cost == pytest.approx(0.1 + 0.2 * 1.0, rel=1e-12)
     assert solution.policy.table.max() == 0.0
+
+
+# --- several sizes, costs by state --------------------------------------------------------------
+
+
+def test_factors_of_1_and_a_single_size_change_nothing() -> None:
+    plain = reference_queue()
+    cost = replace(plain.learning_cost, by_state=(1.0, 1.0, 1.0))
+    by_size = replace(plain, arrival_prob=None, arrival_size=None, arrival_sizes={4: 0.1})
+    expected = solve_queue(plain)
+    for same in (replace(plain, learning_cost=cost), by_size):
+        found = solve_queue(same)
+        assert found.policy.table.tobytes() == expected.policy.table.tobytes()
+        assert (found.cost, found.multiplier) == (expected.cost, expected.multiplier)
+        assert found.mixing == expected.mixing
+
+
+def test_a_size_may_be_split_in_two_indexes_with_the_same_optimum() -> None:
+    """Sizes 41 and 42 fill a queue of 40 alike, but for what is lost: at no cost they are one."""
+    plain = replace(reference_queue(), arrival_prob=0.02, arrival_size=41)
+    split = replace(plain, arrival_prob=None, arrival_size=None, arrival_sizes={41: 0.01, 42: 0.01})
+    assert solve_queue(split).cost == pytest.approx(solve_queue(plain).cost, rel=1e-9)
+
+
+def test_an_automatic_capacity_does_not_matter_with_costs_by_state() -> None:
+    automatic = solve_queue(uneven_queue(capacity=None))
+    assert automatic.problem.capacity is not None
+    assert automatic.evaluation.full_prob < 1e-9
+    larger = uneven_queue(capacity=None).with_capacity(2 * automatic.problem.capacity)
+    assert solve_queue(larger).cost == pytest.approx(automatic.cost, rel=1e-9)
+    # A cost that is charged always leaves the backlog after the arrival to decide on.
+    table, mixing = np.array(automatic.policy.table[:, :, :60]), automatic.mixing
+    assert mixing is not None
+    table[mixing.oracle, mixing.arrival, mixing.backlog] = np.nan
+    for index, size in ((1, 1), (2, 4)):
+        early, late = table[:, index, 1:50], table[:, 0, 1 + size : 50 + size]
+        assert np.all((early == late) | np.isnan(early) | np.isnan(late))
+
+
+def test_monotonicity_in_the_oracle_state_is_reported_and_not_assumed() -> None:
+    """Where the states differ in the cost of a backlog alone, the optimum learns in the dearest."""
+    cost = LearningCost("linear", 0.6, "when-obfuscating", by_state=(5.0, 1.0, 0.0))
+    oracle = replace(TEXT_ORACLE, success=np.full(3, 0.5))
+    problem = replace(reference_queue(), oracle=oracle, learning_cost=cost, arrival_prob=0.05)
+    problem = replace(problem, privacy_cost=np.ones(3), limit=0.1)
+    solution = solve_queue(problem)
+    assert solution.cost == pytest.approx(solve_occupation_lp(problem).cost, rel=1e-6)
+    report = examine_queue_solution(solution)
+    assert report.monotone_in_oracle is False and report.counterexample is not None
+    assert not report.theory_applies
+    assert any("depends on the oracle state" in note for note in report.notes)

@@ -218,7 +218,7 @@ def test_convex_costs_give_policies_that_grow_with_the_backlog(
     problem: QueueProblem, utilisation: float
 ) -> None:
     """With room enough, M1 to M5 and a convex cost give thresholds."""
-    prob = utilisation * service_capacity(problem) / problem.arrival_size
+    prob = utilisation * service_capacity(problem) / problem.largest_arrival
     endless = replace(problem, arrival_prob=prob, capacity=None, overflow_cost=None)
     with pytest.raises(Infeasible) as refusal:
         solve_queue(endless.with_limit(0.0))

@@ -19,42 +19,52 @@ State = tuple[int, int, int]
 OBFUSCATE, LEARN = 0, 1
 
 
+def list_arrivals(problem: QueueProblem) -> list[tuple[int, float]]:
+    """Size and probability of every arrival, none first."""
+    sizes = problem.arrival_sizes
+    if sizes is None:
+        assert problem.arrival_prob is not None and problem.arrival_size is not None
+        sizes = {problem.arrival_size: problem.arrival_prob}
+    return [(0, max(1.0 - sum(sizes.values()), 0.0)), *sorted(sizes.items())]
+
+
 def list_states(problem: QueueProblem) -> list[State]:
     """All states (o, e, y)."""
     assert problem.capacity is not None
     return [
         (o, e, y)
         for o in range(len(problem.oracle.success))
-        for e in (0, 1)
+        for e in range(len(list_arrivals(problem)))
         for y in range(problem.capacity + 1)
     ]
 
 
-def held_cost(problem: QueueProblem, y: int) -> float:
-    """l(y)."""
+def held_cost(problem: QueueProblem, o: int, y: int) -> float:
+    """l(y), times the factor of the oracle state."""
     cost = problem.learning_cost
+    by_state = cost.by_state[o] if cost.by_state else 1.0
     if cost.shape == "table":
-        return cost.values[y]
+        return by_state * cost.values[y]
     factor = {
         "constant": 1.0 if y > 0 else 0.0,
         "linear": y,
         "quadratic": y**2,
         "triangular": y * (y + 1) / 2,
     }[cost.shape]
-    return cost.scale * factor
+    return by_state * cost.scale * factor
 
 
 def follow_round(
     problem: QueueProblem, state: State, action: int
 ) -> tuple[dict[State, float], float, float, float]:
     """Return the distribution of the next state, and expected costs and updates lost."""
-    o, e, y = state
+    (o, e, y), arrivals = state, list_arrivals(problem)
     capacity, overflow_cost = problem.capacity, problem.overflow_cost
     assert capacity is not None and overflow_cost is not None
     privacy = float(problem.privacy_cost[o]) if action == LEARN else 0.0
     learning = 0.0
     if problem.learning_cost.charged == "always" or action == OBFUSCATE:
-        learning += held_cost(problem, y)
+        learning += held_cost(problem, o, y)
     if action == OBFUSCATE and y == capacity:
         learning += problem.full_cost
     success = float(problem.oracle.success[o]) if action == LEARN and y > 0 else 0.0
@@ -63,12 +73,12 @@ def follow_round(
     for s, prob in ((1, success), (0, 1.0 - success)):
         if prob == 0.0:
             continue
-        wanted = y + e * problem.arrival_size - s
+        wanted = y + arrivals[e][0] - s
         lost = max(wanted - capacity, 0)
         lost_in_all += prob * lost
         learning += prob * overflow_cost * lost
         for next_o, p in enumerate(problem.oracle.transition[o]):
-            for next_e, q in ((0, 1.0 - problem.arrival_prob), (1, problem.arrival_prob)):
+            for next_e, (_, q) in enumerate(arrivals):
                 follower = (next_o, next_e, min(wanted, capacity))
                 followers[follower] = followers.get(follower, 0.0) + prob * float(p) * q
     return followers, privacy, learning, lost_in_all
@@ -139,7 +149,8 @@ class LiteralQueue:
         learn = self.flatten(table)
         costs = weights[0] * self.privacy + weights[1] * self.learning
         # An arrival state that never occurs is no state of the chain.
-        occurs = np.array([self.problem.arrival_prob < 1.0 or e == 1 for _, e, _ in self.states])
+        arrivals = list_arrivals(self.problem)
+        occurs = np.array([arrivals[e][1] > 0.0 for _, e, _ in self.states])
         owed = np.array([y > 0 for _, _, y in self.states])
         best = -np.inf
         for _ in range(10):

@@ -81,10 +81,24 @@ def unlike_queue() -> QueueProblem:
     return replace(reference_queue(), oracle=oracle, arrival_prob=0.25)
 
 
+def uneven_queue(*, capacity: int | None = 40) -> QueueProblem:
+    """Arrivals of 1 and 4, and a backlog that costs most in the best state, as the paper's may."""
+    return QueueProblem(
+        TEXT_ORACLE,
+        FALLING_COST,
+        LearningCost("linear", 0.6, "always", by_state=(0.5, 1.0, 2.0)),
+        limit=3.0,
+        capacity=capacity,
+        overflow_cost=None if capacity is None else 20.0,
+        arrival_sizes={1: 0.1, 4: 0.03},
+    )
+
+
 # Costs and limit of the reference queue, written down by hand: no probability is among them.
 REFERENCE_RULES = Rules(
     privacy_cost=np.array([1.8, 0.8, 0.3]),
-    learning_cost=np.stack([0.6 * np.arange(41.0), np.zeros(41)]),
+    learning_cost=np.array([np.stack([0.6 * np.arange(41.0), np.zeros(41)])] * 3),
+    arrival_support=np.array([0, 4]),
     overflow_cost=0.0,
     capacity=40,
     limit=1.0,

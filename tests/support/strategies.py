@@ -7,6 +7,7 @@ that the exact solver is compared with is solved to a tolerance of 1e-10 on ever
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -76,20 +77,38 @@ def learning_costs(draw: st.DrawFn, capacity: int) -> LearningCost:
 
 
 @st.composite
+def arrivals(draw: st.DrawFn, max_size: int, max_sizes: int) -> dict[str, Any]:
+    """Arrivals of one size or of several, in the form of their own."""
+    sizes = draw(st.lists(st.integers(1, max_size), min_size=1, max_size=max_sizes, unique=True))
+    if len(sizes) == 1:
+        return {"arrival_prob": draw(on_grid(1, 20, 20)), "arrival_size": sizes[0]}
+    return {"arrival_sizes": {size: draw(on_grid(1, 5, 20)) for size in sizes}}
+
+
+@st.composite
 def queue_problems(
-    draw: st.DrawFn, *, max_states: int = 3, max_capacity: int = 25, max_size: int = 5
+    draw: st.DrawFn,
+    *,
+    max_states: int = 3,
+    max_capacity: int = 25,
+    max_size: int = 5,
+    max_choices: int = 1000,
 ) -> QueueProblem:
-    """A queue problem with a limit of 1 that means nothing yet; see `place_limit`."""
+    """A queue problem with a limit of 1 that means nothing yet; see `place_limit`.
+
+    A deterministic policy makes at most `max_choices` choices.
+    """
     oracle = draw(oracles(max_states=max_states))
     W = oracle.num_states
     capacity = draw(st.integers(1, max_capacity))
     objective: Any = draw(st.sampled_from(OBJECTIVES))
+    by_state = st.lists(on_grid(0, 20, 10), min_size=W, max_size=W)
+    factors: list[float] = draw(by_state) if draw(st.booleans()) else []
     return QueueProblem(
         oracle,
         np.array(draw(st.lists(on_grid(0, 20, 10), min_size=W, max_size=W))),
-        draw(learning_costs(capacity)),
-        arrival_prob=draw(on_grid(1, 20, 20)),
-        arrival_size=draw(st.integers(1, max_size)),
+        replace(draw(learning_costs(capacity)), by_state=tuple(factors)),
+        **draw(arrivals(max_size, min(max_choices // (W * capacity) - 1, 4))),
         limit=1.0,
         objective=objective,
         capacity=capacity,

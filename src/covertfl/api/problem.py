@@ -52,13 +52,21 @@ def describe_problem(problem: Problem) -> dict[str, Any]:
     if isinstance(problem, FiniteHorizon):
         return {**sections, "horizon": {"rounds": problem.rounds, "updates": problem.updates}}
     learning["charged"] = cost.charged
+    if cost.by_state:
+        learning["by_state"] = list(cost.by_state)
     return {**sections, "queue": _describe_queue(problem)}
 
 
 def _describe_queue(problem: QueueProblem) -> dict[str, Any]:
-    section = {
+    sizes = problem.arrival_sizes
+    arrivals: dict[str, Any] = {
         "arrival_prob": problem.arrival_prob,
         "arrival_size": problem.arrival_size,
+    }
+    if sizes is not None:
+        arrivals = {"arrival_sizes": {str(size): prob for size, prob in sizes.items()}}
+    section = {
+        **arrivals,
         problem.limit_name: problem.limit,
         "minimise": problem.objective,
         "capacity": "auto" if problem.capacity is None else problem.capacity,

@@ -42,7 +42,7 @@ class Observation:
     ----------
     oracle_state : 0 (worst) .. W - 1
     backlog : updates owed
-    arrival : 1 if new updates arrive in this round
+    arrival : arrival index of this round: 0 for none, then the problem's sizes ascending
     rounds_left : rounds left, this one included; 0 where there is no horizon
     learning_queries : learning queries sent so far
     """
@@ -157,8 +157,8 @@ class QueueTable(_LearnTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.table.shape[1] != 2:
-            raise InvalidInput(f"learn_prob must have 2 arrival states, got {self.table.shape[1]}")
+        if self.table.shape[1] < 2:
+            raise InvalidInput("learn_prob must have at least 2 arrival states, got 1")
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the table's entry; a backlog beyond the table takes its last one."""
@@ -204,7 +204,7 @@ def tabulate_for_queue(policy: Policy, problem: QueueProblem) -> QueueTable:
 def build_threshold_table(problem: QueueProblem, thresholds: npt.ArrayLike) -> QueueTable:
     """Build the stationary policy that learns from a threshold on, the form of Theorem 2.
 
-    The thresholds are (W, 2) by oracle state and arrival; capacity + 1 is to never learn.
+    The thresholds are (W, A) by oracle state and arrival; capacity + 1 is to never learn.
     """
     return build_mixture_table(problem, thresholds, thresholds, 1.0)
 
@@ -229,9 +229,9 @@ def build_mixture_table(
 
     Parameters
     ----------
-    first : (W, 2) backlog phi_1 from which learning is possible
-    certain : (W, 2) backlog phi_2 >= phi_1 from which learning is certain
-    between : (W, 2) probability p of learning for phi_1 <= y < phi_2
+    first : (W, A) backlog phi_1 from which learning is possible
+    certain : (W, A) backlog phi_2 >= phi_1 from which learning is certain
+    between : (W, A) probability p of learning for phi_1 <= y < phi_2
     """
     require_type(problem, QueueProblem, "problem")
     backlog = np.arange(problem.num_levels)
@@ -253,7 +253,7 @@ def build_sigmoid_table(
 
     Parameters
     ----------
-    parameters : (3, W, 2) the paper's theta_1, theta_2 and h by oracle state and arrival
+    parameters : (3, W, A) the paper's theta_1, theta_2 and h by oracle state and arrival
     temperature : tau > 0; the policy tends to (13) as tau goes to 0
     """
     require_type(problem, QueueProblem, "problem")

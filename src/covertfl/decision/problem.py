@@ -7,7 +7,7 @@ name               symbol      meaning
 =================  ==========  ================================================================
 `oracle_state`     o (y^O)     how good this round is, 0 (worst) .. W - 1
 `backlog`          y (y^L)     updates still needed, 0 .. `updates` or 0 .. `capacity`
-`arrival`          e (y^E)     1 if this round's arrival of `arrival_size` updates happened
+`arrival`          e (y^E)     index of this round's arrival: 0 for none, then sizes ascending
 `Action`           u           1 learn (true weights), 0 obfuscate (decoy weights)
 `privacy_cost`     c(o)        cost of a learning query; obfuscating costs nothing
 `LearningCost`     l           terminal cost in the horizon, cost per round with a queue
@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
-from numbers import Real
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -32,13 +32,13 @@ import numpy.typing as npt
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.arguments import (
     describe_shape,
-    quote,
     read_count,
     read_numbers,
     require_choice,
     require_number,
     require_type,
 )
+from covertfl.decision.arrivals import resolve_arrivals
 from covertfl.decision.oracle import Oracle, require_irreducible
 from covertfl.errors import InvalidInput
 
@@ -67,12 +67,15 @@ class LearningCost:
     scale : the factor a, at least 0 (not used by a table)
     charged : rounds in which a queue is charged; a horizon is charged once, at the end
     values : costs of the table, by backlog from 0
+    by_state : (W,) factors of at least 0, for queues: in oracle state o a backlog y costs
+        by_state[o] * l(y); empty if all are 1
     """
 
     shape: Shape = "linear"
     scale: float = 0.6
     charged: Charged = "always"
     values: tuple[float, ...] = ()
+    by_state: tuple[float, ...] = ()
 
     if TYPE_CHECKING:
 
@@ -82,29 +85,32 @@ class LearningCost:
             scale: float = 0.6,
             charged: Charged = "always",
             values: npt.ArrayLike = (),
+            by_state: npt.ArrayLike = (),
         ) -> None: ...
 
     def __post_init__(self) -> None:
         require_choice(self.shape, get_args(Shape), "learning.shape")
         require_choice(self.charged, get_args(Charged), "learning.charged")
         require_number(self.scale, "learning.scale")
-        values = read_numbers(self.values, "learning.values")
-        if values.ndim != 1:
-            raise InvalidInput(
-                f"learning.values must be one row of numbers, got {describe_shape(values)}"
-            )
-        if self.shape == "table" and not values.size:
+        for name in ("values", "by_state"):
+            row = read_numbers(getattr(self, name), f"learning.{name}")
+            if row.ndim != 1:
+                raise InvalidInput(
+                    f"learning.{name} must be one row of numbers, got {describe_shape(row)}"
+                )
+            object.__setattr__(self, name, tuple(row.tolist()))
+        if self.shape == "table" and not self.values:
             raise InvalidInput("learning.values is required with shape = table, got none")
-        if self.shape != "table" and values.size:
+        if self.shape != "table" and self.values:
             raise InvalidInput(
                 f"learning.values goes with shape = table only, got shape = {self.shape}"
             )
-        object.__setattr__(self, "values", tuple(values.tolist()))
-        for backlog, value in enumerate(self.values):
-            require_number(value, f"learning.values[{backlog}]")
+        for name in ("values", "by_state"):
+            for place, value in enumerate(getattr(self, name)):
+                require_number(value, f"learning.{name}[{place}]")
 
     def at(self, backlog: IntArray) -> FloatArray:
-        """Return the cost l(y) of each backlog; a table must cover the largest."""
+        """Return the cost l(y) of each backlog, without `by_state`; a table must cover them."""
         y = np.asarray(backlog, dtype=np.float64)
         if self.shape == "constant":
             return np.where(y > 0, self.scale, 0.0)
@@ -174,6 +180,11 @@ class FiniteHorizon:
         require_type(self.learning_cost, LearningCost, "learning_cost")
         for name in ("rounds", "updates"):
             read_count(getattr(self, name), name)
+        if self.learning_cost.by_state:
+            raise InvalidInput(
+                "learning.by_state is for queue problems; "
+                "a horizon is charged after its last round, in no oracle state"
+            )
         self.learning_cost.require_length(self.updates)
 
     def terminal_cost(self) -> FloatArray:
@@ -185,15 +196,17 @@ class FiniteHorizon:
 class QueueProblem:
     """The constrained average-cost problem of a queue, equation (9) with the dynamics (8).
 
-    In state (o, y, e) the backlog moves to min(capacity, y + e * arrival_size - s), where s = 1
+    In state (o, y, e) the backlog moves to min(capacity, y + arrival_support[e] - s), where s = 1
     with probability success[o] if learning and y > 0, else 0; then o' ~ transition[o] and
-    e' ~ Bernoulli(arrival_prob).
+    e' ~ arrival_probs.  Arrivals are given by `arrival_prob` and `arrival_size`, or by
+    `arrival_sizes`; either form gives (A,) `arrival_support`, 0 and the sizes in ascending order,
+    and their probabilities `arrival_probs`.
 
     Parameters
     ----------
     oracle : the Markov oracle, irreducible
     privacy_cost : (W,) cost of a learning query, at least 0 (c)
-    learning_cost : cost of the backlog in each round (l)
+    learning_cost : cost of the backlog in each round (l), by_state[o] * l(y) in oracle state o
     arrival_prob : probability of an arrival in a round, in (0, 1] (delta)
     arrival_size : updates in an arrival, at least 1 (M)
     limit : limit on the average of the cost that is not minimised (Lambda)
@@ -201,18 +214,22 @@ class QueueProblem:
     capacity : largest backlog; with None the solver increases it until a full queue is negligible
     overflow_cost : learning cost of each lost update; may be None only if capacity is None
     full_cost : extra learning cost of obfuscating at capacity
+    arrival_sizes : probability of an arrival of each size in a round, the sum at most 1
     """
 
     oracle: Oracle
     privacy_cost: FloatArray
     learning_cost: LearningCost
-    arrival_prob: float
-    arrival_size: int
-    limit: float
+    arrival_prob: float | None = None
+    arrival_size: int | None = None
+    limit: float = math.nan
     objective: Objective = "privacy"
     capacity: int | None = None
     overflow_cost: float | None = None
     full_cost: float = 0.0
+    arrival_sizes: Mapping[int, float] | None = None
+    arrival_support: IntArray = field(init=False, repr=False)
+    arrival_probs: FloatArray = field(init=False, repr=False)
 
     if TYPE_CHECKING:
 
@@ -221,22 +238,24 @@ class QueueProblem:
             oracle: Oracle,
             privacy_cost: npt.ArrayLike,
             learning_cost: LearningCost,
-            arrival_prob: float,
-            arrival_size: int,
-            limit: float,
+            arrival_prob: float | None = None,
+            arrival_size: int | None = None,
+            limit: float = math.nan,
             objective: Objective = "privacy",
             capacity: int | None = None,
             overflow_cost: float | None = None,
             full_cost: float = 0.0,
+            arrival_sizes: Mapping[int, float] | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_cost", _read_privacy_cost(self.privacy_cost, self.oracle))
         require_type(self.learning_cost, LearningCost, "learning_cost")
         require_irreducible(self.oracle)
-        if not (isinstance(self.arrival_prob, Real) and 0.0 < self.arrival_prob <= 1.0):
-            raise InvalidInput(f"arrival_prob must lie in (0, 1], got {quote(self.arrival_prob)}")
-        read_count(self.arrival_size, "arrival_size")
+        self._check_by_state(len(self.learning_cost.by_state))
+        arrivals = resolve_arrivals(self.arrival_prob, self.arrival_size, self.arrival_sizes)
+        for name, values in zip(("arrival_support", "arrival_probs"), arrivals, strict=True):
+            object.__setattr__(self, name, values)
         require_choice(self.objective, get_args(Objective), "minimise")
         require_number(self.limit, self.limit_name)
         require_number(self.full_cost, "full_cost")
@@ -249,6 +268,13 @@ class QueueProblem:
                 )
             return
         self._check_capacity(self.capacity)
+
+    def _check_by_state(self, given: int) -> None:
+        if given not in (0, self.oracle.num_states):
+            raise InvalidInput(
+                f"learning.by_state must have one factor for each of the {self.oracle.num_states} "
+                f"oracle states, got {given}"
+            )
 
     def _check_capacity(self, capacity: int) -> None:
         read_count(capacity, "capacity")
@@ -277,8 +303,8 @@ class QueueProblem:
 
     @property
     def table_shape(self) -> tuple[int, int, int]:
-        """Shape (W, 2, capacity + 1) of a table [oracle][arrival][backlog]."""
-        return (self.oracle.num_states, 2, self.num_levels)
+        """Shape (W, A, capacity + 1) of a table [oracle][arrival][backlog]."""
+        return (self.oracle.num_states, len(self.arrival_support), self.num_levels)
 
     @property
     def num_states(self) -> int:
@@ -287,20 +313,49 @@ class QueueProblem:
 
     @property
     def load(self) -> float:
-        """Expected number of updates that arrive in a round, delta * M."""
-        return self.arrival_prob * self.arrival_size
+        """Expected number of updates that arrive in a round, sum(probability * size)."""
+        return float(self.arrival_probs @ self.arrival_support)
+
+    @property
+    def largest_arrival(self) -> int:
+        """Largest number of updates that arrive in a round."""
+        return int(self.arrival_support[-1])
+
+    @property
+    def state_factors(self) -> FloatArray:
+        """Factors of the learning cost by oracle state, (W,)."""
+        return np.array(self.learning_cost.by_state or np.ones(self.oracle.num_states))
+
+    def backlog_cost(self, oracle_state: int | IntArray, backlog: IntArray) -> FloatArray:
+        """Return the cost by_state[o] * l(y) of each pair of oracle state and backlog."""
+        return np.asarray(self.state_factors[oracle_state] * self.learning_cost.at(backlog))
+
+    def index_arrivals(self, sizes: int | IntArray) -> IntArray:
+        """Return the arrival index of each size; a size between two takes the larger one's.
+
+        A size above the largest takes that one's, so that policies know what to do with arrivals
+        that the problem did not foresee.
+        """
+        return np.minimum(np.searchsorted(self.arrival_support, sizes), len(self.arrival_probs) - 1)
+
+    def draw_arrivals(self, uniforms: float | FloatArray) -> IntArray:
+        """Return the arrival index of each draw that is uniform on [0, 1)."""
+        reached = np.cumsum(self.arrival_probs[1:])
+        index = 1 + np.searchsorted(reached, uniforms, side="right")
+        return np.where(uniforms < reached[-1], index, 0)
 
     def with_capacity(self, capacity: int) -> QueueProblem:
         """Return the same problem truncated at `capacity`.
 
         Without an overflow cost, a lost update is charged l(capacity), the cost of a full queue for
-        one round, and LOSS_FACTOR times that if l grows: with an unbounded queue, giving up would
-        cost more than any number (deviation D7).
+        one round, times the largest factor of `by_state`, and LOSS_FACTOR times that if l grows:
+        with an unbounded queue, giving up would cost more than any number (deviation D7).
         """
         read_count(capacity, "capacity")
         charge = self.overflow_cost
         if charge is None:
             charge = float(self.learning_cost.at(np.array([capacity]))[0])
+            charge *= float(self.state_factors.max())
             if self.learning_cost.shape != "constant":
                 charge *= LOSS_FACTOR
         return replace(self, capacity=capacity, overflow_cost=charge)
@@ -311,7 +366,7 @@ class QueueProblem:
 
 
 def next_backlog(problem: QueueProblem, *, served: bool) -> IntArray:
-    """Return the backlog after a round, (2, capacity + 1) by arrival and backlog: equation (8).
+    """Return the backlog after a round, (A, capacity + 1) by arrival and backlog: equation (8).
 
     It is clipped to 0 .. capacity.  At backlog 0 no update can be done, and 0 stays 0.
     """
@@ -319,18 +374,18 @@ def next_backlog(problem: QueueProblem, *, served: bool) -> IntArray:
 
 
 def _unclipped_backlog(problem: QueueProblem, served: bool) -> IntArray:
-    arrived = np.arange(2)[:, None] * problem.arrival_size
+    arrived = problem.arrival_support[:, None]
     return np.asarray(arrived + np.arange(problem.num_levels) - int(served), dtype=np.int64)
 
 
 def lost_updates(problem: QueueProblem, *, served: bool) -> FloatArray:
-    """Return the updates lost to a full queue, (2, capacity + 1) by arrival and backlog."""
+    """Return the updates lost to a full queue, (A, capacity + 1) by arrival and backlog."""
     over = _unclipped_backlog(problem, served) - (problem.num_levels - 1)
     return np.maximum(over, 0).astype(np.float64)
 
 
 def expected_lost(problem: QueueProblem, action: Action) -> FloatArray:
-    """Return the expected number of updates lost in a round, (W, 2, capacity + 1)."""
+    """Return the expected number of updates lost in a round, (W, A, capacity + 1)."""
     if action is Action.OBFUSCATE:
         return np.broadcast_to(lost_updates(problem, served=False), problem.table_shape)
     g = problem.oracle.success[:, None, None]
@@ -338,18 +393,19 @@ def expected_lost(problem: QueueProblem, action: Action) -> FloatArray:
 
 
 def round_learning_cost(problem: QueueProblem, action: Action) -> FloatArray:
-    """Return the expected learning cost of a round, (W, 2, capacity + 1).
+    """Return the expected learning cost of a round, (W, A, capacity + 1).
 
-    It is l(y) in the rounds that `charged` selects, plus full_cost if obfuscating at capacity, plus
-    overflow_cost for each lost update: the constrained cost of equation (9).
+    It is by_state[o] * l(y) in the rounds that `charged` selects, plus full_cost if obfuscating at
+    capacity, plus overflow_cost for each lost update: the constrained cost of equation (9).
     """
-    held = problem.learning_cost.at(np.arange(problem.num_levels))
+    held = problem.state_factors[:, None, None] * problem.learning_cost.at(
+        np.arange(problem.num_levels)
+    )
     assert problem.overflow_cost is not None
     if action is Action.LEARN and problem.learning_cost.charged == "when-obfuscating":
         held = np.zeros_like(held)
     if action is Action.OBFUSCATE:
-        held = held.copy()
-        held[-1] += problem.full_cost
+        held[:, :, -1] += problem.full_cost
     return held + problem.overflow_cost * expected_lost(problem, action)
 
 

@@ -9,6 +9,7 @@ a reply.  Messages name the file, the key, what is allowed and what came.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
@@ -56,6 +57,7 @@ class _LearningSection(_Section):
     scale: float = 1.0
     charged: Charged | None = None
     values: list[float] = Field(default_factory=list)
+    by_state: list[float] = Field(default_factory=list)
 
 
 class _CostSection(_Section):
@@ -64,8 +66,9 @@ class _CostSection(_Section):
 
 
 class _QueueSection(_Section):
-    arrival_prob: float
-    arrival_size: Whole
+    arrival_prob: float | None = None
+    arrival_size: Whole | None = None
+    arrival_sizes: dict[str, float] | None = None
     learning_limit: float | None = None
     privacy_limit: float | None = None
     capacity: int | Literal["auto"] = "auto"
@@ -194,9 +197,8 @@ def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
 
 def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
     learning = sections.cost.learning
-    cost = LearningCost(
-        learning.shape, learning.scale, learning.charged or "always", tuple(learning.values)
-    )
+    charged = learning.charged or "always"
+    cost = LearningCost(learning.shape, learning.scale, charged, learning.values, learning.by_state)
     privacy = np.array(sections.cost.privacy)
     if sections.horizon is not None:
         if learning.charged == "when-obfuscating":
@@ -216,6 +218,7 @@ def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
         cost,
         arrival_prob=queue.arrival_prob,
         arrival_size=queue.arrival_size,
+        arrival_sizes=_read_sizes(queue.arrival_sizes),
         limit=_read_limit(queue),
         objective=queue.minimise,
         capacity=None if queue.capacity == "auto" else queue.capacity,
@@ -231,6 +234,17 @@ def _check_size(horizon: _HorizonSection, num_oracle: int) -> None:
             f"rounds and updates must leave at most {MAX_HORIZON_STATES:,} states, "
             f"got {num_states:,} with rounds = {horizon.rounds} and updates = {horizon.updates}"
         )
+
+
+def _read_sizes(sizes: dict[str, float] | None) -> dict[int, float] | None:
+    """Return the sizes, which are keys of a file and so text, as whole numbers."""
+    for size in sizes or ():
+        if not re.fullmatch("[1-9][0-9]*", size) or int(size) > MAX_WHOLE:
+            raise InvalidInput(
+                f"a size in arrival_sizes must be a whole number in 1..{MAX_WHOLE}, "
+                f"got {shorten(size)}"
+            )
+    return None if sizes is None else {int(size): prob for size, prob in sizes.items()}
 
 
 def _read_limit(queue: _QueueSection) -> float:
@@ -357,6 +371,7 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "int_type": "a whole number",
         "list_type": "a list",
         "string_type": "text",
+        "dict_type": "a table of probabilities by size",
         "model_type": "a table of keys",
         "greater_than_equal": "at least 0",
         "less_than_equal": f"at most {MAX_WHOLE:,}",

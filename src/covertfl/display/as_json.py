@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from covertfl.fitting.oracle import FittedOracle
+from covertfl.fitting.oracle import ArrivalFit, FittedOracle
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan
 from covertfl.planning.noise import NoisePlan
@@ -225,7 +225,13 @@ def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
         "success": fitted.oracle.success.tolist(),
         "success_interval": fitted.success_interval.tolist(),
         "success_counts": fitted.success_counts.tolist(),
-        "arrival": None if fitted.arrival is None else asdict(fitted.arrival),
+        "arrival": None if fitted.arrival is None else _describe_arrivals(fitted.arrival),
         "dominance_violation": None if violation is None else str(violation),
         "markov": fitted.markov.to_dict(),
     }
+
+
+def _describe_arrivals(arrival: ArrivalFit) -> dict[str, Any]:
+    """Describe the arrivals of a fit, size by size only if sizes vary."""
+    by_size = () if arrival.sizes_vary else ("sizes", "size_probs", "size_intervals")
+    return {key: value for key, value in asdict(arrival).items() if key not in by_size}

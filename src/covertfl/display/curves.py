@@ -93,7 +93,7 @@ def plot_convergence(
     Parameters
     ----------
     optima : (first iteration, exact solution from there on); several if the problem changes
-    arrival : arrival state whose thresholds are drawn
+    arrival : arrival index whose thresholds are drawn
     """
     figure = new_figure(9.0, 6.4)
     panels = figure.subplot_mosaic(
@@ -149,7 +149,9 @@ def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: in
         axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
     axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
     axes.set_xlabel("iteration")
-    happened = "an arrival" if arrival else "no arrival"
+    support = optima[0][1].problem.arrival_support
+    size = f" of {support[arrival]}" if len(support) > 2 else ""
+    happened = f"an arrival{size}" if arrival else "no arrival"
     axes.set_ylabel(f"threshold with {happened} (updates)")
     # Beside the panel: inside, it would sooner or later cover an exact line.
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

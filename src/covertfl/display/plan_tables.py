@@ -179,11 +179,13 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
     """Render a fitted oracle with its 95% intervals."""
     parts: list[RenderableType] = [_render_oracle(fitted)]
     if fitted.arrival is not None:
-        arrival = fitted.arrival
-        varying = " (sizes vary; this is their mean)" if arrival.sizes_vary else ""
-        prob = _format_interval(arrival.arrival_prob, arrival.interval)
-        arrivals = f"{arrival.arrival_size} updates{varying} with probability {prob} a round"
-        parts.append(Text(f"Arrivals: {arrivals}."))
+        found = fitted.arrival
+        sizes = zip(found.sizes, found.size_probs, found.size_intervals, strict=True)
+        arrivals = [
+            f"{size} update{'s' * (size > 1)} with probability {_format_interval(prob, interval)}"
+            for size, prob, interval in sizes
+        ]
+        parts.append(Text(f"Arrivals: {', '.join(arrivals)} a round."))
     if fitted.dominance_violation is not None:
         unordered = "The rows of the transition matrix are not ordered by first-order dominance"
         parts.append(Text(f"{unordered} (assumption M1): {fitted.dominance_violation}."))

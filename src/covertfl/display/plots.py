@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")  # with seven colours 28 different lines
+MOST_ARRIVALS = 6  # panels of a policy's figure
 SUFFIXES = (".png", ".svg", ".pdf")
 HEAT_MAP = {
     "aspect": "auto",
@@ -83,14 +84,20 @@ def annotate(
 
 
 def plot_queue_policy(solution: QueueSolution) -> Figure:
-    """Plot the probability of learning by oracle state and backlog, and how often each occurs."""
-    figure = new_figure(8.0, 5.2)
-    panels = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [1, 1, 0.9]})
+    """Plot the probability of learning by oracle state and backlog, and how often each occurs.
+
+    Of many sizes of arrivals the most frequent are drawn.
+    """
+    shown = _choose_shown_arrivals(solution)
+    figure = new_figure(8.0, 2.0 + 1.6 * len(shown))
+    ratios = [1.0] * len(shown) + [0.9]
+    panels = figure.subplots(len(ratios), 1, sharex=True, gridspec_kw={"height_ratios": ratios})
     last = _find_last_shown_backlog(solution)
-    images = [_draw_queue_policy(panels[arrival], solution, arrival, last) for arrival in (0, 1)]
-    bar = figure.colorbar(images[1], ax=list(panels[:2]), ticks=[0.0, 0.25, 0.5, 0.75, 1.0])
+    for axes, arrival in zip(panels, shown, strict=False):
+        image = _draw_queue_policy(axes, solution, arrival, last)
+    bar = figure.colorbar(image, ax=list(panels[:-1]), ticks=[0.0, 0.25, 0.5, 0.75, 1.0])
     bar.ax.set_yticklabels(["0 (obfuscate)", "0.25", "0.5", "0.75", "1 (learn)"])
-    _draw_backlogs(panels[2], solution, last)
+    _draw_backlogs(panels[-1], solution, last)
     evaluation = solution.evaluation
     figure.suptitle(
         f"Optimal policy of the queue: privacy cost {evaluation.privacy_cost:.4g}, "
@@ -99,6 +106,12 @@ def plot_queue_policy(solution: QueueSolution) -> Figure:
         fontsize=11,
     )
     return figure
+
+
+def _choose_shown_arrivals(solution: QueueSolution) -> list[int]:
+    """Return no arrival and the most frequent sizes, as many as a figure has room for."""
+    by_prob = 1 + np.argsort(-solution.problem.arrival_probs[1:], kind="stable")
+    return [0, *sorted(by_prob[: MOST_ARRIVALS - 1].tolist())]
 
 
 def _find_last_shown_backlog(solution: QueueSolution) -> int:
@@ -121,7 +134,10 @@ def _draw_queue_policy(axes: Any, solution: QueueSolution, arrival: int, last: i
     axes.set_ylabel("oracle state")
     for edge in range(1, num_oracle):
         axes.axhline(edge - 0.5, color="white", linewidth=1.5)
+    support = solution.problem.arrival_support
     happened = "new updates arrive" if arrival else "no arrival"
+    if arrival and len(support) > 2:
+        happened = f"arrival of {support[arrival]}"
     axes.set_title(f"Probability of learning, {happened} in this round", fontsize=10, loc="left")
     return image
 

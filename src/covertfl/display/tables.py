@@ -117,11 +117,25 @@ def _render_queue_thresholds(solution: QueueSolution) -> RenderableType:
     thresholds = find_queue_thresholds(solution)
     if thresholds is None:
         return Text("The policy has no thresholds: it is not monotone in the backlog.")
-    table = make_table(THRESHOLDS, "oracle state", right=("no arrival", "arrival"), box=None)
-    for state, columns in enumerate(thresholds):
-        cells = [_format_threshold(column, solution.problem.num_levels) for column in columns]
-        table.add_row(name_state(state, len(thresholds)), *cells)
+    states = [name_state(state, len(thresholds)) for state in range(len(thresholds))]
+    arrivals = _name_arrivals(solution.problem.arrival_support[1:].tolist())
+    levels = solution.problem.num_levels
+    cells = [[_format_threshold(column, levels) for column in columns] for columns in thresholds]
+    corner, rows, columns = "oracle state", states, arrivals
+    if len(arrivals) > MANY_STATES:
+        corner, rows, columns = "updates that arrive", arrivals, states
+        cells = [list(column) for column in zip(*cells, strict=True)]
+    table = make_table(THRESHOLDS, corner, right=columns, box=None)
+    for name, row in zip(rows, cells, strict=True):
+        table.add_row(name, *row)
     return table
+
+
+def _name_arrivals(sizes: list[int]) -> list[str]:
+    """Return the name of each arrival index, with its size if there are several."""
+    if len(sizes) == 1:
+        return ["no arrival", "arrival"]
+    return ["no arrival", *(f"arrival {number}: {size}" for number, size in enumerate(sizes, 1))]
 
 
 def _format_threshold(column: list[int] | None, num_levels: int) -> str:

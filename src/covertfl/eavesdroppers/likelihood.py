@@ -22,7 +22,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.policy import Observation
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, softmax
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import resolve_first_distribution
@@ -78,10 +78,14 @@ class HiddenDistribution:
         problem = self._scheme.problem
         if isinstance(problem, FiniteHorizon):
             return self._act(self._distribution, learns, arrival=0)
-        arrives = problem.arrival_prob
-        quiet = self._act(self._distribution * (1.0 - arrives), learns, arrival=0)
-        grown = _arrive(self._act(self._distribution * arrives, learns, arrival=1), problem)
-        grown[:, : quiet.shape[1]] += quiet
+        parts = []
+        for arrival, size in enumerate(problem.arrival_support):
+            weighed = self._distribution * problem.arrival_probs[arrival]
+            acted = self._act(weighed, learns, arrival=arrival)
+            parts.append(_arrive(acted, int(size), problem.capacity))
+        grown = parts.pop()  # the largest arrival: the others lead to no larger backlog
+        for part in parts:
+            grown[:, : part.shape[1]] += part
         return _trim(grown) if problem.capacity is None else grown
 
     def _act(self, distribution: FloatArray, learns: bool, *, arrival: int) -> FloatArray:
@@ -107,13 +111,13 @@ class HiddenDistribution:
         return np.asarray(after)
 
 
-def _arrive(distribution: FloatArray, problem: QueueProblem) -> FloatArray:
+def _arrive(distribution: FloatArray, size: int, capacity: int | None) -> FloatArray:
     """Return the distribution after an arrival; updates beyond the capacity are lost."""
-    after = np.pad(distribution, ((0, 0), (problem.arrival_size, 0)))
-    if problem.capacity is None or after.shape[1] <= problem.capacity + 1:
+    after = np.pad(distribution, ((0, 0), (size, 0)))
+    if capacity is None or after.shape[1] <= capacity + 1:
         return after
-    kept = after[:, : problem.capacity + 1].copy()
-    kept[:, -1] += after[:, problem.capacity + 1 :].sum(axis=1)
+    kept = after[:, : capacity + 1].copy()
+    kept[:, -1] += after[:, capacity + 1 :].sum(axis=1)
     return kept
 
 

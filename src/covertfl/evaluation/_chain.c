@@ -28,27 +28,31 @@ static int has_size(const Py_buffer *view, idx count, idx item, const char *name
     return 0;
 }
 
-/* fill(transition, success, learn, band, num_oracle, num_levels, arrival_size, below, width,
-        arrival_prob, keep): write the transitions of (backlog, oracle) into a band. */
+/* fill(transition, success, learn, arrived, arrival_probs, band, num_oracle, num_levels, below, width,
+        keep): write the transitions of (backlog, oracle) into a band.  The updates that arrive are in
+        ascending order and at most num_levels. */
 static PyObject *fill(PyObject *self, PyObject *args)
 {
-    Py_buffer transition_view, success_view, learn_view, band_view;
-    idx num_oracle, num_levels, arrival_size, below, width;
-    double arrival_prob, keep;
-    if (!PyArg_ParseTuple(args, "y*y*y*w*nnnnndd", &transition_view, &success_view, &learn_view,
-                          &band_view, &num_oracle, &num_levels, &arrival_size, &below, &width,
-                          &arrival_prob, &keep))
+    Py_buffer transition_view, success_view, learn_view, arrived_view, probs_view, band_view;
+    idx num_oracle, num_levels, below, width;
+    double keep;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*nnnnd", &transition_view, &success_view, &learn_view,
+                          &arrived_view, &probs_view, &band_view, &num_oracle, &num_levels, &below,
+                          &width, &keep))
         return NULL;
     const double *transition = transition_view.buf, *success = success_view.buf;
-    const double *learn = learn_view.buf;
+    const double *learn = learn_view.buf, *arrival_probs = probs_view.buf;
+    const int64_t *arrived = arrived_view.buf;
     double *band = band_view.buf;
-    idx num = num_oracle * num_levels;
+    idx num = num_oracle * num_levels, arrivals = arrived_view.len / (idx)sizeof(int64_t);
     int fits = has_size(&transition_view, num_oracle * num_oracle, sizeof(double), "transition") &&
                has_size(&success_view, num_oracle, sizeof(double), "success") &&
-               has_size(&learn_view, 2 * num, sizeof(double), "learn") &&
+               has_size(&arrived_view, most(arrivals, 1), sizeof(int64_t), "arrived") &&
+               has_size(&probs_view, arrivals, sizeof(double), "arrival_probs") &&
+               has_size(&learn_view, arrivals * num, sizeof(double), "learn") &&
                has_size(&band_view, num * width, sizeof(double), "band");
     /* Where the farthest moves land must lie inside the band. */
-    idx rise = least(arrival_size, num_levels - 1);
+    idx rise = fits ? least((idx)arrived[arrivals - 1], num_levels - 1) : 0;
     if (fits && (below < 2 * num_oracle - 1 || width < below + (rise + 1) * num_oracle)) {
         PyErr_SetString(PyExc_ValueError, "the band is too narrow");
         fits = 0;
@@ -59,13 +63,13 @@ static PyObject *fill(PyObject *self, PyObject *args)
             band[entry] = 0.0;
         for (idx y = 0; y < num_levels; y++)
             for (idx o = 0; o < num_oracle; o++)
-                for (idx e = 0; e < 2; e++) {
-                    idx row = y * num_oracle + o;
-                    double weight = keep * (e ? arrival_prob : 1.0 - arrival_prob);
-                    double served = y > 0 ? learn[(o * 2 + e) * num_levels + y] * success[o] : 0.0;
-                    idx arrived = y + e * arrival_size;
-                    idx stay = least(arrived, num_levels - 1);
-                    idx down = least(arrived - 1, num_levels - 1);
+                for (idx e = 0; e < arrivals; e++) {
+                    idx row = y * num_oracle + o, after = y + (idx)arrived[e];
+                    double weight = keep * arrival_probs[e], served = 0.0;
+                    if (y > 0)
+                        served = learn[(o * arrivals + e) * num_levels + y] * success[o];
+                    idx stay = least(after, num_levels - 1);
+                    idx down = least(after - 1, num_levels - 1);
                     double *entries = band + row * width + below - row;
                     for (idx next = 0; next < num_oracle; next++) {
                         double prob = weight * transition[o * num_oracle + next];
@@ -79,6 +83,8 @@ static PyObject *fill(PyObject *self, PyObject *args)
     PyBuffer_Release(&transition_view);
     PyBuffer_Release(&success_view);
     PyBuffer_Release(&learn_view);
+    PyBuffer_Release(&arrived_view);
+    PyBuffer_Release(&probs_view);
     PyBuffer_Release(&band_view);
     if (!fits)
         return NULL;

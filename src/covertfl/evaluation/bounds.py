@@ -1,7 +1,7 @@
 """Bounds that hold for every policy of a queue: stability, exposure and privacy cost.
 
 In the long run a share b(o) of rounds is spent learning in oracle state o, at most its stationary
-probability pi(o), and a stable queue needs sum(g b) >= delta * M.  This corrects Lemma 1, which as
+probability pi(o), and a stable queue needs sum(g b) >= load.  This corrects Lemma 1, which as
 printed uses the largest cost where the smallest is needed (deviation D9).  The formulas F6, F7 and
 F8 are listed in docs/paper_map.md.
 """
@@ -54,8 +54,8 @@ def privacy_cost_bound(problem: QueueProblem) -> float:
 def is_always_stable(problem: QueueProblem) -> bool | None:
     """Return whether every policy within the learning limit is stable (Lemma 1, formula F7).
 
-    The condition is load < sum(pi g) - max{sum(g a): l sum(a) <= limit, 0 <= a <= pi}, where l is
-    the least cost of obfuscating with a backlog.
+    The condition is load < sum(pi g) - max{sum(g a): sum(l a) <= limit, 0 <= a <= pi}, where l(o)
+    is the least cost of obfuscating with a backlog in oracle state o.
 
     Returns
     -------
@@ -63,13 +63,15 @@ def is_always_stable(problem: QueueProblem) -> bool | None:
     """
     if problem.learning_cost.charged != "when-obfuscating" or problem.objective != "privacy":
         return None
-    largest = problem.capacity or 1000
-    least_cost = float(problem.learning_cost.at(np.arange(1, largest + 1)).min())
+    backlogs = np.arange(1, (problem.capacity or 1000) + 1)
+    least_cost = problem.state_factors * problem.learning_cost.at(backlogs).min()
     distribution, success = compute_stationary_distribution(problem.oracle), problem.oracle.success
-    idle = problem.limit / least_cost if least_cost > 0.0 else np.inf
-    forgone = 0.0
-    for state in np.argsort(-success, kind="stable"):
-        share = min(float(distribution[state]), idle)
-        forgone += share * float(success[state])
-        idle -= share
+    free = least_cost <= 0.0
+    forgone, left = float(distribution[free] @ success[free]), problem.limit
+    worth = np.divide(success, least_cost, out=np.zeros_like(success), where=~free)
+    for state in np.argsort(-worth, kind="stable"):
+        if not free[state]:
+            share = min(float(distribution[state]), left / float(least_cost[state]))
+            forgone += share * float(success[state])
+            left -= share * float(least_cost[state])
     return bool(problem.load < float(distribution @ success) - forgone)

@@ -4,7 +4,7 @@ Whether new updates arrive is an independent draw in every round, so the chain o
 determined by that of (o, y): its stationary mass is that of (o, y) times the probability of e, and
 its relative values follow from w(o, y) = E[value of (o, y, e)].  Ordered by backlog and then by
 oracle state (position y * W + o), the transition matrix of (o, y) is banded: the backlog falls by
-at most one and rises by at most `arrival_size`.
+at most one and rises by at most the largest arrival.
 
 The chain is solved by censoring its states one by one, from both ends towards a pivot (after
 Grassmann, Taksar and Heyman): each elimination adds and multiplies nonnegative numbers only, stays
@@ -51,11 +51,10 @@ class ChainSolution:
 
 def mean_costs(problem: QueueProblem, learn: FloatArray) -> FloatArray:
     """Return the expected privacy and learning cost of a round, (capacity + 1, W, 2)."""
-    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
     learning = learn * round_learning_cost(problem, Action.LEARN)
     learning += (1.0 - learn) * round_learning_cost(problem, Action.OBFUSCATE)
     privacy = learn * problem.privacy_cost[:, None, None]
-    costs = [np.einsum("e,oey->yo", arrival_distribution, cost) for cost in (privacy, learning)]
+    costs = [np.einsum("e,oey->yo", problem.arrival_probs, cost) for cost in (privacy, learning)]
     return np.stack(costs, axis=-1)
 
 
@@ -125,20 +124,21 @@ def _censor(
 ) -> _CensoredChain:
     num_oracle, _, num_levels = problem.table_shape
     num, below = num_oracle * num_levels, 2 * num_oracle - 1
-    above = min(problem.arrival_size, num_levels - 1) * num_oracle + num_oracle - 1
+    above = min(problem.largest_arrival, num_levels - 1) * num_oracle + num_oracle - 1
     width = below + above + 1
     band = workspace.band(num, width)
     _chain.fill(
         problem.oracle.transition,
         problem.oracle.success,
         np.ascontiguousarray(learn, dtype=np.float64),
+        # Larger arrivals fill the queue, and may overflow.
+        np.minimum(problem.arrival_support, num_levels),
+        problem.arrival_probs,
         band,
         num_oracle,
         num_levels,
-        min(problem.arrival_size, num_levels),  # larger arrivals fill the queue, and may overflow
         below,
         width,
-        problem.arrival_prob,
         discount,
     )
     costs = mean_costs(problem, learn).reshape(num, 2)
@@ -161,7 +161,7 @@ def solve_chain(
     Parameters
     ----------
     problem : with a numeric capacity
-    learn : (W, 2, capacity + 1) probability of learning, 0 at backlog 0
+    learn : (W, A, capacity + 1) probability of learning, 0 at backlog 0
     pivot : position y * W + o of a state that is often visited, if one is known.  The stationary
         distribution is accurate for any pivot; the relative values are not if the chain rarely
         visits it, so a bad pivot is replaced by the most visited state.

@@ -45,7 +45,7 @@ class QueueEvaluation:
     full_prob : share of rounds that begin with a full queue
     lost_per_round : updates lost in a round
     mean_backlog : average backlog at the beginning of a round
-    mass : (W, 2, capacity + 1) stationary distribution of (oracle, arrival, backlog)
+    mass : (W, A, capacity + 1) stationary distribution of (oracle, arrival, backlog)
     settling_rounds : rounds after which the average so far, from an empty queue or a typical state,
         is within one percent of the long-run average
     """
@@ -90,8 +90,7 @@ def evaluate_queue_policy(problem: QueueProblem, policy: Policy) -> QueueEvaluat
     chain = solve_chain(problem, learn)
     if len(chain.roots) > 1:
         raise SplitChain(_describe_split(problem, learn))
-    arrival_distribution = np.array([1.0 - problem.arrival_prob, problem.arrival_prob])
-    mass = np.einsum("yo,e->oey", chain.mass, arrival_distribution)
+    mass = np.einsum("yo,e->oey", chain.mass, problem.arrival_probs)
     lost = learn * expected_lost(problem, Action.LEARN)
     lost += (1.0 - learn) * expected_lost(problem, Action.OBFUSCATE)
     return QueueEvaluation(
@@ -195,15 +194,15 @@ def simulate_queue_policy(
     y = np.full(runs, backlog)
     totals = np.zeros((6, runs))
     for step in range(burn_in + rounds):
-        e = (generator.random(runs) < problem.arrival_prob).astype(np.int64)
+        e = problem.draw_arrivals(generator.random(runs))
         learn_prob = np.where(y > 0, policy.learn_prob(Observation(o, y, e)), 0.0)
         learn = generator.random(runs) < learn_prob
         served = learn & (generator.random(runs) < problem.oracle.success[o])
-        arrived = y + e * problem.arrival_size - served
+        arrived = y + problem.arrival_support[e] - served
         lost = np.maximum(arrived - capacity, 0)
         if step >= burn_in:
             privacy = np.where(learn, problem.privacy_cost[o], 0.0)
-            learning = _charge_learning(problem, y, learn, lost)
+            learning = _charge_learning(problem, o, y, learn, lost)
             totals += np.stack([privacy, learning, learn, y == capacity, lost, y])
         y = np.minimum(arrived, capacity)
         draws = generator.random(runs)[:, None]
@@ -212,10 +211,14 @@ def simulate_queue_policy(
 
 
 def _charge_learning(
-    problem: QueueProblem, backlog: IntArray, learn: BoolArray, lost: IntArray
+    problem: QueueProblem,
+    oracle_state: IntArray,
+    backlog: IntArray,
+    learn: BoolArray,
+    lost: IntArray,
 ) -> FloatArray:
     """Return the learning cost of one simulated round in each run."""
-    held = problem.learning_cost.at(backlog)
+    held = problem.backlog_cost(oracle_state, backlog)
     if problem.learning_cost.charged == "when-obfuscating":
         held = np.where(learn, 0.0, held)
     full = ~learn & (backlog == problem.num_levels - 1)

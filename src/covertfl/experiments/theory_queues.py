@@ -158,7 +158,7 @@ def simulate_loads() -> list[dict[str, Any]]:
     rows = []
     for number, share in enumerate(LOADS):
         load = share * served
-        problem = replace(base, arrival_prob=load / base.arrival_size, capacity=HUGE)
+        problem = replace(base, arrival_prob=load / base.largest_arrival, capacity=HUGE)
         rows.append(
             {
                 "share": share,
@@ -206,7 +206,7 @@ def simulate_limits() -> list[dict[str, Any]]:
         problem = replace(
             base,
             learning_cost=LearningCost("constant", COST, "when-obfuscating"),
-            arrival_prob=load / base.arrival_size,
+            arrival_prob=load / base.largest_arrival,
             limit=limit,
             capacity=HUGE,
         )

@@ -23,6 +23,7 @@ from covertfl.decision.arguments import (
     require_type,
 )
 from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_violation
+from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import ParticipationLog
@@ -41,16 +42,34 @@ class ArrivalFit:
     ----------
     arrival_prob : share of rounds with an arrival (delta)
     interval : 95% Wilson interval of it
-    arrival_size : mean size of an arrival, rounded to a whole number (M)
-    sizes_vary : whether arrivals differ in size, so that one size is a simplification
+    arrival_size : size of an arrival (M), their mean if sizes vary
+    sizes_vary : whether arrivals differ in size
     num_arrivals : number of rounds with an arrival
+    sizes : the sizes that occur, ascending
+    size_probs : share of rounds with an arrival of each size
+    size_intervals : 95% Wilson interval of each
     """
 
     arrival_prob: float
     interval: tuple[float, float]
-    arrival_size: int
+    arrival_size: float
     sizes_vary: bool
     num_arrivals: int
+    sizes: tuple[int, ...]
+    size_probs: tuple[float, ...]
+    size_intervals: tuple[tuple[float, float], ...]
+
+    def build_queue(
+        self, oracle: Oracle, privacy_cost: FloatArray, learning_cost: LearningCost, limit: float
+    ) -> QueueProblem:
+        """Return the queue problem of these arrivals, without a bound on the backlog."""
+        return QueueProblem(
+            oracle,
+            privacy_cost,
+            learning_cost,
+            limit=limit,
+            arrival_sizes=dict(zip(self.sizes, self.size_probs, strict=True)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,13 +219,18 @@ def _fit_arrival(log: ParticipationLog) -> ArrivalFit | None:
     happened = sizes[sizes > 0.0]
     if not len(happened):
         return None
-    low, high = wilson_interval(len(happened), len(sizes))
+    different, counts = np.unique(happened.astype(np.int64), return_counts=True)
+    low, high = wilson_interval(np.array([len(happened), *counts]), len(sizes))
+    interval, *size_intervals = zip(low.tolist(), high.tolist(), strict=True)
     return ArrivalFit(
         arrival_prob=len(happened) / len(sizes),
-        interval=(float(low), float(high)),
-        arrival_size=math.floor(float(happened.mean()) + 0.5),
-        sizes_vary=bool(np.ptp(happened) > 0.0),
+        interval=interval,
+        arrival_size=int(different[0]) if len(different) == 1 else float(happened.mean()),
+        sizes_vary=len(different) > 1,
         num_arrivals=len(happened),
+        sizes=tuple(different.tolist()),
+        size_probs=tuple((counts / len(sizes)).tolist()),
+        size_intervals=tuple(size_intervals),
     )
 
 

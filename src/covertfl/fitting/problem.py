@@ -7,11 +7,12 @@ choice; the file starts from the paper's costs and marks them as such.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.problem import LearningCost, QueueProblem
+from covertfl.decision.problem import LearningCost
 from covertfl.errors import Infeasible, InvalidInput, NoSolution
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle
 from covertfl.solvers.constrained import solve_queue
@@ -101,23 +102,31 @@ def _format_states(fitted: FittedOracle) -> str:
 
 
 def _format_queue_section(arrival: ArrivalFit, limit: float) -> str:
-    low, high = arrival.interval
     return (
-        "[queue]\n"
-        f"arrival_prob   = {arrival.arrival_prob!r}  # [{low:.3f}, {high:.3f}]\n"
-        f"arrival_size   = {arrival.arrival_size}\n"
+        f"[queue]\n{_format_arrivals(arrival)}"
         f"learning_limit = {limit:.4g}  # {LIMIT_MARGIN} times the least: yours to choose\n"
         'capacity       = "auto"\n'
     )
+
+
+def _format_arrivals(arrival: ArrivalFit) -> str:
+    intervals = _format_intervals(arrival.size_intervals)
+    if not arrival.sizes_vary:
+        return (
+            f"arrival_prob   = {arrival.arrival_prob!r}  # {intervals}\n"
+            f"arrival_size   = {arrival.arrival_size}\n"
+        )
+    pairs = zip(arrival.sizes, arrival.size_probs, strict=True)
+    sizes = ", ".join(f"{size} = {prob!r}" for size, prob in pairs)
+    return f"arrival_sizes  = {{ {sizes} }}  # {intervals}\n"
 
 
 def _choose_limit(fitted: FittedOracle, privacy: FloatArray) -> tuple[float | None, str]:
     """Return a learning limit that can be met, or None and, with arrivals, the reason."""
     if fitted.arrival is None:
         return None, ""
-    prob, size = fitted.arrival.arrival_prob, fitted.arrival.arrival_size
     try:
-        solve_queue(QueueProblem(fitted.oracle, privacy, QUEUE_COST, prob, size, limit=0.0))
+        solve_queue(fitted.arrival.build_queue(fitted.oracle, privacy, QUEUE_COST, limit=0.0))
     except Infeasible as refusal:
         return LIMIT_MARGIN * refusal.best, ""
     except (NoSolution, InvalidInput) as refusal:
@@ -129,5 +138,5 @@ def _format_row(values: FloatArray) -> str:
     return "[" + ", ".join(repr(float(value)) for value in values) + "]"
 
 
-def _format_intervals(intervals: FloatArray) -> str:
+def _format_intervals(intervals: Iterable[Sequence[float]] | FloatArray) -> str:
     return " ".join(f"[{low:.3f}, {high:.3f}]" for low, high in intervals)

@@ -55,20 +55,23 @@ def average_policy(runs: Sequence[RunRecords]) -> tuple[FloatArray, int]:
 
 
 def find_backlog_limit(run: RunRecords) -> float | None:
-    """Return the mean backlog that the limit allows, None unless the cost is linear in it."""
+    """Return the mean backlog that the limit allows, None unless the cost is linear in it alone."""
     limit, cost = run.setting("queue", "learning_limit"), run.setting("cost", "learning")
     if limit is None or not isinstance(cost, Mapping):
         return None
     linear = cost.get("shape") == "linear" and cost.get("charged", "always") == "always"
-    return float(limit) / float(cost["scale"]) if linear and cost.get("scale") else None
+    factors = set(cost.get("by_state") or (1.0,))
+    scale = float(cost.get("scale", 1.0)) * float(max(factors))
+    return float(limit) / scale if linear and len(factors) == 1 and scale else None
 
 
 def find_wait_limit(run: RunRecords) -> float | None:
     """Return the mean wait that the limit allows, by Little's law at the arrival rate."""
     backlog = find_backlog_limit(run)
-    rate = float(run.setting("queue", "arrival_prob") or 0.0) * float(
-        run.setting("queue", "arrival_size") or 0.0
-    )
+    sizes = run.setting("queue", "arrival_sizes") or {
+        run.setting("queue", "arrival_size") or 0: run.setting("queue", "arrival_prob") or 0.0
+    }
+    rate = sum(float(prob) * float(size) for size, prob in sizes.items())
     return None if backlog is None or rate == 0.0 else backlog / rate
 
 

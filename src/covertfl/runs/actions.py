@@ -62,23 +62,26 @@ def draw_arrival(federation: Federation, round_number: int) -> int:
     if federation.recorded is not None and federation.recorded.arrivals is not None:
         return int(federation.recorded.arrivals[round_number - 1])
     draw = make_generator(federation.settings.hidden_seed, Stream.ARRIVAL, round_number).random()
-    return problem.arrival_size if draw < problem.arrival_prob else 0
+    return int(problem.arrival_support[problem.draw_arrivals(draw)])
 
 
 def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decision:
     """Observe the round that follows a state and choose the trajectory that is queried in it."""
-    number, oracle, seed = state.round + 1, federation.problem.oracle, federation.settings.seed
+    number, problem, seed = state.round + 1, federation.problem, federation.settings.seed
     oracle_state = federation.responder.observe(number)
     if oracle_state is None:
         before = state.oracle_state
-        oracle_state = draw_state(oracle, federation.recorded, before, number, seed=seed)
+        oracle_state = draw_state(problem.oracle, federation.recorded, before, number, seed=seed)
     arrival = draw_arrival(federation, number)
-    is_horizon = isinstance(federation.problem, FiniteHorizon)
+    if isinstance(problem, FiniteHorizon):
+        index, rounds_left = 0, federation.settings.rounds - state.round
+    else:
+        index, rounds_left = int(problem.index_arrivals(arrival)), 0
     observation = Observation(
         oracle_state=_read_state(federation, oracle_state, number),
         backlog=state.queue.backlog,
-        arrival=int(arrival > 0),
-        rounds_left=federation.settings.rounds - state.round if is_horizon else 0,
+        arrival=index,
+        rounds_left=rounds_left,
         learning_queries=state.queries[0],
     )
     learn_prob = float(policy.policy.learn_prob(observation))

@@ -33,9 +33,9 @@ class FunctionResponder(Responder):
 
     @property
     def task_size(self) -> int | None:
-        """Moves after which a decoy's steps start anew, None if they never do."""
+        """Moves after which a decoy's steps start anew, as many as the largest task has updates."""
         problem = self.settings.problem
-        return problem.arrival_size if isinstance(problem, QueueProblem) else None
+        return problem.largest_arrival if isinstance(problem, QueueProblem) else None
 
     @property
     def num_decoys(self) -> int:

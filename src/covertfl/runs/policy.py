@@ -146,8 +146,16 @@ def _read_fitting_policy(path: str, problem: Problem) -> Policy:
             f"{path}: the policy must be for {problem.oracle.num_states} oracle states, "
             f"got {num_states}"
         )
+    if not isinstance(problem, FiniteHorizon):
+        arrivals, came = len(problem.arrival_support), policy.table.shape[1]
+        if came != arrivals:
+            raise InvalidInput(
+                f"{path}: the policy must be for {arrivals} arrival states, none and "
+                f"{arrivals - 1} sizes, got {came}"
+            )
+        return policy
     most = policy.table.shape[2] - 1
-    if isinstance(problem, FiniteHorizon) and most < problem.updates:
+    if most < problem.updates:
         raise InvalidInput(
             f"{path}: the policy must cover backlogs up to {problem.updates}, got {most}"
         )

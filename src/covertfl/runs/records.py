@@ -54,7 +54,7 @@ def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) 
         return Costs(privacy, 0.0)
     learning = 0.0
     if problem.learning_cost.charged == "always" or not decision.learns:
-        learning = float(problem.learning_cost.at(np.array(backlog)))
+        learning = float(problem.backlog_cost(decision.oracle_state, np.array(backlog)))
     if backlog == problem.capacity and not decision.learns:
         learning += problem.full_cost
     return Costs(privacy, learning + (problem.overflow_cost or 0.0) * lost)

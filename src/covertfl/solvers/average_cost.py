@@ -35,7 +35,7 @@ TIE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ActionGap:
-    """Cost of learning minus cost of obfuscating in every state, (W, 2, capacity + 1).
+    """Cost of learning minus cost of obfuscating in every state, (W, A, capacity + 1).
 
     It is negative where learning is better; below `rounding` its sign is not significant.
     """
@@ -51,7 +51,7 @@ class ActionGap:
 
 @dataclass(frozen=True, eq=False)
 class AverageCostSolution:
-    """An optimal deterministic policy, (W, 2, capacity + 1), at one pair of weights w_p and w_l.
+    """An optimal deterministic policy, (W, A, capacity + 1), at one pair of weights w_p and w_l.
 
     `chain` and `gap` belong to it; `iterations` counts the policies evaluated.
     """
@@ -224,7 +224,7 @@ def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> Bo
 
 @dataclass(frozen=True, eq=False)
 class DiscountedSolution:
-    """An optimal policy, (W, 2, capacity + 1), of the discounted problem (11).
+    """An optimal policy, (W, A, capacity + 1), of the discounted problem (11).
 
     `values` are its discounted privacy and learning costs before the arrival is known,
     (2, capacity + 1, W); `iterations` counts the policies evaluated.

@@ -116,8 +116,9 @@ def solve_queue(
 def _solve_growing(problem: QueueProblem, on_progress: OnStep) -> QueueSolution:
     _require_serviceable(problem)
     floor = privacy_cost_bound(problem)
-    largest = AUTO_STATES // (2 * problem.oracle.num_states) - 1
-    capacity = min(max(64, 16 * problem.arrival_size), largest)
+    columns = problem.oracle.num_states * len(problem.arrival_support)
+    largest = AUTO_STATES // columns - 1
+    capacity = min(max(64, 16 * problem.largest_arrival), largest)
     solution: QueueSolution | None = None
     while True:
         on_progress(f"capacity {capacity}")
@@ -244,7 +245,7 @@ def _extend(learn: BoolArray, problem: QueueProblem) -> BoolArray:
     """Extend a policy to a larger capacity; it learns at the new levels."""
     extended = always_learn(problem)
     # The last levels of the smaller problem are distorted by its boundary.
-    trusted = max(learn.shape[2] - 2 * problem.arrival_size, 1)
+    trusted = max(learn.shape[2] - 2 * problem.largest_arrival, 1)
     extended[:, :, :trusted] = learn[:, :, :trusted]
     return extended
 

@@ -226,7 +226,7 @@ def _is_tie(critical: AverageCostSolution, end: AverageCostSolution) -> BoolArra
 def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
     """Randomise in one state of the path so that the limit is met with equality (Theorem 3).
 
-    Returns the (W, 2, capacity + 1) probability of learning and the state where it is not 0 or 1.
+    Returns the (W, A, capacity + 1) probability of learning and the state where it is not 0 or 1.
     """
     lagrangian, limit = path.lagrangian, path.lagrangian.limit
     low, high = 0, len(path.states)

@@ -31,6 +31,8 @@ from covertfl.solvers.multiplier import Mixing
 # Shares below this are rounding errors of the simplex method.
 VISIBLE = 1e-11
 AGREEMENT = 1e-6
+# Reduced costs of a dear column may be wrong by HiGHS's tolerance times its cost.
+UNPROVEN = 1e-4
 # Seconds for each form.
 TIME_LIMIT = 300.0
 # With a relative rounding error above this the next form is tried as well.
@@ -132,23 +134,22 @@ def build_transition_matrix(problem: QueueProblem, action: Action) -> Any:
     """
     from scipy import sparse
 
-    num_oracle, _, num_levels = problem.table_shape
+    num_oracle, num_arrivals, num_levels = problem.table_shape
     g = problem.oracle.success if action is Action.LEARN else np.zeros(num_oracle)
     ones, backlog = np.ones(num_levels), np.arange(num_levels)
     unserved, served = (
         [sparse.csr_array((ones, (backlog, later)), shape=2 * (num_levels,)) for later in after]
         for after in (next_backlog(problem, served=False), next_backlog(problem, served=True))
     )
-    arrival_probs = (1.0 - problem.arrival_prob, problem.arrival_prob)
     rows = []
     for o in range(num_oracle):
-        for e in range(2):
+        for e in range(num_arrivals):
             move = (1.0 - g[o]) * unserved[e] + g[o] * served[e]
             rows.append(
                 [
                     problem.oracle.transition[o, following] * arrival_prob * move
                     for following in range(num_oracle)
-                    for arrival_prob in arrival_probs
+                    for arrival_prob in problem.arrival_probs
                 ]
             )
     return sparse.csr_array(sparse.block_array(rows))
@@ -183,14 +184,15 @@ def _minimise(
     identity = sparse.eye_array(problem.num_states)
     balance = sparse.hstack(
         [identity - build_transition_matrix(problem, action).T for action in Action]
-    ) @ sparse.diags_array(unit)
+    )
+    scaled_balance = balance @ sparse.diags_array(unit)
     upper = np.full((2, *problem.table_shape), np.inf)
     upper[Action.LEARN, :, :, 0] = 0.0
     outcome = optimize.linprog(
         objective * unit,
         A_ub=(constrained * unit)[None, :],
         b_ub=[limit],
-        A_eq=sparse.vstack([balance, unit[None, :]], format="csr"),
+        A_eq=sparse.vstack([scaled_balance, unit[None, :]], format="csr"),
         b_eq=np.append(np.zeros(problem.num_states), 1.0),
         bounds=np.column_stack([np.zeros(2 * problem.num_states), upper.ravel()]),
         method="highs-ds",
@@ -207,8 +209,16 @@ def _minimise(
         return None
     if outcome.status != 0:
         raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
+    multiplier, prices = -float(outcome.ineqlin.marginals[0]), outcome.eqlin.marginals
+    reduced = objective + multiplier * constrained - balance.T @ prices[:-1]
+    bound = float(reduced[upper.ravel() > 0.0].min()) - multiplier * limit
+    if outcome.fun - bound > UNPROVEN * max(abs(bound), multiplier * limit, 1.0):
+        # HiGHS drops coefficients below 1e-9, which large costs scale others down to.
+        raise SolverFailed(
+            f"HiGHS claims an optimum of {outcome.fun:.9g} where its multipliers prove {bound:.9g}"
+        )
     shares = (np.maximum(outcome.x, 0.0) * unit).reshape(2, *problem.table_shape)
-    return _Optimum(float(outcome.fun), shares, -float(outcome.ineqlin.marginals[0]))
+    return _Optimum(float(outcome.fun), shares, multiplier)
 
 
 def _read_policy(problem: QueueProblem, shares: FloatArray) -> QueueTable:

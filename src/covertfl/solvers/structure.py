@@ -155,6 +155,10 @@ def _queue_notes(problem: QueueProblem) -> list[str]:
         notes.append(
             "the learning cost is charged only when obfuscating; the theory charges always"
         )
+    if np.ptp(problem.state_factors) > 0.0:
+        notes.append(
+            "the learning cost depends on the oracle state; that of the theory on the backlog alone"
+        )
     if problem.full_cost > 0.0:
         notes.append("a full queue costs extra when obfuscating, which the theory does not know")
     return notes

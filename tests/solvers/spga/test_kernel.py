@@ -224,17 +224,24 @@ def test_odds_of_the_table(temperature: float) -> None:
 
 
 def roll_literally(
-    problem: QueueProblem, rounds: Experience, draws: FloatArray, y: int
+    problem: QueueProblem,
+    rounds: Experience,
+    draws: FloatArray,
+    y: int,
+    parameters: FloatArray = SIGMOID_PARAMETERS,
 ) -> tuple[float, float, int]:
     """The queue and the policy (14) once more, in plain Python, from the definition."""
+    columns = parameters.shape[2]
     assert problem.capacity is not None and problem.overflow_cost is not None
     privacy = learning = 0.0
     for t in range(len(draws)):
         o, arrived = int(rounds.oracle_state[t]), int(rounds.arrival[t])
-        theta1, theta2, h = SIGMOID_PARAMETERS[:, o, int(arrived > 0)]
+        index = sum(arrived > size for size in [0, *(problem.arrival_sizes or ())][: columns - 1])
+        theta1, theta2, h = parameters[:, o, index]
         prob = h / (1 + math.exp((theta1 - y) / 0.7)) + (1 - h) / (1 + math.exp((theta2 - y) / 0.7))
         learns = y > 0 and draws[t] < prob
         held = float(problem.learning_cost.at(np.array(y)))
+        held *= problem.learning_cost.by_state[o] if problem.learning_cost.by_state else 1.0
         privacy += float(problem.privacy_cost[o]) if learns else 0.0
         if not learns or problem.learning_cost.charged == "always":
             learning += held
@@ -257,6 +264,29 @@ def test_rollout_equals_a_literal_one(charged: str, start: int) -> None:
     assert roll_literally(problem, rounds, draws, start)[0] > 0.0
 
 
+@pytest.mark.parametrize("charged", ["always", "when-obfuscating"])
+def test_rollout_of_several_sizes_and_costs_by_state_equals_a_literal_one(charged: str) -> None:
+    """Also with arrivals of sizes that the problem does not name."""
+    base = overflowing_queue(charged)
+    problem = replace(
+        base,
+        arrival_prob=None,
+        arrival_size=None,
+        arrival_sizes={1: 0.2, 4: 0.1},
+        learning_cost=replace(base.learning_cost, by_state=(0.5, 2.0, 3.0)),
+    )
+    generator = np.random.default_rng(3)
+    source = SimulatedSource(
+        TEXT_ORACLE, np.array([0.2, 0.1, 0.1]), np.array([1, 3, 6]), generator=generator
+    )
+    rounds, draws = source.next_rounds(400), generator.random(400)
+    parameters = np.concatenate([SIGMOID_PARAMETERS, SIGMOID_PARAMETERS[:, :, 1:] * 0.8], axis=2)
+    found = roll(extract_rules(problem), rounds, draws, 2, parameters=parameters)
+    expected = roll_literally(problem, rounds, draws, 2, parameters)
+    assert set(rounds.arrival) == {0, 1, 3, 6}
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     "problem",
     [
@@ -271,7 +301,7 @@ def test_long_rollouts_agree_with_the_exact_evaluation(problem: QueueProblem) ->
     exact = evaluate_queue_policy(problem, build_sigmoid_table(problem, SIGMOID_PARAMETERS, 0.7))
     generator = np.random.default_rng(12)
     source = SimulatedSource(
-        problem.oracle, problem.arrival_prob, problem.arrival_size, generator=generator
+        problem.oracle, problem.arrival_probs[1:], problem.arrival_support[1:], generator=generator
     )
     rules, stretch, y = extract_rules(problem), 40_000, 0
     averages = []

@@ -20,8 +20,8 @@ from tests.support.paper_queues import (
 def test_horizon_of_rules_and_unlimited_queue() -> None:
     endless = QueueProblem(TEXT_ORACLE, FALLING_COST, LearningCost("linear", 0.6), 0.1, 4, 25.0)
     rules = extract_rules(endless)
-    assert rules.rounds == 0 and rules.learning_cost.shape == (2, rules.capacity + 1)
-    assert rules.learning_cost[0, -1] > 50 * endless.limit
+    assert rules.rounds == 0 and rules.learning_cost.shape == (3, 2, rules.capacity + 1)
+    assert rules.learning_cost[0, 0, -1] > 50 * endless.limit
     horizon = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 12, 5)
     rules = extract_rules(horizon)
     assert (rules.rounds, rules.capacity) == (12, 5)

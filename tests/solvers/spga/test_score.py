@@ -72,6 +72,22 @@ def test_gap_is_0_at_the_optimum_and_by_hand_elsewhere() -> None:
     assert expected > 0.2
 
 
+def test_several_sizes_and_costs_by_state_are_searched_nearly_to_the_optimum() -> None:
+    base = reference_queue()
+    problem = replace(
+        base,
+        arrival_prob=None,
+        arrival_size=None,
+        arrival_sizes={2: 0.1, 5: 0.04},
+        learning_cost=replace(base.learning_cost, by_state=(0.8, 1.0, 1.5)),
+    )
+    settings = default_settings(problem, iterations=600, rollout=3000)
+    score = score_queue_runs(problem, solve_spga(problem, settings, seed=1, runs=2))
+    assert score.runs[0].parameters.shape == (3, 3, 3)
+    assert score.gaps.max() < 0.05
+    assert score.constrained_costs == pytest.approx([problem.limit] * 2, rel=0.1)
+
+
 def test_gap_of_the_other_objective() -> None:
     """Learning minimised at a limit on privacy: the parts of the costs change places."""
     problem = reference_queue()

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from covertfl.arrays import BoolArray, IntArray
+from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.arguments import read_count
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
@@ -55,7 +55,8 @@ class SimulatedSource:
     Parameters
     ----------
     oracle : P^O and g
-    arrival_prob, arrival_size : probability of an arrival in a round, and its size; 0 for none
+    arrival_prob, arrival_size : probability of an arrival in a round, and its size; or (K,) those
+        of each of several sizes
     generator : source of all randomness
     first : first oracle state; sampled from the stationary distribution if None
     episode : number of rounds after which the path restarts from `first`; never if None
@@ -64,8 +65,8 @@ class SimulatedSource:
     def __init__(
         self,
         oracle: Oracle,
-        arrival_prob: float = 0.0,
-        arrival_size: int = 0,
+        arrival_prob: float | FloatArray = 0.0,
+        arrival_size: int | IntArray = 0,
         *,
         generator: np.random.Generator,
         first: int | None = None,
@@ -79,7 +80,8 @@ class SimulatedSource:
             first_distribution = np.eye(oracle.num_states)[first]
         self._generator = generator
         self._oracle = (cumulative, np.cumsum(first_distribution)[np.newaxis], oracle.success)
-        self._arrival = (arrival_prob, arrival_size)
+        reached = np.cumsum(np.atleast_1d(arrival_prob), dtype=np.float64)
+        self._arrival = (reached, np.atleast_1d(arrival_size).astype(np.int64))
         self._episode = episode or 0
         self._state, self._since_start = -1, 0
 

@@ -23,7 +23,7 @@ REACH = 37.0
 @compiled
 def make_trial(rules):  # type: ignore[no-untyped-def]
     """Allocate what a rollout writes: backlogs, costs, and the policies in `_prepare`'s form."""
-    columns = 2 * len(rules.privacy_cost)
+    columns = len(rules.arrival_support) * len(rules.privacy_cost)
     return (
         np.zeros(TRIED, dtype=np.int64),
         np.zeros((TRIED, 2)),
@@ -90,8 +90,9 @@ def roll_out(rules, policies, temperature, table, rounds, first, count, trial): 
     _prepare(policies, temperature, nearest, odds)
     # Arrays taken out of a tuple inside the loop would be reference-counted in every round.
     privacy_cost, end_cost = rules.privacy_cost, rules.end_cost
-    # Actions times backlogs in one row: a branch on the action could not be predicted.
+    # States, actions and backlogs in one row: a branch on the action could not be predicted.
     learning_cost, width = rules.learning_cost.reshape(-1), rules.capacity + 1
+    support, num_arrivals = rules.arrival_support, len(rules.arrival_support)
     capacity, overflow_cost, episode = rules.capacity, rules.overflow_cost, rules.rounds
     y0, y1, y2 = backlog[0], backlog[1], backlog[2]
     privacy0 = privacy1 = privacy2 = learning0 = learning1 = learning2 = 0.0
@@ -100,7 +101,10 @@ def roll_out(rules, policies, temperature, table, rounds, first, count, trial): 
             y0 = y1 = y2 = capacity
         at = np.uintp(first + t)
         o, arrived, draw = states[at], arrivals[at], draws[at]
-        k = np.uintp(2 * o + (arrived > 0))
+        k = o * num_arrivals
+        for j in range(num_arrivals - 1):  # the arrival index, counted because a search branches
+            k += arrived > support[j]
+        k = np.uintp(k)
         u0 = _is_below(draw, y0, 0, k, nearest, odds, table)
         u1 = _is_below(draw, y1, 1, k, nearest, odds, table)
         u2 = _is_below(draw, y2, 2, k, nearest, odds, table)
@@ -108,9 +112,10 @@ def roll_out(rules, policies, temperature, table, rounds, first, count, trial): 
         privacy0 += cost * u0
         privacy1 += cost * u1
         privacy2 += cost * u2
-        learning0 += learning_cost[np.uintp(u0 * width + y0)]
-        learning1 += learning_cost[np.uintp(u1 * width + y1)]
-        learning2 += learning_cost[np.uintp(u2 * width + y2)]
+        row = 2 * o * width
+        learning0 += learning_cost[np.uintp(row + u0 * width + y0)]
+        learning1 += learning_cost[np.uintp(row + u1 * width + y1)]
+        learning2 += learning_cost[np.uintp(row + u2 * width + y2)]
         succeeds = successes[at]
         y0 += arrived - (u0 & succeeds)
         y1 += arrived - (u1 & succeeds)
@@ -146,7 +151,7 @@ def _roll_out_apart(rules, policies, temperature, table, rounds, first, count, t
     costs[:], backlog[:] = found, last
 
 
-# Parameters are flat arrays of 6 W numbers, [theta_1, theta_2, h][oracle][arrival]: plain loops
+# Parameters are flat arrays of 3 W A numbers, [theta_1, theta_2, h][oracle][arrival]: plain loops
 # over them compile much faster than array expressions.
 
 
@@ -345,19 +350,23 @@ def draw_rounds(generator, oracle, arrival, episode, state, since_start, rounds)
     Parameters
     ----------
     oracle : cumulative rows of P^O, the cumulative first distribution as one row, and g
-    arrival : probability and size of an arrival
+    arrival : cumulative probabilities of the sizes, and the sizes
     episode : rounds after which the path restarts; 0 for never
     state, since_start : last state (-1 before the first round), and rounds since the last start;
         both are returned as they are after the last round
     """
     cumulative, first_cumulative, success = oracle
-    arrival_prob, arrival_size = arrival
+    reached, sizes = arrival
     states, arrivals, successes = rounds
     state, since_start = _draw_path(
         generator, cumulative, first_cumulative, episode, state, since_start, states
     )
     for t in range(len(states)):
-        arrivals[t] = arrival_size * (generator.random() < arrival_prob)
+        draw, arrivals[t] = generator.random(), 0
+        for j in range(len(sizes)):
+            if draw < reached[j]:
+                arrivals[t] = sizes[j]
+                break
     for t in range(len(states)):
         successes[t] = generator.random() < success[states[t]]
     return state, since_start

@@ -19,7 +19,7 @@ class SpgaHistory:
     ----------
     privacy_cost, learning_cost : (K,) averages over the iteration's rollout
     multiplier : (K,) weight of the constrained cost
-    parameters : (K, 3, W, 2) after the iteration
+    parameters : (K, 3, W, A) after the iteration
     """
 
     privacy_cost: FloatArray
@@ -34,7 +34,7 @@ class SpgaRun:
 
     Parameters
     ----------
-    parameters : (3, W, 2) theta_1, theta_2 and h of equation (14)
+    parameters : (3, W, A) theta_1, theta_2 and h of equation (14)
     temperature : tau of equation (14)
     multiplier : weight of the constrained cost at the end
     history : its iterations
@@ -57,8 +57,8 @@ class SpgaRun:
 def round_parameters(parameters: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Return the two-threshold form (13) of the sigmoid policy (14) in the limit tau -> 0.
 
-    From theta_1, theta_2 and h, (3, W, 2), it makes the first threshold, the threshold of certain
-    learning and the learning probability in between, (W, 2) each.
+    From theta_1, theta_2 and h, (3, W, A), it makes the first threshold, the threshold of certain
+    learning and the learning probability in between, (W, A) each.
     """
     theta1, theta2, h = parameters
     low, high = np.minimum(theta1, theta2), np.maximum(theta1, theta2)

@@ -1,4 +1,4 @@
-"""What the search knows of a problem: costs, limit and capacity, and no probability."""
+"""What the search knows of a problem: costs, limit, capacity, sizes, and no probability."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 
 # With an unbounded queue the simulated backlog stops at this multiple of the typical threshold.
@@ -24,7 +24,9 @@ class Rules(NamedTuple):
     Parameters
     ----------
     privacy_cost : (W,) cost of a learning query
-    learning_cost : (2, capacity + 1) learning cost of a round by action and backlog
+    learning_cost : (W, 2, capacity + 1) learning cost of a round by oracle state, action, backlog
+    arrival_support : (A,) updates that may arrive in a round, ascending from 0; an arrival has the
+        index of the first that is at least as large, or of the last
     overflow_cost : cost of each lost update
     capacity : largest backlog
     limit : limit on the constrained average
@@ -36,6 +38,7 @@ class Rules(NamedTuple):
 
     privacy_cost: FloatArray
     learning_cost: FloatArray
+    arrival_support: IntArray
     overflow_cost: float
     capacity: int
     limit: float
@@ -51,21 +54,28 @@ def extract_rules(problem: Problem) -> Rules:
     """
     privacy_cost = np.array(problem.privacy_cost)
     if isinstance(problem, FiniteHorizon):
-        no_cost = np.zeros((2, problem.updates + 1))
-        end_cost = problem.terminal_cost()
         return Rules(
-            privacy_cost, no_cost, 0.0, problem.updates, 0.0, True, problem.rounds, end_cost
+            privacy_cost=privacy_cost,
+            learning_cost=np.zeros((len(privacy_cost), 2, problem.updates + 1)),
+            arrival_support=np.arange(2),  # nothing arrives
+            overflow_cost=0.0,
+            capacity=problem.updates,
+            limit=0.0,
+            minimises_privacy=True,
+            rounds=problem.rounds,
+            end_cost=problem.terminal_cost(),
         )
     capacity = problem.capacity
     if capacity is None:
         capacity = int(HEADROOM * find_typical_threshold(problem))
-    held = problem.learning_cost.at(np.arange(capacity + 1))
-    learning = held if problem.learning_cost.charged == "always" else np.zeros(capacity + 1)
+    held = problem.state_factors[:, None] * problem.learning_cost.at(np.arange(capacity + 1))
+    learning = held if problem.learning_cost.charged == "always" else np.zeros_like(held)
     obfuscating = held.copy()
-    obfuscating[capacity] += problem.full_cost
+    obfuscating[:, capacity] += problem.full_cost
     return Rules(
         privacy_cost=privacy_cost,
-        learning_cost=np.stack([obfuscating, learning]),
+        learning_cost=np.stack([obfuscating, learning], axis=1),
+        arrival_support=np.array(problem.arrival_support),
         overflow_cost=float(problem.overflow_cost or 0.0),
         capacity=capacity,
         limit=float(problem.limit),
@@ -85,7 +95,8 @@ def find_typical_threshold(problem: QueueProblem) -> float:
         backlog = np.arange(1, int(LARGEST_THRESHOLD) * 10)
         if problem.capacity is not None:
             backlog = backlog[: problem.capacity]
-        costly = np.flatnonzero(problem.learning_cost.at(backlog) >= worth)
+        typical = problem.state_factors.mean() * problem.learning_cost.at(backlog)
+        costly = np.flatnonzero(typical >= worth)
         scale = float(backlog[costly[0]]) if len(costly) else LARGEST_THRESHOLD
-    scale = max(scale, 2.0 * problem.arrival_size, 8.0)
+    scale = max(scale, 2.0 * problem.largest_arrival, 8.0)
     return scale if problem.capacity is None else min(scale, float(problem.capacity))

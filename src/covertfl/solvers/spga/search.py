@@ -1,10 +1,10 @@
 """The structured policy gradient (Algorithm 1, equations (14) and (15)).
 
-A queue's policy is searched for in the sigmoid form (14), with 3 x W x 2 parameters: theta_1,
-theta_2 and h for each oracle and arrival state.  Costs are averages over stretches of experience;
-no transition, success or arrival probability is used, only what the rounds cost.  Each iteration
-compares two perturbed policies and moves all parameters at once.  `settings` has the printed
-variant of the algorithm and the corrected one.
+A queue's policy is searched for in the sigmoid form (14), with 3 x W x A parameters: theta_1,
+theta_2 and h for each oracle state and arrival index.  Costs are averages over stretches of
+experience; no transition, success or arrival probability is used, only what the rounds cost.  Each
+iteration compares two perturbed policies and moves all parameters at once.  `settings` has the
+printed variant of the algorithm and the corrected one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_RUNS = 10_000
 class Memory(NamedTuple):
     """State of a search between two stretches of experience; all arrays are written to.
 
-    The first four are flat, (6 W,) by [theta_1, theta_2, h][oracle][arrival].
+    The first four are flat, (3 W A,) by [theta_1, theta_2, h][oracle][arrival].
     """
 
     parameters: FloatArray
@@ -53,7 +53,8 @@ class SpgaSearch:
 
     def __init__(self, rules: Rules, settings: Settings, *, generator: np.random.Generator) -> None:
         self.rules, self.settings, self._generator = rules, settings, generator
-        parameters = np.full((3, len(rules.privacy_cost), 2), settings.first_threshold)
+        self._shape = (3, len(rules.privacy_cost), len(rules.arrival_support))
+        parameters = np.full(self._shape, settings.first_threshold)
         parameters[2] = 0.5
         self._memory = Memory(
             parameters=parameters.ravel(),
@@ -83,17 +84,16 @@ class SpgaSearch:
         """Return what has been found so far."""
         memory, done = self._memory, min(self.iterations, len(self._history))
         found = memory.average if memory.numbers[2] > 0.0 else memory.parameters
-        shape = (3, len(self.rules.privacy_cost), 2)
         history = self._history[:done]
         return SpgaRun(
-            parameters=found.reshape(shape).copy(),
+            parameters=found.reshape(self._shape).copy(),
             temperature=self.settings.last_temperature,
             multiplier=float(memory.numbers[0]),
             history=SpgaHistory(
                 privacy_cost=history[:, 0].copy(),
                 learning_cost=history[:, 1].copy(),
                 multiplier=history[:, 2].copy(),
-                parameters=history[:, 3:].reshape(done, *shape).copy(),
+                parameters=history[:, 3:].reshape(done, *self._shape).copy(),
             ),
         )
 
@@ -179,8 +179,8 @@ def simulate_source(
     best = problem.oracle.num_states - 1
     return SimulatedSource(
         problem.oracle,
-        problem.arrival_prob,
-        problem.arrival_size,
+        problem.arrival_probs[1:],
+        problem.arrival_support[1:],
         generator=generator,
         first=None if settings.carries_over else best,
         episode=None if settings.carries_over else settings.rollout,

@@ -129,6 +129,7 @@ def default_settings(
     minimised = float(np.mean(problem.privacy_cost))
     if problem.objective == "learning":
         minimised = float(problem.learning_cost.at(np.array(int(scale / 4.0))))
+        minimised *= float(problem.state_factors.mean())
     price = minimised / max(problem.limit, 1e-12)
     settings = Settings(
         iterations=iterations,

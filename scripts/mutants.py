@@ -83,8 +83,8 @@ MUTANTS = (
     Mutant(
         "decoy-moves-without-acceptance",
         "runs/rounds.py",
-        "is_moving = outcome.accepted or not federation.settings.sections.decoy.gated",
-        "is_moving = True",
+        "return outcome.accepted or not gated",
+        "return True",
         "tests/runs/test_rounds.py",
     ),
     Mutant(
@@ -227,8 +227,8 @@ MUTANTS = (
     Mutant(
         "minority-of-a-tie",
         "solvers/minority.py",
-        "return (rounds - 1) // 2",
-        "return rounds // 2",
+        "return (rounds - 1 - decoys.reserve) // 2",
+        "return (rounds - decoys.reserve) // 2",
         "tests/solvers/test_minority.py",
     ),
     # --- evaluation and planning ---
@@ -242,8 +242,8 @@ MUTANTS = (
     Mutant(
         "forgone-in-bad-states",
         "evaluation/bounds.py",
-        "for state in np.argsort(-success, kind",
-        "for state in np.argsort(success, kind",
+        "for state in np.argsort(-worth, kind",
+        "for state in np.argsort(worth, kind",
         "tests/evaluation/test_bounds.py",
     ),
     Mutant(
@@ -270,10 +270,10 @@ MUTANTS = (
     # --- fitting ---
     Mutant(
         "cut-belongs-to-the-state-below",
-        "fitting/oracle.py",
-        'states = np.searchsorted(chosen, values, side="right")',
-        'states = np.searchsorted(chosen, values, side="left")',
-        "tests/fitting/test_oracle.py",
+        "decision/states.py",
+        'np.searchsorted(self.cuts, np.asarray(values), side="right")',
+        'np.searchsorted(self.cuts, np.asarray(values), side="left")',
+        "tests/fitting/test_oracle.py tests/decision/test_states.py",
     ),
     Mutant(
         "moves-backwards",
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         "likelihood-of-one-decoy",
         "eavesdroppers/likelihood.py",
-        "choice = np.log(max(self._scheme.num_decoys, len(known) - 1))",
+        "choice = np.log(max(len(known) - 1, 1))",
         "choice = 0.0",
         "tests/eavesdroppers/test_likelihood.py",
     ),

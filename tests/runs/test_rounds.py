@@ -82,6 +82,8 @@ def test_no_stream_is_drawn_from_twice(
         (HORIZON, {"federation": {"algorithm": "fedsgd"}, "policy": {"kind": "greedy"}}),
         (QUEUE, {}),
         (FUNCTION_QUEUE, {}),
+        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
+        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7, "live": "search"}}),
     ],
 )
 def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:

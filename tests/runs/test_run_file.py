@@ -56,6 +56,8 @@ BAD_FILES = [
     ("seed = true", ["seed must be a whole number", "true"]),
     ('seed = "1"', ["seed must be a whole number", "'1'"]),
     ("rounds = 0", ["rounds must be at least 1", "0"]),
+    ("[policy]\nkind = 'spga'\nlive = 'exact'", ["[policy] live needs refresh"]),
+    ("[policy]\nkind = 'spga'\nrefresh = 9\nlive = 'lp'", ["[policy] live", "lp"]),
     ("updates = 0", ["updates must be at least 1", "0"]),
     ("rounds = 10000000000", ["rounds must be at most 1000000000"]),
     ("polcy = 3", ["unknown key polcy", "policy", "federation"]),

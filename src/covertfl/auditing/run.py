@@ -23,6 +23,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.files import SETTINGS, read_lines
+from covertfl.runs.policy import expect_policy
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
@@ -159,7 +160,7 @@ def find_means(federation: Federation) -> Means:
     """Return all that an eavesdropper may have: scheme, public set, a place among the clients."""
     scheme = Scheme(
         federation.problem,
-        federation.policy.policy,
+        expect_policy(federation.settings.sections.policy, federation.problem, federation.policy),
         federation.policy.takes_every_reply,
         federation.responder.num_decoys,
     )

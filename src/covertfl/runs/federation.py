@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covertfl.arrays import FloatArray
@@ -11,6 +12,7 @@ from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
+from covertfl.runs.live import LiveState, SeenRound
 from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import OwedTask, UpdateQueue
@@ -55,8 +57,9 @@ class RunState:
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, and the sum of the updates' waits
-    seen : oracle state, arriving updates and acceptance of each round; a round without a learning
-        query counts as accepted if one would have been
+    seen : oracle state, arriving updates and acceptance of the latest rounds, if the policy is
+        refreshed; a round without a learning query counts as accepted if one would have been
+    live : what the refreshed policy was made from
     """
 
     round: int
@@ -67,7 +70,8 @@ class RunState:
     scores: tuple[float, ...]
     rejected: Mapping[str, int]
     totals: Mapping[str, float]
-    seen: tuple[tuple[int, int, bool], ...]
+    seen: tuple[SeenRound, ...] = ()
+    live: LiveState = field(default_factory=LiveState)
 
     @property
     def exposure(self) -> float:
@@ -110,7 +114,6 @@ def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> 
         scores=tuple(responder.score(weights) for weights in learner.trajectories),
         rejected={},
         totals=dict.fromkeys(TOTALS, 0.0),
-        seen=(),
     )
 
 
@@ -143,6 +146,8 @@ def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> C
         "scores": list(state.scores),
         "rejected": dict(state.rejected),
         "totals": dict(state.totals),
+        "seen": len(state.seen),
+        "live": asdict(state.live),
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
@@ -169,6 +174,7 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
         totals=facts["totals"],
         seen=tuple(
             (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
-            for record in records
+            for record in deque(records, maxlen=facts.get("seen", 0))
         ),
+        live=LiveState.from_dict(facts.get("live", {})),
     )

@@ -1,0 +1,255 @@
+"""Measure the policy that is refreshed during a run (docs/spga.md, "Live refresh").
+
+    python benchmarks/live_refresh.py [--seeds 20] [--write docs/spga.md] [--only NAME ...]
+
+Rounds are drawn from a queue and decided with the code of a training run, without clients and
+models.  The same rounds are also decided by the exact optimum of the true problem and by the policy
+that always learns, whose backlog is the least of all policies in every round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import shlex
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from machine import describe_machine
+from reference_problem import make_queue
+
+from covertfl.arrays import FloatArray
+from covertfl.decision.oracle import Oracle
+from covertfl.decision.policy import GreedyPolicy, Observation, Policy, tabulate_for_queue
+from covertfl.decision.problem import LearningCost, QueueProblem
+from covertfl.decision.problem_file import read_preset
+from covertfl.evaluation.queue import evaluate_queue_policy
+from covertfl.runs.actions import Decision
+from covertfl.runs.live import LiveState, SeenRound, is_due, make_live_policy, refresh_live
+from covertfl.runs.records import charge_round
+from covertfl.runs.settings import LiveMethod
+from covertfl.solvers.constrained import QueueSolution, solve_queue
+from covertfl.solvers.spga.experience import Experience, SimulatedSource
+from covertfl.solvers.spga.score import LIMIT_SLACK, measure_gap
+
+BEGIN, END = "<!-- live: begin -->", "<!-- live: end -->"
+SEEDS = 20
+EVERY = 100
+# The search takes several times as long as the exact solution.
+ROUNDS: dict[LiveMethod, int] = {"exact": 20_000, "search": 5_000}
+CHANGE_AT, RECOVERS_IN, JUDGED_FOR = 4000, 1000, 5000
+# Rounds after which the policy in force is compared with the optimum.
+LOOKS = (1000, 3000)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A simulated run: (T,) costs of its rounds, and the policies in force at some of them."""
+
+    privacy: FloatArray
+    learning: FloatArray
+    policies: dict[int, Policy] = field(default_factory=dict)
+
+
+def make_design_queue() -> QueueProblem:
+    """Return the queue of the problem file in the documentation, with optimum 0.127196."""
+    oracle = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
+    cost = LearningCost("linear", 0.6, "always")
+    return QueueProblem(oracle, [1.8, 0.8, 0.3], cost, arrival_prob=0.05, arrival_size=4, limit=3.0)
+
+
+def load_queue(preset: str) -> QueueProblem:
+    """Return the queue of a preset."""
+    problem = read_preset(preset).problem
+    if not isinstance(problem, QueueProblem):
+        raise TypeError(f"{preset} is not a queue")
+    return problem
+
+
+def draw_rounds(problem: QueueProblem, rounds: int, *seed: int) -> Experience:
+    """Draw oracle states, arrivals and would-be successes."""
+    source = SimulatedSource(
+        problem.oracle,
+        problem.arrival_prob,
+        problem.arrival_size,
+        generator=np.random.default_rng(seed),
+    )
+    return source.next_rounds(rounds)
+
+
+def play(
+    problem: QueueProblem,
+    rounds: Experience,
+    *,
+    policy: Policy | None = None,
+    method: LiveMethod = "exact",
+    every: int = EVERY,
+    seed: int = 0,
+    looks: tuple[int, ...] = (),
+) -> Played:
+    """Decide drawn rounds with a policy, or with one that is refreshed if it is None."""
+    live, seen, fixed = LiveState(), list[SeenRound](), policy
+    policy = fixed or make_live_policy(problem, method, live, seen, rounds=0)
+    draws = np.random.default_rng([seed, 1]).random(len(rounds))
+    costs, policies, backlog = np.zeros((len(rounds), 2)), dict[int, Policy](), 0
+    capacity = 10**9 if problem.capacity is None else problem.capacity
+    triples = zip(
+        rounds.oracle_state.tolist(), rounds.arrival.tolist(), rounds.success.tolist(), strict=True
+    )
+    for number, (state, arrival, success) in enumerate(triples):
+        if fixed is None and is_due(live, every, number):
+            spent = float(costs[:number, 1].sum())
+            live = refresh_live(problem, method, live, seen, rounds=number, spent=spent, seed=seed)
+            policy = make_live_policy(problem, method, live, seen, rounds=number)
+        if number in looks:
+            policies[number] = policy
+        observation = Observation(state, backlog, int(arrival > 0))
+        learn_prob = float(policy.learn_prob(observation))
+        learns = bool(draws[number] < learn_prob)
+        after = backlog - int(learns and success and backlog > 0) + arrival
+        decision = Decision(observation, arrival, learn_prob, 0 if learns else 1, 1)
+        costs[number] = charge_round(problem, backlog, decision, max(after - capacity, 0))
+        backlog = min(after, capacity)
+        seen.append((state, arrival, success))
+    return Played(costs[:, 0], costs[:, 1], policies)
+
+
+def judge(optimum: QueueSolution, limit: float, policy: Policy) -> tuple[float, float]:
+    """Return the gap at equal learning cost and the learning cost over the limit, both exact."""
+    table = tabulate_for_queue(policy, optimum.problem)
+    learning = evaluate_queue_policy(optimum.problem, table).learning_cost
+    return measure_gap(optimum.problem, table), learning / limit
+
+
+def measure_seed(problem: QueueProblem, method: LiveMethod, seed: int) -> FloatArray:
+    """Play one seed; return the entries of `COLUMNS`."""
+    optimum, drawn = solve_queue(problem), draw_rounds(problem, ROUNDS[method], 11, seed)
+    live = play(problem, drawn, method=method, seed=seed, looks=LOOKS)
+    best = play(problem, drawn, policy=optimum.policy, seed=seed)
+    least = play(problem, drawn, policy=GreedyPolicy(), seed=seed)
+    looks = [judge(optimum, problem.limit, live.policies[number]) for number in LOOKS]
+    return np.array(
+        [
+            *(entry for look in looks for entry in look),
+            *(played.learning.mean() / problem.limit for played in (live, best, least)),
+            *(played.privacy.mean() / optimum.cost for played in (live, best)),
+        ]
+    )
+
+
+COLUMNS = (
+    *(f"{what} after {number:,}" for number in LOOKS for what in ("gap", "policy's l/L")),
+    "realised l/L",
+    "of the optimum",
+    "of always learning",
+    "realised privacy / optimal",
+    "of the optimum",
+)
+
+
+def measure_change(method: LiveMethod, seed: int) -> FloatArray:
+    """Play the tracking problem through its change; return the entries of `CHANGE_COLUMNS`."""
+    before, after = (load_queue(f"sound/tracking-{when}") for when in ("before", "after"))
+    first = draw_rounds(before, CHANGE_AT, 12, seed)
+    last = CHANGE_AT + RECOVERS_IN + JUDGED_FOR
+    second = draw_rounds(after, last - CHANGE_AT, 13, seed)
+    pairs = zip(vars(first).values(), vars(second).values(), strict=True)
+    drawn = Experience(*(np.concatenate(pair) for pair in pairs))
+    recovered = CHANGE_AT + RECOVERS_IN
+    live = play(after, drawn, method=method, seed=seed, looks=(CHANGE_AT, recovered))
+    fixed = play(after, drawn, policy=solve_queue(before).policy, seed=seed)
+    known = play(after, drawn, policy=solve_queue(after).policy, seed=seed)
+    optimum = solve_queue(after)
+    stale, fresh = (judge(optimum, after.limit, live.policies[at]) for at in (CHANGE_AT, recovered))
+    realised = (run.learning[recovered:].mean() / after.limit for run in (live, fixed, known))
+    privacy = (run.privacy[recovered:].mean() / optimum.cost for run in (live, fixed, known))
+    return np.array([stale[1], *fresh, *realised, *privacy])
+
+
+CHANGE_COLUMNS = (
+    "l/L of the policy before the change",
+    f"gap {RECOVERS_IN:,} rounds after it",
+    "policy's l/L",
+    "realised l/L",
+    "of the old optimum",
+    "of the new optimum",
+    "realised privacy / optimal",
+    "of the old optimum",
+    "of the new optimum",
+)
+
+
+def list_cases() -> dict[str, QueueProblem]:
+    """Return the problems of the table."""
+    return {
+        "reference": make_queue(40),
+        "paper-code/queue": load_queue("paper-code/queue"),
+        "design": make_design_queue(),
+        "sound/queue": load_queue("sound/queue"),
+    }
+
+
+def describe(name: str, values: FloatArray) -> tuple[str, ...]:
+    """Return a row of the table: mean (least to largest) over seeds of each column."""
+    spans = zip(values.mean(axis=0), values.min(axis=0), values.max(axis=0), strict=True)
+    return (name, *(f"{mean:.3f} ({least:.3f} to {most:.3f})" for mean, least, most in spans))
+
+
+def render(rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> str:
+    """Render a table, one line for each column of it and one column for each row."""
+    body = zip(("over seeds: mean (least to largest)", *columns), *rows, strict=True)
+    head, *lines = (f"| {' | '.join(line)} |" for line in body)
+    return "\n".join((head, "| --- |" + " ---: |" * len(rows), *lines))
+
+
+def main() -> None:
+    """Measure and print the tables, and write them if asked."""
+    parser = argparse.ArgumentParser(description="measure the refreshed policy")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the tables into this file"
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--only", nargs="+", help="measure these problems only")
+    parser.add_argument("--methods", nargs="+", default=["exact", "search"])
+    asked = parser.parse_args()
+    rows, changes = list[tuple[str, ...]](), list[tuple[str, ...]]()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for method in asked.methods:
+            for name, problem in list_cases().items():
+                if asked.only and name not in asked.only:
+                    continue
+                started = time.perf_counter()
+                found = pool.map(partial(measure_seed, problem, method), range(asked.seeds))
+                values = np.array(list(found))
+                rows.append(describe(f"{name}, {method}", values))
+                within = int(np.sum(np.abs(values[:, 4] - 1.0) <= LIMIT_SLACK))
+                print(f"{rows[-1]}, {within} within 5% [{time.perf_counter() - started:.0f} s]")
+            if not asked.only or "tracking" in asked.only:
+                found = pool.map(partial(measure_change, method), range(asked.seeds))
+                changes.append(describe(method, np.array(list(found))))
+                print(changes[-1])
+    command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
+    made = f"Made on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}."
+    text = "\n\n".join((made, render(rows, COLUMNS), render(changes, CHANGE_COLUMNS)))
+    print(text)
+    if asked.write is not None:
+        write_between(asked.write, text)
+
+
+def write_between(path: Path, text: str) -> None:
+    """Write the tables between the markers of a file."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{path} must have the lines {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Measure the policy that is refreshed during a run (docs/spga.md, "Live refresh").
 
-    python benchmarks/live_refresh.py [--seeds 20] [--write docs/spga.md] [--only NAME ...]
+    python benchmarks/live_refresh.py [--method exact|search] [--seeds 20] [--write docs/spga.md]
 
 Rounds are drawn from a queue and decided with the code of a training run, without clients and
 models.  The same rounds are also decided by the exact optimum of the true problem and by the policy
@@ -36,9 +36,8 @@ from covertfl.runs.records import charge_round
 from covertfl.runs.settings import LiveMethod
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
-from covertfl.solvers.spga.score import LIMIT_SLACK, measure_gap
+from covertfl.solvers.spga.score import measure_gap
 
-BEGIN, END = "<!-- live: begin -->", "<!-- live: end -->"
 SEEDS = 20
 EVERY = 100
 # The search takes several times as long as the exact solution.
@@ -58,7 +57,7 @@ class Played:
 
 
 def make_design_queue() -> QueueProblem:
-    """Return the queue of the problem file in the documentation, with optimum 0.127196."""
+    """Return sound/queue with half of its arrivals and limit 3; its optimum is 0.127196."""
     oracle = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
     cost = LearningCost("linear", 0.6, "always")
     return QueueProblem(oracle, [1.8, 0.8, 0.3], cost, arrival_prob=0.05, arrival_size=4, limit=3.0)
@@ -144,13 +143,18 @@ def measure_seed(problem: QueueProblem, method: LiveMethod, seed: int) -> FloatA
 
 
 COLUMNS = (
-    *(f"{what} after {number:,}" for number in LOOKS for what in ("gap", "policy's l/L")),
-    "realised l/L",
-    "of the optimum",
-    "of always learning",
-    "realised privacy / optimal",
-    "of the optimum",
+    *(
+        f"{what} after {number:,} rounds"
+        for number in LOOKS
+        for what in ("gap", "learning cost / limit of the policy")
+    ),
+    "realised learning cost / limit",
+    "the same of the exact optimum",
+    "the same of always learning",
+    "realised privacy cost / optimal",
+    "the same of the exact optimum",
 )
+REALISED = 2 * len(LOOKS)
 
 
 def measure_change(method: LiveMethod, seed: int) -> FloatArray:
@@ -173,15 +177,15 @@ def measure_change(method: LiveMethod, seed: int) -> FloatArray:
 
 
 CHANGE_COLUMNS = (
-    "l/L of the policy before the change",
-    f"gap {RECOVERS_IN:,} rounds after it",
-    "policy's l/L",
-    "realised l/L",
-    "of the old optimum",
-    "of the new optimum",
-    "realised privacy / optimal",
-    "of the old optimum",
-    "of the new optimum",
+    "new learning cost / limit of the policy at the change",
+    f"gap {RECOVERS_IN:,} rounds after the change",
+    "learning cost / limit of that policy",
+    f"realised learning cost / limit in the next {JUDGED_FOR:,} rounds",
+    "the same of the optimum before the change",
+    "the same of the optimum after the change",
+    "realised privacy cost / optimal in these rounds",
+    "the same of the optimum before the change",
+    "the same of the optimum after the change",
 )
 
 
@@ -190,65 +194,68 @@ def list_cases() -> dict[str, QueueProblem]:
     return {
         "reference": make_queue(40),
         "paper-code/queue": load_queue("paper-code/queue"),
-        "design": make_design_queue(),
+        "load 0.2": make_design_queue(),
         "sound/queue": load_queue("sound/queue"),
     }
 
 
-def describe(name: str, values: FloatArray) -> tuple[str, ...]:
-    """Return a row of the table: mean (least to largest) over seeds of each column."""
+def describe(values: FloatArray) -> list[str]:
+    """Return mean (least to largest) over seeds of each column."""
     spans = zip(values.mean(axis=0), values.min(axis=0), values.max(axis=0), strict=True)
-    return (name, *(f"{mean:.3f} ({least:.3f} to {most:.3f})" for mean, least, most in spans))
+    return [f"{mean:.3f} ({least:.3f} to {most:.3f})" for mean, least, most in spans]
 
 
-def render(rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> str:
-    """Render a table, one line for each column of it and one column for each row."""
-    body = zip(("over seeds: mean (least to largest)", *columns), *rows, strict=True)
-    head, *lines = (f"| {' | '.join(line)} |" for line in body)
-    return "\n".join((head, "| --- |" + " ---: |" * len(rows), *lines))
+def render(columns: tuple[str, ...], cases: dict[str, FloatArray]) -> str:
+    """Render a table with a line for each measured quantity and a column for each case."""
+    entries = zip(*map(describe, cases.values()), strict=True)
+    lines = [(name, *entry) for name, entry in zip(columns, entries, strict=True)]
+    head = ("mean (least to largest) over seeds", *cases)
+    rule = ("---", *("---:" for _ in cases))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+
+
+def measure(method: LiveMethod, seeds: int) -> str:
+    """Measure all problems with one method; return what was found as two tables."""
+    found = {}
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for name, problem in list_cases().items():
+            started = time.perf_counter()
+            each = pool.map(partial(measure_seed, problem, method), range(seeds))
+            found[name] = np.array(list(each))
+            print(name, *describe(found[name]), f"[{time.perf_counter() - started:.0f} s]")
+            kept = found[name][:, REALISED]
+            print("realised, by seed:", *(f"{share:.3f}" for share in kept))
+        changed = np.array(list(pool.map(partial(measure_change, method), range(seeds))))
+    command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
+    made = (
+        f'`live = "{method}"`, `refresh = {EVERY}`, {seeds} seeds, {ROUNDS[method]:,} rounds. Made '
+        f"on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}."
+    )
+    change = render(CHANGE_COLUMNS, {"tracking": changed})
+    return "\n\n".join((made, render(COLUMNS, found), change))
 
 
 def main() -> None:
-    """Measure and print the tables, and write them if asked."""
+    """Measure one method and print its tables, and write them if asked."""
     parser = argparse.ArgumentParser(description="measure the refreshed policy")
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the tables into this file"
-    )
+    parser.add_argument("--method", choices=list(ROUNDS), default="exact")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--only", nargs="+", help="measure these problems only")
-    parser.add_argument("--methods", nargs="+", default=["exact", "search"])
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables into it")
     asked = parser.parse_args()
-    rows, changes = list[tuple[str, ...]](), list[tuple[str, ...]]()
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for method in asked.methods:
-            for name, problem in list_cases().items():
-                if asked.only and name not in asked.only:
-                    continue
-                started = time.perf_counter()
-                found = pool.map(partial(measure_seed, problem, method), range(asked.seeds))
-                values = np.array(list(found))
-                rows.append(describe(f"{name}, {method}", values))
-                within = int(np.sum(np.abs(values[:, 4] - 1.0) <= LIMIT_SLACK))
-                print(f"{rows[-1]}, {within} within 5% [{time.perf_counter() - started:.0f} s]")
-            if not asked.only or "tracking" in asked.only:
-                found = pool.map(partial(measure_change, method), range(asked.seeds))
-                changes.append(describe(method, np.array(list(found))))
-                print(changes[-1])
-    command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
-    made = f"Made on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}."
-    text = "\n\n".join((made, render(rows, COLUMNS), render(changes, CHANGE_COLUMNS)))
+    text = measure(asked.method, asked.seeds)
     print(text)
     if asked.write is not None:
-        write_between(asked.write, text)
+        write_between(asked.write, asked.method, text)
 
 
-def write_between(path: Path, text: str) -> None:
-    """Write the tables between the markers of a file."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{path} must have the lines {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+def write_between(path: Path, method: LiveMethod, text: str) -> None:
+    """Write the tables of a method between its markers in a file."""
+    begin, end = (f"<!-- live {method}: {edge} -->" for edge in ("begin", "end"))
+    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{path} must have the lines {begin} and {end}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from covertfl.runs import live as live_module
 from covertfl.runs.live import (
     LIVE_ITERATIONS,
     MAKE_UP_ROUNDS,
+    SLOW_MAKE_UP_ROUNDS,
     LiveState,
     SeenRound,
     is_due,
@@ -235,11 +236,12 @@ def test_an_eavesdropper_expects_the_optimum_of_a_refreshed_run() -> None:
 
 def test_the_steered_limit_makes_up_for_what_was_spent() -> None:
     for spent in (500.0, 1000.0, 1500.0):
-        steered = steer_limit(1.0, 1000, spent)
-        total = spent + MAKE_UP_ROUNDS * steered
-        assert total / (1000 + MAKE_UP_ROUNDS) == pytest.approx(1.0)
-    assert steer_limit(3.0, 10_000, 0.0) == 9.0
-    assert steer_limit(3.0, 10_000, 1e9) == 1.5
+        for capacity, make_up in ((40, MAKE_UP_ROUNDS), (None, SLOW_MAKE_UP_ROUNDS)):
+            problem = replace(reference_queue(), capacity=capacity)
+            total = spent + make_up * steer_limit(problem, 1000, spent)
+            assert total / (1000 + make_up) == pytest.approx(1.0)
+    assert steer_limit(reference_queue(limit=3.0), 10_000, 0.0) == 6.0
+    assert steer_limit(reference_queue(limit=3.0), 10_000, 1e9) == 1.5
 
 
 def test_overspending_makes_the_policy_learn_more() -> None:

@@ -19,8 +19,8 @@ from covertfl.evaluation.bounds import service_capacity
 from covertfl.fitting.oracle import JEFFREYS
 from covertfl.solvers.spga.experience import Experience
 
-# Standard errors of the spare capacity at which an unbounded queue is taken to have half of it.
-CAUTION = 2.0
+# Standard errors that the estimated load of an unbounded queue is raised by.
+CAUTION = 1.0
 # An unbounded queue with a larger share of its service capacity in use counts as overloaded.
 LARGEST_LOAD = 0.98
 # Least number of latest rounds that are compared with the rounds before them.
@@ -66,18 +66,13 @@ def _fit_arrivals(problem: QueueProblem, seen: Experience) -> QueueProblem | Non
 
 
 def _raise_load(queue: QueueProblem, error: float) -> QueueProblem | None:
-    """Return an unbounded queue with less spare capacity s than estimated, None if overloaded.
+    """Return an unbounded queue with its load raised by a standard error, None if overloaded.
 
-    Its backlog is of the order of 1/s.  If s is taken for too large it grows for a long time, if
-    for too small little is lost, so s is divided by 1 + (CAUTION * error / s)^2: hardly at all
-    where it is known well, and so that the queue is overloaded where it could be zero.
+    If the load is taken for too small, the backlog grows for a long time; if it is taken for too
+    large, some privacy is lost until more rounds have been seen.
     """
-    service = service_capacity(queue)
-    spare = service - queue.load
-    if spare <= 0.0:
-        return None
-    load = service - spare / (1.0 + (CAUTION * error / spare) ** 2)
-    if load > min(LARGEST_LOAD * service, queue.arrival_size):
+    load = queue.load + CAUTION * error
+    if load > min(LARGEST_LOAD * service_capacity(queue), queue.arrival_size):
         return None
     return replace(queue, arrival_prob=load / queue.arrival_size)
 

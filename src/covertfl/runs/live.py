@@ -16,7 +16,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import GreedyPolicy, Policy, QueueTable
-from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.fitting.window import count_outdated, fit_window
 from covertfl.runs.settings import LiveMethod
@@ -29,10 +29,11 @@ SeenRound = tuple[int, int, bool]
 WINDOW = 20_000
 # Rounds that must have been seen before a problem is fitted to them.
 FEWEST_SEEN = 20
-# Rounds over which the steered limit makes up for what was spent above or below the limit.
-MAKE_UP_ROUNDS = 1500
+# Rounds over which the steered limit makes up for what was spent above or below the limit: with a
+# capacity, and without one, because an unbounded queue is slower to follow.
+MAKE_UP_ROUNDS, SLOW_MAKE_UP_ROUNDS = 1500, 3000
 # Range of the steered limit, as multiples of the limit.
-STEERED = (0.5, 3.0)
+STEERED = (0.5, 2.0)
 # Iterations of a search between two rounds.
 LIVE_ITERATIONS = 100
 
@@ -77,14 +78,17 @@ def make_cautious_policy(problem: Problem) -> Policy:
     return QueueTable(table)
 
 
-def steer_limit(limit: float, rounds: int, spent: float) -> float:
+def steer_limit(problem: QueueProblem, rounds: int, spent: float) -> float:
     """Return the limit that makes up over the next rounds for what was spent above or below it.
 
-    Over MAKE_UP_ROUNDS rounds at this cost the average returns to `limit` (integral control); it
-    stays within STEERED times `limit`.
+    Over MAKE_UP_ROUNDS rounds at this cost, or SLOW_MAKE_UP_ROUNDS, the average of all rounds
+    returns to the problem's limit (integral control).  It stays within STEERED times that limit.
     """
-    wanted = limit + (limit * rounds - spent) / MAKE_UP_ROUNDS
-    return float(np.clip(wanted, *(limit * factor for factor in STEERED)))
+    limit = problem.limit
+    make_up = SLOW_MAKE_UP_ROUNDS if problem.capacity is None else MAKE_UP_ROUNDS
+    wanted = limit + (limit * rounds - spent) / make_up
+    least, most = (limit * factor for factor in STEERED)
+    return float(min(max(wanted, least), most))
 
 
 def is_due(live: LiveState, every: int, rounds: int) -> bool:
@@ -117,7 +121,7 @@ def refresh_live(
     if outdated:
         live = replace(live, outdated=rounds - len(window) + outdated)
     if not isinstance(problem, FiniteHorizon):
-        live = replace(live, limit=steer_limit(problem.limit, rounds, spent))
+        live = replace(live, limit=steer_limit(problem, rounds, spent))
     if method == "exact":
         return live
     fitted = _fit(problem, live, seen, rounds)

@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from machine import describe_machine
@@ -39,9 +40,7 @@ from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.score import measure_gap
 
 SEEDS = 20
-EVERY = 100
-# The search takes several times as long as the exact solution.
-ROUNDS: dict[LiveMethod, int] = {"exact": 20_000, "search": 5_000}
+ROUNDS, EVERY = 20_000, 200
 CHANGE_AT, RECOVERS_IN, JUDGED_FOR = 4000, 1000, 5000
 # Rounds after which the policy in force is compared with the optimum.
 LOOKS = (1000, 3000)
@@ -128,7 +127,7 @@ def judge(optimum: QueueSolution, limit: float, policy: Policy) -> tuple[float, 
 
 def measure_seed(problem: QueueProblem, method: LiveMethod, seed: int) -> FloatArray:
     """Play one seed; return the entries of `COLUMNS`."""
-    optimum, drawn = solve_queue(problem), draw_rounds(problem, ROUNDS[method], 11, seed)
+    optimum, drawn = solve_queue(problem), draw_rounds(problem, ROUNDS, 11, seed)
     live = play(problem, drawn, method=method, seed=seed, looks=LOOKS)
     best = play(problem, drawn, policy=optimum.policy, seed=seed)
     least = play(problem, drawn, policy=GreedyPolicy(), seed=seed)
@@ -228,7 +227,7 @@ def measure(method: LiveMethod, seeds: int) -> str:
         changed = np.array(list(pool.map(partial(measure_change, method), range(seeds))))
     command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
     made = (
-        f'`live = "{method}"`, `refresh = {EVERY}`, {seeds} seeds, {ROUNDS[method]:,} rounds. Made '
+        f'`live = "{method}"`, `refresh = {EVERY}`, {seeds} seeds, {ROUNDS:,} rounds. Made '
         f"on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}."
     )
     change = render(CHANGE_COLUMNS, {"tracking": changed})
@@ -238,7 +237,7 @@ def measure(method: LiveMethod, seeds: int) -> str:
 def main() -> None:
     """Measure one method and print its tables, and write them if asked."""
     parser = argparse.ArgumentParser(description="measure the refreshed policy")
-    parser.add_argument("--method", choices=list(ROUNDS), default="exact")
+    parser.add_argument("--method", choices=get_args(LiveMethod), default="exact")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables into it")
     asked = parser.parse_args()

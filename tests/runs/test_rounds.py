@@ -103,6 +103,18 @@ def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[s
         assert summarise(federation, again) == summarise(federation, final)
 
 
+@pytest.mark.parametrize("method", ["exact", "search"])
+def test_a_refreshed_policy_is_cautious_first_and_then_another(method: str) -> None:
+    policy = {"kind": "spga", "refresh": 7, "live": method}
+    final, records, _ = play(build(FUNCTION_QUEUE, policy=policy, queue={"arrival_prob": 0.2}))
+    cautious = [float(record["backlog"] > 0) for record in records]
+    learn_prob = [record["learn_prob"] for record in records]
+    assert learn_prob[:21] == cautious[:21]  # 21 is the first multiple of 7 with rounds enough
+    assert learn_prob[21:] != cautious[21:]
+    assert final.live.refreshed == 56
+    assert len(final.seen) == len(records)
+
+
 def test_greedy_stops_when_nothing_is_owed() -> None:
     final, records, _ = play(build(policy={"kind": "greedy"}, rounds=30))
     assert final.queue.backlog == 0

@@ -97,7 +97,7 @@ def test_a_refreshed_policy_goes_on_where_it_was(
     tmp_path: Path, base: dict[str, Any], method: str
 ) -> None:
     changes: dict[str, Any] = {"rounds": 40, "federation": {"acceptance": "model"}}
-    changes |= {"horizon": {"updates": 20}} if base is HORIZON else {"queue": {"arrival_prob": 0.3}}
+    changes |= {"horizon": {"updates": 20}} if base is HORIZON else {"queue": {"arrival_prob": 0.2}}
     settings = make_run(base, policy={"kind": "spga", "refresh": 7, "live": method}, **changes)
     train(settings, tmp_path / "whole")
     for rounds in (21, 32):
@@ -111,7 +111,8 @@ def test_a_refreshed_policy_goes_on_where_it_was(
     )
     cautious = [float(owed > 0) for owed in backlog]
     assert learn_prob[:21] == cautious[:21]  # 21 is the first multiple of 7 with rounds enough
-    assert learn_prob[21:] != cautious[21:]
+    if method == "exact":  # the best thresholds that do not depend on the rounds left are 1
+        assert learn_prob[21:] != cautious[21:]
 
 
 def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ WINDOW = 20_000
 FEWEST_SEEN = 20
 # Rounds over which the steered limit makes up for what was spent above or below the limit: with a
 # capacity, and without one, because an unbounded queue is slower to follow.
-MAKE_UP_ROUNDS, SLOW_MAKE_UP_ROUNDS = 1500, 3000
+MAKE_UP_ROUNDS, SLOW_MAKE_UP_ROUNDS = 500, 2000
 # Range of the steered limit, as multiples of the limit.
 STEERED = (0.5, 2.0)
 # Iterations of a search between two rounds.

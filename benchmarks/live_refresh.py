@@ -154,6 +154,7 @@ COLUMNS = (
     "the same of the exact optimum",
 )
 REALISED = 2 * len(LOOKS)
+PLAYERS = ("refreshed", "optimum", "always learning")
 
 
 def measure_change(method: LiveMethod, seed: int) -> FloatArray:
@@ -222,8 +223,8 @@ def measure(method: LiveMethod, seeds: int) -> str:
             each = pool.map(partial(measure_seed, problem, method), range(seeds))
             found[name] = np.array(list(each))
             print(name, *describe(found[name]), f"[{time.perf_counter() - started:.0f} s]")
-            kept = found[name][:, REALISED]
-            print("realised, by seed:", *(f"{share:.3f}" for share in kept))
+            for who, shares in zip(PLAYERS, found[name][:, REALISED:].T, strict=False):
+                print(f"  realised by seed, {who}:", *(f"{share:.3f}" for share in shares))
         changed = np.array(list(pool.map(partial(measure_change, method), range(seeds))))
     command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
     made = (

@@ -75,10 +75,10 @@ MUTANTS = (
     ),
     Mutant(
         "refresh-with-one-iteration",
-        "runs/policy.py",
-        "recorded, iterations=LIVE_ITERATIONS, generator=generator",
-        "recorded, iterations=1, generator=generator",
-        "tests/runs/test_policy.py",
+        "runs/live.py",
+        "generator=generator), LIVE_ITERATIONS)",
+        "generator=generator), 1)",
+        "tests/runs/test_live.py",
     ),
     Mutant(
         "decoy-moves-without-acceptance",

@@ -167,3 +167,19 @@ def test_report_holds_table_and_verdict(load: Any) -> None:
         "## Title\n\nAbout.\n\n| size | time |\n| --- | ---: |\n| 1 | 2 s |\n\n"
         "- yes: fast\n- NO: small"
     )
+
+
+def test_the_refreshed_policy_is_played_on_the_same_rounds(load: Any) -> None:
+    bench = load("live_refresh")
+    problem = bench.list_cases()["reference"]
+    rounds = bench.draw_rounds(problem, 300, 1)
+    live = bench.play(problem, rounds, every=100, looks=(100, 200))
+    always = bench.play(problem, rounds, policy=bench.GreedyPolicy())
+    assert live.learning[:100].sum() == 0.0
+    assert live.learning[100:].sum() > 0.0
+    assert always.learning.sum() == 0.0
+    assert live.privacy.sum() < always.privacy.sum()
+    gap, _ = bench.judge(bench.solve_queue(problem), problem.limit, live.policies[200])
+    assert gap < 0.1
+    again = bench.play(problem, rounds, every=100)
+    assert again.privacy.tobytes() == live.privacy.tobytes()

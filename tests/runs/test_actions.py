@@ -46,7 +46,8 @@ def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
 
 
 def test_a_misreading_run_resumes_with_what_it_read() -> None:
-    federation = build(FUNCTION_QUEUE, rounds=60, federation={"misread": 0.4})
+    policy = {"kind": "spga", "refresh": 20}
+    federation = build(FUNCTION_QUEUE, rounds=60, policy=policy, federation={"misread": 0.4})
     final, records, folder = play(federation)
     checkpoint = folder.checkpoints[30]
     state = unpack_state(checkpoint, iter(records[: checkpoint.round]))

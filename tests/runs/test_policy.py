@@ -13,7 +13,7 @@ from covertfl.decision.policy import HorizonTable, Observation, QueueTable
 from covertfl.decision.policy_file import write_policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import InvalidInput
-from covertfl.runs.policy import RunPolicy, make_run_policy, refresh_policy, with_success
+from covertfl.runs.policy import RunPolicy, make_run_policy, with_success
 from covertfl.runs.settings import PolicyKind, PolicySection
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
@@ -157,43 +157,6 @@ def test_a_policy_for_another_problem_is_refused(
 def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.json"):
         make("file", path=str(tmp_path / "none.json"))
-
-
-# --- live ---
-
-
-def draw_seen(
-    count: int, arrivals: float, generator: np.random.Generator
-) -> tuple[tuple[int, int, bool], ...]:
-    states = generator.integers(0, 3, size=count)
-    sizes = np.where(generator.random(count) < arrivals, 2, 0)
-    success = generator.random(count) < np.array([0.2, 0.5, 0.9])[states]
-    return tuple(zip(states.tolist(), sizes.tolist(), success.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("problem", [HORIZON_PROBLEM, QUEUE_PROBLEM])
-@pytest.mark.parametrize("arrivals", [0.0, 0.1, 1.0])
-def test_the_live_search_takes_whatever_was_seen(problem: Problem, arrivals: float) -> None:
-    generator = np.random.default_rng(3)
-    if problem is HORIZON_PROBLEM:
-        arrivals = 0.0
-    seen = draw_seen(20, arrivals, generator)
-    policy = refresh_policy(problem, seen, seed=4)
-    again = refresh_policy(problem, seen, seed=4)
-    assert isinstance(policy, HorizonTable | QueueTable)
-    assert isinstance(again, HorizonTable | QueueTable)
-    np.testing.assert_array_equal(policy.table, again.table)
-    assert np.all((policy.table >= 0.0) & (policy.table <= 1.0))
-
-
-def test_the_live_search_learns_from_what_it_saw() -> None:
-    """A state that never succeeds is not worth a query; one that always does is."""
-    generator = np.random.default_rng(0)
-    seen = tuple((int(state), 0, state == 2) for state in generator.integers(0, 3, size=400))
-    policy = refresh_policy(HORIZON_PROBLEM, seen, seed=0)
-    assert isinstance(policy, HorizonTable)
-    table = policy.table
-    assert table[:, 2, 1:].mean() > table[:, 0, 1:].mean() + 0.2
 
 
 def test_a_policy_for_other_arrivals_is_refused(tmp_path: Path) -> None:

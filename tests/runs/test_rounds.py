@@ -85,6 +85,8 @@ def test_no_stream_is_drawn_from_twice(
         (HORIZON, {"federation": {"algorithm": "fedsgd"}, "policy": {"kind": "greedy"}}),
         (QUEUE, {}),
         (FUNCTION_QUEUE, {}),
+        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
+        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7, "live": "search"}}),
     ],
 )
 def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -124,6 +126,18 @@ def test_the_model_moves_in_accepted_learning_rounds_alone(algorithm: str) -> No
     assert sum(record["examples"] > 0 for record in rejected) > 1
     assert final.learner.updates == sum(map(all, zip(learned, accepted, strict=True))) == 4
     assert final.learner.memory is None or final.learner.memory.steps == 4
+
+
+@pytest.mark.parametrize("method", ["exact", "search"])
+def test_a_refreshed_policy_is_cautious_first_and_then_another(method: str) -> None:
+    policy = {"kind": "spga", "refresh": 7, "live": method}
+    final, records, _ = play(build(FUNCTION_QUEUE, policy=policy, queue={"arrival_prob": 0.2}))
+    cautious = [float(record["backlog"] > 0) for record in records]
+    learn_prob = [record["learn_prob"] for record in records]
+    assert learn_prob[:21] == cautious[:21]  # 21 is the first multiple of 7 with rounds enough
+    assert learn_prob[21:] != cautious[21:]
+    assert final.live.refreshed == 56
+    assert len(final.seen) == len(records)
 
 
 def test_greedy_stops_when_nothing_is_owed() -> None:

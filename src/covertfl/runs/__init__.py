@@ -11,6 +11,7 @@
 `participation`: `SimulatedParticipation`; acceptance; measured success probabilities.
 `queue`: `UpdateQueue`, the updates that are owed, and `read_arrivals` for files of arriving ones.
 `policy`: `make_run_policy`, the policy of a run.
+`live`: `refresh_live` and `make_live_policy`, a policy that is refreshed during a run.
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.
 `responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
 `federation`: `Federation`, what does not change during a run, and `RunState`, what does.

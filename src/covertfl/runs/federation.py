@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covertfl.arrays import FloatArray
@@ -14,7 +14,8 @@ from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
-from covertfl.runs.policy import RunPolicy
+from covertfl.runs.live import LiveState, SeenRound
+from covertfl.runs.policy import RunPolicy, expect_policy
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import Remembered, Responder
@@ -47,8 +48,9 @@ class Federation:
 
     @property
     def policy_of_truth(self) -> Policy:
-        """The policy given the true oracle state, which the learner may misread."""
-        confusion, policy = self.settings.confusion, self.policy.policy
+        """The expected policy given the true oracle state, which the learner may misread."""
+        section, confusion = self.settings.sections.policy, self.settings.confusion
+        policy = expect_policy(section, self.problem, self.policy)
         return policy if confusion is None else MisreadPolicy(policy, confusion)
 
 
@@ -65,8 +67,10 @@ class RunState:
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, and the sum of the updates' waits
-    seen : oracle state as it was read, arriving updates and acceptance of each round; a round
-        without a learning query counts as accepted if one would have been
+    seen : oracle state as it was read, arriving updates and acceptance of the latest rounds, if the
+        policy is refreshed; a round without a learning query counts as accepted if one would have
+        been
+    live : what the refreshed policy was made from
     """
 
     round: int
@@ -77,7 +81,8 @@ class RunState:
     scores: tuple[float, ...]
     rejected: Mapping[str, int]
     totals: Mapping[str, float]
-    seen: tuple[tuple[int, int, bool], ...]
+    seen: tuple[SeenRound, ...] = ()
+    live: LiveState = field(default_factory=LiveState)
 
     @property
     def learning_queries(self) -> int:
@@ -125,7 +130,6 @@ def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> 
         scores=tuple(responder.score(weights) for weights in learner.trajectories),
         rejected={},
         totals=dict.fromkeys(TOTALS, 0.0),
-        seen=(),
     )
 
 
@@ -158,6 +162,8 @@ def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> C
         "scores": list(state.scores),
         "rejected": dict(state.rejected),
         "totals": dict(state.totals),
+        "seen": len(state.seen),
+        "live": asdict(state.live),
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
@@ -190,6 +196,7 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
                 int(record["arrival"]),
                 bool(record["accepted"]),
             )
-            for record in played
+            for record in deque(played, maxlen=facts.get("seen", 0))
         ),
+        live=LiveState.from_dict(facts.get("live", {})),
     )

@@ -6,7 +6,7 @@ the federation; with acceptance by model or by a log, with the problem's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,13 +23,10 @@ from covertfl.decision.policy import (
 )
 from covertfl.decision.policy_file import read_policy
 from covertfl.decision.problem import FiniteHorizon, Problem
-from covertfl.errors import InvalidInput
+from covertfl.errors import InvalidInput, NoSolution
+from covertfl.runs.live import make_cautious_policy, solve_exactly
 from covertfl.runs.settings import PolicySection
-from covertfl.seeding import Stream, draw_seed, make_generator
-from covertfl.solvers.spga.experience import Experience
-
-# Iterations of a search that is repeated during training: it runs between two rounds.
-LIVE_ITERATIONS = 200
+from covertfl.seeding import Stream, draw_seed
 
 
 @dataclass(frozen=True)
@@ -71,15 +68,27 @@ def make_run_policy(
     if section.kind == "file":
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
     if section.kind == "spga":
-        return RunPolicy(_search(problem, seed))
+        is_live = section.refresh is not None
+        return RunPolicy(make_cautious_policy(problem) if is_live else _search(problem, seed))
     if section.kind == "optimal":
-        return RunPolicy(_solve(problem))
+        return RunPolicy(solve_exactly(problem))
     if section.kind in ("random", "minority"):
         return _make_for_horizon(section.kind, problem, decoys)
     if section.kind == "greedy":
         return RunPolicy(GreedyPolicy())
     learns = section.kind == "always-learn"
     return RunPolicy(ConstantPolicy(learns), updates_unowed=learns)
+
+
+def expect_policy(section: PolicySection, problem: Problem, made: RunPolicy) -> Policy:
+    """Return the policy that whoever knows the problem expects of a run with this policy.
+
+    One that is refreshed is expected to be the optimum that it approaches.
+    """
+    if section.refresh is not None:
+        with contextlib.suppress(NoSolution):
+            return solve_exactly(problem)
+    return made.policy
 
 
 def _make_for_horizon(kind: str, problem: Problem, decoys: DecoyRule) -> RunPolicy:
@@ -93,16 +102,6 @@ def _make_for_horizon(kind: str, problem: Problem, decoys: DecoyRule) -> RunPoli
     return RunPolicy(solve_minority(problem, decoys=decoys).policy)
 
 
-def _solve(problem: Problem) -> Policy:
-    if isinstance(problem, FiniteHorizon):
-        from covertfl.solvers.backward_induction import solve_horizon
-
-        return solve_horizon(problem).policy
-    from covertfl.solvers.constrained import solve_queue
-
-    return solve_queue(problem).policy
-
-
 def _search(problem: Problem, seed: int) -> Policy:
     """Search with the structured policy gradient (Algorithm 1 of the paper) on a simulator."""
     from covertfl.solvers.spga.score import tabulate_run
@@ -114,22 +113,6 @@ def _search(problem: Problem, seed: int) -> Policy:
     else:
         settings = default_settings(problem)
     run = solve_spga(problem, settings, seed=draw_seed(seed, Stream.POLICY))[0]
-    return tabulate_run(problem, run)
-
-
-def refresh_policy(problem: Problem, seen: Sequence[tuple[int, int, bool]], *, seed: int) -> Policy:
-    """Search with the structured policy gradient on the rounds seen so far, and nothing else.
-
-    Every search starts afresh, so that a resumed run finds the same policy.  `seen` is as in
-    `RunState`: oracle state, arriving updates and acceptance of each round.
-    """
-    from covertfl.solvers.spga.score import tabulate_run
-    from covertfl.solvers.spga.search import search_recorded
-
-    states, arrivals, successes = zip(*seen, strict=True)
-    recorded = Experience(np.array(states), np.array(arrivals), np.array(successes, dtype=bool))
-    generator = make_generator(seed, Stream.POLICY, len(seen))
-    run = search_recorded(problem, recorded, iterations=LIVE_ITERATIONS, generator=generator)
     return tabulate_run(problem, run)
 
 

@@ -15,20 +15,19 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
-from covertfl.decision.problem import QueueProblem
+from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.learner import LearnerState
-from covertfl.runs.policy import RunPolicy, refresh_policy
+from covertfl.runs.live import WINDOW, SeenRound, is_due, make_live_policy, refresh_live
+from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 
-# Rounds that must have been seen before the policy is searched for on them.
-FEWEST_SEEN = 20
 # Learning queries, and moves of the true weights, that a matched decoy assumes before the first.
 FIRST_QUERIES, FIRST_MOVES = 2.0, 1.5
 
@@ -42,7 +41,7 @@ def run_rounds(
     """Run and record the rounds that are left; yield work and receive its results."""
     policy = federation.policy
     while state.round < federation.settings.rounds:
-        policy = _refresh(federation, state, policy)
+        state, policy = _refresh(federation, state, policy)
         played = yield from play_round(federation, state, policy)
         record_round(federation, folder, played)
         state = played.after
@@ -97,16 +96,36 @@ def _moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> bo
     return bool(draw < moves / queries)
 
 
-def _refresh(federation: Federation, state: RunState, policy: RunPolicy) -> RunPolicy:
-    """Search for the policy again on the rounds seen, if the run asks for it and it is due."""
+def _refresh(
+    federation: Federation, state: RunState, policy: RunPolicy
+) -> tuple[RunState, RunPolicy]:
+    """Make the policy anew from the rounds seen, if it is due or the run has just been resumed."""
+    problem, section = federation.problem, federation.settings.sections.policy
+    if section.refresh is None:
+        return state, policy
+    method, rounds = section.live_method, state.round
+    if is_due(state.live, section.refresh, rounds):
+        is_learning = isinstance(problem, FiniteHorizon) or problem.objective == "privacy"
+        live = refresh_live(
+            problem,
+            method,
+            state.live,
+            state.seen,
+            rounds=rounds,
+            spent=state.totals["learning_cost" if is_learning else "privacy_cost"],
+            seed=federation.settings.hidden_seed,
+        )
+        state = replace(state, live=live)
+    elif policy is not federation.policy or not state.live.refreshed:
+        return state, policy
+    made = make_live_policy(problem, method, state.live, state.seen, rounds=rounds)
+    return state, replace(policy, policy=made)
+
+
+def _remember(federation: Federation, state: RunState, seen: SeenRound) -> tuple[SeenRound, ...]:
+    """Return the rounds that later refreshes, and a resumed run, need; none without refreshes."""
     every = federation.settings.sections.policy.refresh
-    if every is None:
-        return policy
-    last, seed = state.round - state.round % every, federation.settings.hidden_seed
-    is_due = state.round == last or policy is federation.policy
-    if not is_due or last < FEWEST_SEEN:
-        return policy
-    return replace(policy, policy=refresh_policy(federation.problem, state.seen[:last], seed=seed))
+    return () if every is None else (*state.seen, seen)[-(WINDOW + every) :]
 
 
 def _close_round(
@@ -126,6 +145,7 @@ def _close_round(
     queue = queue.admit(decision.arrival, number, capacity)
     lost = queue.lost - state.queue.lost
     costs = charge_round(problem, state.queue.backlog, decision, lost)
+    seen = (decision.state_read, decision.arrival, outcome.accepted)
     rejected = Counter(state.rejected) + Counter(reason for _, reason in outcome.replies.rejected)
     after = RunState(
         round=number,
@@ -136,7 +156,8 @@ def _close_round(
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done),
-        seen=(*state.seen, (decision.state_read, decision.arrival, outcome.accepted)),
+        seen=_remember(federation, state, seen),
+        live=state.live,
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
 

@@ -45,6 +45,7 @@ TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own
 PolicyKind = Literal[
     "optimal", "spga", "minority", "greedy", "random", "always-learn", "always-obfuscate", "file"
 ]
+LiveMethod = Literal["exact", "search"]
 
 
 class _Section(BaseModel):
@@ -112,6 +113,12 @@ class PolicySection(_Section):
     problem: str | None = None
     path: str | None = None
     refresh: Count | None = None
+    live: LiveMethod | None = None
+
+    @property
+    def live_method(self) -> LiveMethod:
+        """How a policy is refreshed."""
+        return self.live or "exact"
 
 
 class DecoySection(_Section):
@@ -229,7 +236,9 @@ class RunSettings:
         """Return the same run with another policy and decoy."""
         sections = self.sections
         update = {
-            "policy": sections.policy.model_copy(update={"kind": policy, "refresh": None}),
+            "policy": sections.policy.model_copy(
+                update={"kind": policy, "refresh": None, "live": None}
+            ),
             "decoy": sections.decoy.model_copy(update={"kind": decoy}),
         }
         return replace(self, sections=sections.model_copy(update=update))
@@ -327,6 +336,8 @@ def _check_policy(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [policy] path needs kind = file, got kind = {policy.kind}")
     if policy.kind != "spga" and policy.refresh is not None:
         raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
+    if policy.refresh is None and policy.live is not None:
+        raise InvalidInput(f"{name}: [policy] live needs refresh, the rounds between two refreshes")
 
 
 def _check_noise(sections: RunSections, num_states: int, name: str) -> None:

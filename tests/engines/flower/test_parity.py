@@ -38,6 +38,7 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "random": (HORIZON, {"decoy": {"kind": "random"}, "policy": {"kind": "random"}}),
     "adversarial": (HORIZON, {"decoy": {"kind": "adversarial"}, "data": {"model": "mlp"}}),
     "by model": (HORIZON, {"federation": {"acceptance": "model"}, "policy": {"kind": "greedy"}}),
+    "refreshed": (QUEUE, {"rounds": 40, "policy": {"kind": "spga", "refresh": 10}}),
     "dropout": ({"task": "toxicity"}, {"rounds": 4, "updates": 2, "policy": {"kind": "greedy"}}),
 }
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.policy import HorizonTable, QueueTable, build_horizon_threshold_table
+from covertfl.decision.policy import (
+    HorizonTable,
+    QueueTable,
+    build_horizon_threshold_table,
+    build_sigmoid_table,
+)
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.evaluation.horizon import evaluate_horizon_policy
@@ -168,13 +173,26 @@ def evaluate_from_each_state(problem: FiniteHorizon, policy: HorizonTable) -> li
     return [evaluate_horizon_policy(problem, policy, first=first).total_cost for first in firsts]
 
 
-def tabulate_run(problem: Problem, run: SpgaRun) -> QueueTable | HorizonTable:
-    """Return the policy of a run as a table; an automatic capacity is that of the search."""
+def tabulate_parameters(
+    problem: Problem, parameters: FloatArray, temperature: float
+) -> QueueTable | HorizonTable:
+    """Return a policy (14) as a table; an automatic capacity is that of the search.
+
+    Parameters
+    ----------
+    parameters : (3, W, A) theta_1, theta_2 and h; a horizon takes the thresholds they round to
+    temperature : tau of equation (14)
+    """
     if isinstance(problem, FiniteHorizon):
-        return score_horizon_runs(problem, [run]).policy
+        return build_horizon_threshold_table(problem, _dominant_thresholds(parameters, problem))
     if problem.capacity is None:
         problem = problem.with_capacity(extract_rules(problem).capacity)
-    return run.policy(problem)
+    return build_sigmoid_table(problem, parameters, temperature)
+
+
+def tabulate_run(problem: Problem, run: SpgaRun) -> QueueTable | HorizonTable:
+    """Return the policy of a run as a table; an automatic capacity is that of the search."""
+    return tabulate_parameters(problem, run.parameters, run.temperature)
 
 
 def _dominant_thresholds(parameters: FloatArray, problem: FiniteHorizon) -> IntArray:

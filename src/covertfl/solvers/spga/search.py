@@ -49,15 +49,26 @@ OnIteration = Callable[[int, float, float], None]
 
 
 class SpgaSearch:
-    """A search that can be continued: it keeps its parameters, its multiplier and its backlog."""
+    """A search that can be continued: it keeps its parameters, its multiplier and its backlog.
 
-    def __init__(self, rules: Rules, settings: Settings, *, generator: np.random.Generator) -> None:
+    It starts from (3, W, A) `parameters` of an earlier search, or from the settings' thresholds.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        settings: Settings,
+        *,
+        generator: np.random.Generator,
+        parameters: FloatArray | None = None,
+    ) -> None:
         self.rules, self.settings, self._generator = rules, settings, generator
         self._shape = (3, len(rules.privacy_cost), len(rules.arrival_support))
-        parameters = np.full(self._shape, settings.first_threshold)
-        parameters[2] = 0.5
+        if parameters is None:
+            parameters = np.full(self._shape, settings.first_threshold)
+            parameters[2] = 0.5
         self._memory = Memory(
-            parameters=parameters.ravel(),
+            parameters=parameters.flatten(),
             momentum=np.zeros(parameters.size),
             spread=np.zeros(parameters.size),
             average=np.zeros(parameters.size),

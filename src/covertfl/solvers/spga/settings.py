@@ -170,6 +170,20 @@ def settings_for_log(problem: Problem, recorded: Experience, *, iterations: int 
     return replace(settings, carries_over=False, start_backlog=0)
 
 
+def live_settings(problem: Problem, multiplier: float | None, *, iterations: int) -> Settings:
+    """Return the settings of a search that continues an earlier one while a run goes on.
+
+    Step and temperature stay as they are at the end of a search, so that it follows a change, and
+    the later half of the iterates is averaged.  None as the multiplier stands for a first search,
+    which starts from thresholds that learn whenever an update is owed.
+    """
+    if isinstance(problem, FiniteHorizon):
+        return replace(horizon_settings(problem, iterations=iterations), first_threshold=0.0)
+    settings = default_settings(problem, iterations=iterations, tracking=True)
+    settings = replace(settings, averages_from=0.5, forgetting=0.0, first_threshold=0.0)
+    return settings if multiplier is None else replace(settings, first_multiplier=multiplier)
+
+
 def printed_settings(problem: QueueProblem, *, iterations: int = 4000) -> Settings:
     """Return Algorithm 1 as printed: step 0.5/n, rho = 20, xi_0 = 10, T = 100, start at backlog 40.
 

@@ -182,13 +182,27 @@ def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
 
 
 def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
-    """What a run decides round by round is what `place_queries` does for whole runs."""
-    for kind, count, least in (("optimal", 3, 1), ("minority", 3, 2), ("random", 2, 3)):
+    """What a run decides round by round is what `place_queries` does for whole runs.
+
+    It does so with the policy that eavesdroppers know, also if states are misread.
+    """
+    never_best = [[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]]
+    cheap = {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "linear", "scale": 0.5}}
+    for kind, count, least, misread, more in (
+        ("optimal", 3, 1, 0.0, {}),
+        ("minority", 3, 2, 0.0, {}),
+        ("random", 2, 3, 0.0, {}),
+        ("minority", 4, 2, 0.3, {"updates": 8, "seed": 3}),
+        ("optimal", 3, 2, never_best, {"cost": cheap}),
+    ):
         changes: dict[str, Any] = {
             "policy": {"kind": kind},
             "decoy": {"count": count, "least_queries": least},
+            "seed": 2,
+            **more,
         }
-        federation = build(**changes, rounds=30, federation={"acceptance": "model"}, seed=2)
+        section = {"acceptance": "model", "misread": misread}
+        federation = build(**changes, rounds=30, federation=section)
         _, records, _ = play(federation)
         problem, order = federation.problem, find_order(federation)
         assert isinstance(problem, FiniteHorizon)
@@ -198,7 +212,7 @@ def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
         sample = HorizonSample(
             np.array([learned]), np.zeros((1, 30), dtype=np.int64), falls[None], backlogs[-1:]
         )
-        policy = federation.policy.policy
+        policy = federation.policy_of_truth
         (placed,) = place_queries(problem, policy, sample, federation.settings.decoy_rule).tolist()
         names = [0, *order]
         assert [record["trajectory"] for record in records] == [names[label] for label in placed]

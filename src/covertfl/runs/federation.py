@@ -48,7 +48,11 @@ class Federation:
     @property
     def policy_of_truth(self) -> Policy:
         """The policy given the true oracle state, which the learner may misread."""
-        confusion, policy = self.settings.confusion, self.policy.policy
+        return self.misread(self.policy.policy)
+
+    def misread(self, policy: Policy) -> Policy:
+        """Return a policy of the oracle state that is read as one of the true state."""
+        confusion = self.settings.confusion
         return policy if confusion is None else MisreadPolicy(policy, confusion)
 
 

@@ -305,6 +305,11 @@ def _check_flower(sections: RunSections, states: OracleStates | None, name: str)
         )
     if mode != "deployment":
         return
+    if sections.federation.misread:
+        raise InvalidInput(
+            f"{name}: [federation] misread is an error that is simulated and cannot be used with "
+            "[engine] mode = deployment"
+        )
     if states is not None and not states.by_clients:
         raise InvalidInput(
             f"{name}: [states] column must be clients with [engine] mode = deployment, because the "

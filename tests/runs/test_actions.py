@@ -18,8 +18,15 @@ from covertfl.evaluation.horizon import HorizonSample
 from covertfl.evaluation.schedule import place_queries
 from covertfl.runs.actions import decide, draw_arrival, draw_order
 from covertfl.runs.federation import Federation, start_run, unpack_state
+from covertfl.runs.learner import sift_replies
+from covertfl.runs.participation import Attendance
+from covertfl.runs.responder import Outcome
+from covertfl.runs.rounds import moves_decoy
 from tests.support.played_runs import FUNCTION_HORIZON, build, play
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
+
+NOBODY = np.zeros(0, dtype=np.int64)
+FAILED = Outcome(Attendance(NOBODY, NOBODY), 0, sift_replies([], 1, 1), False)
 
 
 def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
@@ -102,8 +109,17 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
 
 
 def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
-    """Actions, decoys, arrivals and first weights follow the secret, the federation the seed."""
-    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    """What is read, actions, decoys and their moves, arrivals and first weights follow the secret.
+
+    The federation follows the seed.
+    """
+    federation = build(
+        FUNCTION_HORIZON,
+        policy={"kind": "random"},
+        decoy={"count": 9},
+        rounds=40,
+        federation={"misread": 0.4},
+    )
     queue = build(FUNCTION_QUEUE)
 
     def look(secret: int | None) -> list[list[object]]:
@@ -114,6 +130,8 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
         return [
             [decision.oracle_state for decision in decided],
             [decision.learns for decision in decided],
+            [decision.state_read for decision in decided],
+            [moves_decoy(hidden.settings, replace(state, round=n), FAILED) for n in range(40)],
             [*draw_order(hidden.settings.hidden_seed, 9)],
             [draw_arrival(waiting, number) for number in range(1, 200)],
             [weights.tobytes() for weights in state.learner.trajectories],

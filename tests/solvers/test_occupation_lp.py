@@ -182,7 +182,7 @@ def test_an_optimum_that_its_own_multipliers_do_not_prove_is_refused() -> None:
 
 
 def test_the_errors_of_dear_columns_do_not_hide_a_proof() -> None:
-    """Losses cost 3e10, and so do the errors of HiGHS in their reduced costs; the limit is slack."""
+    """Losses cost 3e10, and HiGHS errs in their reduced costs by hundreds; the limit is slack."""
     problem = QueueProblem(
         Oracle(np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0.3, 0.9])),
         np.array([1.0, 0.5]),

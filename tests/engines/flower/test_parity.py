@@ -33,6 +33,19 @@ FLOWER = {"engine": {"kind": "flower"}}
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": (HORIZON, {}),
     "fedsgd": (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
+    "errors of states and labels": (
+        HORIZON,
+        {
+            "federation": {
+                "misread": 0.3,
+                "label_noise": [0.6, 0.4, 0.1],
+                "acceptance": "noise",
+                "max_noise": 0.4,
+            },
+            "decoy": {"count": 3, "least_queries": 2},
+            "policy": {"kind": "minority"},
+        },
+    ),
     "following": (HORIZON, {"decoy": {"kind": "following", "count": 2}}),
     "mirrored": (QUEUE, {"rounds": 20, "decoy": {"kind": "mirrored", "gated": False}}),
     "random": (HORIZON, {"decoy": {"kind": "random"}, "policy": {"kind": "random"}}),

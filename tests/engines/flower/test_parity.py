@@ -78,8 +78,8 @@ class Cut(BaseException):
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 def test_the_same_bytes_after_cuts(algorithm: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
-        "federation": {"algorithm": algorithm},
-        "decoy": {"kind": "mirrored"},
+        "federation": {"algorithm": algorithm, "misread": 0.3},
+        "decoy": {"kind": "mirrored", "count": 3},
     }
     train(make_run(**changes), tmp_path / "simulated")
     settings, out = make_run(**merge(changes, FLOWER)), tmp_path / "flower"

@@ -15,6 +15,7 @@ from covertfl.decision.policy import HorizonTable, Observation
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.horizon import evaluate_horizon_policy
+from covertfl.solvers.minority import MinorityPolicy
 
 MATRIX = [[0.7, 0.3, 0.0], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]]
 
@@ -51,6 +52,14 @@ def test_states_are_read_with_their_probabilities() -> None:
         shares = np.bincount(draws, minlength=3) / 4000
         assert shares == pytest.approx(confusion[state], abs=0.03)
         assert np.all((shares > 0) == (confusion[state] > 0))
+
+
+def test_errors_leave_a_policy_s_budget() -> None:
+    """The rule for several decoys counts on it."""
+    policy = MinorityPolicy(np.zeros((6, 3, 3, 4), dtype=np.bool_))
+    assert MisreadPolicy(policy, build_confusion(0.2, 3)).budget == policy.budget == 3
+    table = HorizonTable(np.zeros((2, 3, 3)))
+    assert MisreadPolicy(table, build_confusion(0.2, 3)).budget is None
 
 
 def test_cost_of_a_misread_policy_against_enumeration() -> None:

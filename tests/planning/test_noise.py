@@ -75,6 +75,7 @@ def test_goals_out_of_reach() -> None:
     [
         ({"levels": (0.5, 0.4, 1.1)}, "levels must be numbers that increase"),
         ({"levels": (), "success": ()}, "levels must be numbers that increase"),
+        ({"levels": (0.3, 0.4, 1e200)}, r"levels\[2\] must be at most 1e\+100, got 1e\+200"),
         ({"levels": (0.0, 0.4, 1.1)}, r"levels\[0\] must be a finite number above 0"),
         ({"success": SUCCESS[:2]}, "success must have 3 rows of one length"),
         ({"success": SUCCESS[::-1]}, "success must not fall from one level to the next"),

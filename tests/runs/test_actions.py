@@ -18,8 +18,15 @@ from covertfl.evaluation.horizon import HorizonSample
 from covertfl.evaluation.schedule import place_queries
 from covertfl.runs.actions import decide, draw_arrival, draw_order
 from covertfl.runs.federation import Federation, start_run, unpack_state
+from covertfl.runs.learner import sift_replies
+from covertfl.runs.participation import Attendance
+from covertfl.runs.responder import Outcome
+from covertfl.runs.rounds import moves_decoy
 from tests.support.played_runs import FUNCTION_HORIZON, build, play
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
+
+NOBODY = np.zeros(0, dtype=np.int64)
+FAILED = Outcome(Attendance(NOBODY, NOBODY), 0, sift_replies([], 1, 1), False)
 
 
 def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
@@ -103,8 +110,17 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
 
 
 def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
-    """Actions, decoys, arrivals and first weights follow the secret, the federation the seed."""
-    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    """What is read, actions, decoys and their moves, arrivals and first weights follow the secret.
+
+    The federation follows the seed.
+    """
+    federation = build(
+        FUNCTION_HORIZON,
+        policy={"kind": "random"},
+        decoy={"count": 9},
+        rounds=40,
+        federation={"misread": 0.4},
+    )
     queue = build(FUNCTION_QUEUE)
 
     def look(secret: int | None) -> list[list[object]]:
@@ -115,6 +131,8 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
         return [
             [decision.oracle_state for decision in decided],
             [decision.learns for decision in decided],
+            [decision.state_read for decision in decided],
+            [moves_decoy(hidden.settings, replace(state, round=n), FAILED) for n in range(40)],
             [*draw_order(hidden.settings.hidden_seed, 9)],
             [draw_arrival(waiting, number) for number in range(1, 200)],
             [weights.tobytes() for weights in state.learner.trajectories],
@@ -183,13 +201,27 @@ def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
 
 
 def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
-    """What a run decides round by round is what `place_queries` does for whole runs."""
-    for kind, count, least in (("optimal", 3, 1), ("minority", 3, 2), ("random", 2, 3)):
+    """What a run decides round by round is what `place_queries` does for whole runs.
+
+    It does so with the policy that eavesdroppers know, also if states are misread.
+    """
+    never_best = [[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]]
+    cheap = {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "linear", "scale": 0.5}}
+    for kind, count, least, misread, more in (
+        ("optimal", 3, 1, 0.0, {}),
+        ("minority", 3, 2, 0.0, {}),
+        ("random", 2, 3, 0.0, {}),
+        ("minority", 4, 2, 0.3, {"updates": 8, "seed": 3}),
+        ("optimal", 3, 2, never_best, {"cost": cheap}),
+    ):
         changes: dict[str, Any] = {
             "policy": {"kind": kind},
             "decoy": {"count": count, "least_queries": least},
+            "seed": 2,
+            **more,
         }
-        federation = build(**changes, rounds=30, federation={"acceptance": "model"}, seed=2)
+        section = {"acceptance": "model", "misread": misread}
+        federation = build(**changes, rounds=30, federation=section)
         _, records, _ = play(federation)
         problem, order = federation.problem, find_order(federation)
         assert isinstance(problem, FiniteHorizon)
@@ -199,7 +231,7 @@ def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
         sample = HorizonSample(
             np.array([learned]), np.zeros((1, 30), dtype=np.int64), falls[None], backlogs[-1:]
         )
-        policy = federation.policy.policy
+        policy = federation.policy_of_truth
         (placed,) = place_queries(problem, policy, sample, federation.settings.decoy_rule).tolist()
         names = [0, *order]
         assert [record["trajectory"] for record in records] == [names[label] for label in placed]

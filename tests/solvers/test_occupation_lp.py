@@ -181,6 +181,19 @@ def test_an_optimum_that_its_own_multipliers_do_not_prove_is_refused() -> None:
     assert solve_occupation_lp(problem).cost == pytest.approx(solve_queue(problem).cost, rel=1e-9)
 
 
+def test_the_errors_of_dear_columns_do_not_hide_a_proof() -> None:
+    """Losses cost 3e10, and HiGHS errs in their reduced costs by hundreds; the limit is slack."""
+    problem = QueueProblem(
+        Oracle(np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0.3, 0.9])),
+        np.array([1.0, 0.5]),
+        LearningCost("linear", 0.5),
+        arrival_prob=0.05,
+        arrival_size=2,
+        limit=3.0,
+    ).with_capacity(64)
+    assert solve_occupation_lp(problem).cost == pytest.approx(0.05 * 2 / 0.9 * 0.5, rel=1e-8)
+
+
 @settings(max_examples=60)
 @given(queue_problems(max_states=2), on_grid(0, 20, 20), st.sampled_from((0.0, 1.0, 1e3, 1e6)))
 def test_no_answer_contradicts_its_own_policy(

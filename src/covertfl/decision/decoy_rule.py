@@ -30,6 +30,9 @@ import numpy as np
 from covertfl.arrays import BoolArray, IntArray
 from covertfl.decision.arguments import read_count
 from covertfl.decision.policy import Observation, Policy, Whole
+from covertfl.errors import InvalidInput
+
+MAX_DECOYS = 1000  # each has a model in memory, so that a mistyped count must not exhaust it
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class DecoyRule:
 
     Parameters
     ----------
-    num_decoys : D, at least 1
+    num_decoys : D, in 1 .. MAX_DECOYS
     least_queries : q, queries of each decoy but the lead, at least 0
     """
 
@@ -46,7 +49,8 @@ class DecoyRule:
     least_queries: int = 1
 
     def __post_init__(self) -> None:
-        read_count(self.num_decoys, "decoys")
+        if read_count(self.num_decoys, "decoys") > MAX_DECOYS:
+            raise InvalidInput(f"decoys must be at most {MAX_DECOYS}, got {self.num_decoys}")
         read_count(self.least_queries, "least_queries", least=0)
 
     @property

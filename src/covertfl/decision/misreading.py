@@ -74,6 +74,11 @@ class MisreadPolicy:
     policy: Policy
     confusion: FloatArray
 
+    @property
+    def budget(self) -> int | None:
+        """Largest number of learning queries, None if the policy has no such limit."""
+        return getattr(self.policy, "budget", None)
+
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probability of learning given the true oracle state."""
         state = np.asarray(observation.oracle_state)

@@ -16,6 +16,7 @@ from covertfl.decision.arguments import require_number
 from covertfl.errors import InvalidInput
 
 Step = Literal["constant", "decreasing"]
+LARGEST_LEVEL = 1e100  # the bounds square it
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class NoiseChoice:
 
     Parameters
     ----------
-    levels : candidates for sigma, positive and increasing
+    levels : candidates for sigma, positive, at most 1e100 and increasing
     success : for each level, the probability by oracle state that a learning query meets it
     gap : D = f(x_1) - f*, at least 0
     smoothness : L, positive
@@ -47,6 +48,10 @@ class NoiseChoice:
         require_number(self.epsilon, "epsilon", above=True)
         for index, level in enumerate(self.levels):
             require_number(level, f"levels[{index}]", above=True)
+            if level > LARGEST_LEVEL:
+                raise InvalidInput(
+                    f"levels[{index}] must be at most {LARGEST_LEVEL:g}, got {level:g}"
+                )
         if not self.levels or any(after <= before for before, after in pairwise(self.levels)):
             raise InvalidInput(
                 f"levels must be numbers that increase, at least one, got {list(self.levels)}"

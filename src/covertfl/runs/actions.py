@@ -114,7 +114,9 @@ def choose_decoy(
         return order[0]
     if isinstance(federation.problem, FiniteHorizon):
         left, num_states = int(observation.rounds_left), federation.problem.oracle.num_states
-        further = count_further(policy.policy, observation.backlog, left, learning, num_states)
+        # As eavesdroppers know it: states that are never read do not count.
+        known = federation.misread(policy.policy)
+        further = count_further(known, observation.backlog, left, learning, num_states)
         spares = bool(np.all(may_spare(learning, lead, further, left)))
     else:
         spares = takes_turn(lead, served)

@@ -49,8 +49,12 @@ class Federation:
     @property
     def policy_of_truth(self) -> Policy:
         """The expected policy given the true oracle state, which the learner may misread."""
-        section, confusion = self.settings.sections.policy, self.settings.confusion
-        policy = expect_policy(section, self.problem, self.policy)
+        section = self.settings.sections.policy
+        return self.misread(expect_policy(section, self.problem, self.policy))
+
+    def misread(self, policy: Policy) -> Policy:
+        """Return a policy of the oracle state that is read as one of the true state."""
+        confusion = self.settings.confusion
         return policy if confusion is None else MisreadPolicy(policy, confusion)
 
 

@@ -81,12 +81,12 @@ def update_trajectories(
         is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
         is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
     else:
-        is_moving = _moves_decoy(federation.settings, state, outcome)
+        is_moving = moves_decoy(federation.settings, state, outcome)
     responder = federation.responder
     return (yield from responder.update(state.learner, query, outcome, is_moving=is_moving))
 
 
-def _moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> bool:
+def moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> bool:
     """Return whether a decoy that was queried moves; the draw of a matched one is hidden."""
     gated = settings.sections.decoy.gated
     if gated != "matched":

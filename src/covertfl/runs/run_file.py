@@ -47,6 +47,12 @@ CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("decoy", "gated"): 'true, false or "matched"',
 }
 
+# Keys that an earlier version did not write, with their defaults.
+LATER_KEYS: Mapping[tuple[str, ...], Any] = {
+    ("decoy", "least_queries"): DecoySection().least_queries,
+    ("federation", "misread"): FederationSection.model_fields["misread"].default,
+}
+
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
     """Read a run file; a mistake raises InvalidInput that names the file, the key and the value."""
@@ -254,7 +260,7 @@ def find_change(before: str, after: str, name: str) -> str | None:
     version did not write has its default.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
-    old = {("decoy", "least_queries"): DecoySection().least_queries} | old
+    old = {**LATER_KEYS, **old}
     require_format("run", old.get(("format",), 1), name)
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import DecoyRule
+from covertfl.decision.decoy_rule import MAX_DECOYS, DecoyRule
 from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
@@ -35,8 +35,6 @@ QUEUE_ROUNDS = 200
 FUNCTION_KEYS = ("dimension", "radius", "noise_limit")
 # Batch sizes by task where the paper's 40 is too large: a client of digits holds 65 examples.
 BATCH_SIZES = {"digits": 5}
-# Each decoy holds a model in memory, so a mistyped count must not exhaust it.
-MAX_DECOYS = 1000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Present = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -316,6 +314,11 @@ def _check_flower(sections: RunSections, states: OracleStates | None, name: str)
         )
     if mode != "deployment":
         return
+    if sections.federation.misread:
+        raise InvalidInput(
+            f"{name}: [federation] misread is an error that is simulated and cannot be used with "
+            "[engine] mode = deployment"
+        )
     if states is not None and not states.by_clients:
         raise InvalidInput(
             f"{name}: [states] column must be clients with [engine] mode = deployment, because the "

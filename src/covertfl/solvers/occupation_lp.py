@@ -31,8 +31,10 @@ from covertfl.solvers.multiplier import Mixing
 # Shares below this are rounding errors of the simplex method.
 VISIBLE = 1e-11
 AGREEMENT = 1e-6
-# Reduced costs of a dear column may be wrong by HiGHS's tolerance times its cost.
 UNPROVEN = 1e-4
+# Reduced costs of a dear column may be wrong by HiGHS's tolerance times its cost, for which a
+# slightly larger multiplier makes up.
+RAISED = (0.0, *np.geomspace(1e-12, 1e-4, 9).tolist())
 # Seconds for each form.
 TIME_LIMIT = 300.0
 # With a relative rounding error above this the next form is tried as well.
@@ -209,9 +211,13 @@ def _minimise(
         return None
     if outcome.status != 0:
         raise SolverFailed(f"HiGHS failed, so there is no solution: {outcome.message}")
-    multiplier, prices = -float(outcome.ineqlin.marginals[0]), outcome.eqlin.marginals
-    reduced = objective + multiplier * constrained - balance.T @ prices[:-1]
-    bound = float(reduced[upper.ravel() > 0.0].min()) - multiplier * limit
+    multiplier, prices = -float(outcome.ineqlin.marginals[0]), outcome.eqlin.marginals[:-1]
+    lowered, allowed = objective - balance.T @ prices, upper.ravel() > 0.0
+    # Weak duality: each of these is a lower bound on the optimum.
+    bound = max(
+        float((lowered + trial * constrained)[allowed].min()) - trial * limit
+        for trial in (max(multiplier, 0.0) + raised for raised in RAISED)
+    )
     if outcome.fun - bound > UNPROVEN * max(abs(bound), multiplier * limit, 1.0):
         # HiGHS drops coefficients below 1e-9, which large costs scale others down to.
         raise SolverFailed(

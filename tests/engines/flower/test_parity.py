@@ -33,6 +33,19 @@ FLOWER = {"engine": {"kind": "flower"}}
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": (HORIZON, {}),
     "fedsgd": (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
+    "errors of states and labels": (
+        HORIZON,
+        {
+            "federation": {
+                "misread": 0.3,
+                "label_noise": [0.6, 0.4, 0.1],
+                "acceptance": "noise",
+                "max_noise": 0.4,
+            },
+            "decoy": {"count": 3, "least_queries": 2},
+            "policy": {"kind": "minority"},
+        },
+    ),
     "following": (HORIZON, {"decoy": {"kind": "following", "count": 2}}),
     "mirrored": (QUEUE, {"rounds": 20, "decoy": {"kind": "mirrored", "gated": False}}),
     "random": (HORIZON, {"decoy": {"kind": "random"}, "policy": {"kind": "random"}}),
@@ -66,8 +79,8 @@ class Cut(BaseException):
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 def test_the_same_bytes_after_cuts(algorithm: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
-        "federation": {"algorithm": algorithm},
-        "decoy": {"kind": "mirrored"},
+        "federation": {"algorithm": algorithm, "misread": 0.3},
+        "decoy": {"kind": "mirrored", "count": 3},
     }
     train(make_run(**changes), tmp_path / "simulated")
     settings, out = make_run(**merge(changes, FLOWER)), tmp_path / "flower"

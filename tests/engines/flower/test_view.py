@@ -74,8 +74,9 @@ def watch(
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_nothing_but_values_depends_on_the_action(name: str, tmp_path: Path) -> None:
     start = {"train_config": ConfigRecord({"lr": 0.1, "epochs": 2})}
+    changes = {"decoy": {"count": 3}} if name == "FedAvg" else {}
     witnesses = [
-        watch(tmp_path / str(number), STRATEGIES[name], learns, start=start)
+        watch(tmp_path / str(number), STRATEGIES[name], learns, start=start, changes=changes)
         for number, learns in enumerate(SCHEDULES)
     ]
     actions = [[r["action"] for r in read_rounds(tmp_path / str(n))] for n in range(3)]

@@ -88,6 +88,20 @@ MUTANTS = (
         "tests/runs/test_rounds.py",
     ),
     Mutant(
+        "matched-decoy-from-the-public-seed",
+        "runs/rounds.py",
+        "draw = make_generator(settings.hidden_seed, Stream.MOVE",
+        "draw = make_generator(settings.seed, Stream.MOVE",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "matched-decoy-by-acceptance",
+        "runs/rounds.py",
+        "return bool(draw < moves / queries)",
+        "return outcome.accepted",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
         "unweighted-average",
         "runs/learner.py",
         "weights = replies.examples.astype(np.float64)",
@@ -100,6 +114,13 @@ MUTANTS = (
         "if backlog == problem.capacity and not decision.learns:",
         "if backlog == problem.capacity:",
         "tests/runs/test_records.py",
+    ),
+    Mutant(
+        "learning-cost-of-the-state-read",
+        "runs/records.py",
+        "problem.backlog_cost(decision.oracle_state",
+        "problem.backlog_cost(decision.state_read",
+        "tests/runs/test_actions.py",
     ),
     Mutant(
         "oracle-state-one-round-late",
@@ -164,14 +185,14 @@ MUTANTS = (
         "experiments/random_policy.py",
         "best.learner[-1] - other.learner[-1]",
         "other.learner[-1] - best.learner[-1]",
-        "tests/experiments tests/reproduction/test_page.py",
+        "tests/experiments/test_random_policy.py",
     ),
     Mutant(
         "misprinted-table-1",
         "experiments/table_main.py",
         '(1, "spga"): (0.52, 0.81)',
         '(1, "spga"): (0.57, 0.81)',
-        "tests/experiments",
+        "tests/experiments/test_printed_values.py",
     ),
     Mutant(
         "one-validation-set-for-all-seeds",
@@ -179,6 +200,13 @@ MUTANTS = (
         "place = (id(clients.task.validation), clients.kernel)",
         "place = (0, None)",
         "tests/experiments/trials/test_covert_runs.py",
+    ),
+    Mutant(
+        "gap-at-the-limit",
+        "experiments/figure_spga.py",
+        "gap = measure_gap(problem, policy)",
+        "gap = evaluation.privacy_cost / optimum.evaluation.privacy_cost - 1.0",
+        "tests/experiments/test_figures.py",
     ),
     Mutant(
         "expected-accuracy-without-correction",

@@ -25,9 +25,12 @@ from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
 def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
     """The policy acts on the state that was read; all else is as without errors."""
     confusion = [[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
-    federation = build(FUNCTION_QUEUE, rounds=300, federation={"misread": confusion})
+    factors = [0.5, 1.0, 3.0]
+    cost = {"learning": {"shape": "linear", "scale": 0.6, "by_state": factors}}
+    changes: dict[str, Any] = {"rounds": 300, "cost": cost}
+    federation = build(FUNCTION_QUEUE, federation={"misread": confusion}, **changes)
     _, records, _ = play(federation)
-    _, right, _ = play(build(FUNCTION_QUEUE, rounds=300))
+    _, right, _ = play(build(FUNCTION_QUEUE, **changes))
     for key in ("oracle_state", "arrival", "clients", "batches", "examples", "accepted"):
         assert [record[key] for record in records] == [record[key] for record in right]
     assert all(record["state_read"] == record["oracle_state"] for record in right)
@@ -38,8 +41,10 @@ def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
             record["state_read"], record["backlog"], int(record["arrival"] > 0)
         )
         assert record["learn_prob"] == federation.policy.policy.learn_prob(observation)
-        cost = federation.problem.privacy_cost[record["oracle_state"]]
-        assert record["privacy_cost"] == (cost if record["action"] == "learn" else 0.0)
+        paid = federation.problem.privacy_cost[record["oracle_state"]]
+        assert record["privacy_cost"] == (paid if record["action"] == "learn" else 0.0)
+        owed = factors[record["oracle_state"]] * 0.6 * record["backlog"] + 5.0 * record["lost"]
+        assert record["learning_cost"] == pytest.approx(owed)
     shares = pairs / pairs.sum(axis=1, keepdims=True)
     assert shares == pytest.approx(np.array(confusion), abs=0.12)
     assert pairs[0, 2] == 0

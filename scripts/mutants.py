@@ -137,6 +137,20 @@ MUTANTS = (
         "tests/runs/test_actions.py",
     ),
     Mutant(
+        "lead-from-the-public-seed",
+        "runs/actions.py",
+        "order = draw_order(federation.settings.hidden_seed, rule.num_decoys)",
+        "order = draw_order(federation.settings.seed, rule.num_decoys)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "readings-from-the-public-seed",
+        "runs/actions.py",
+        "seed = federation.settings.hidden_seed\n    generator = ",
+        "seed = federation.settings.seed\n    generator = ",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
         "acceptance-from-the-public-seed",
         "runs/clients.py",
         "seed = self.settings.hidden_seed\n        draw = ",

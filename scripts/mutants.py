@@ -95,13 +95,6 @@ MUTANTS = (
         "tests/runs/test_rounds.py",
     ),
     Mutant(
-        "matched-decoy-by-acceptance",
-        "runs/rounds.py",
-        "return bool(draw < moves / queries)",
-        "return outcome.accepted",
-        "tests/runs/test_rounds.py",
-    ),
-    Mutant(
         "unweighted-average",
         "runs/learner.py",
         "weights = replies.examples.astype(np.float64)",
@@ -387,13 +380,6 @@ MUTANTS = (
         "softmax([-loss * len(self._own.data) for loss in self._losses])",
         "softmax([-loss for loss in self._losses])",
         "tests/eavesdroppers/test_validation.py",
-    ),
-    Mutant(
-        "smoothness-without-lengths",
-        "eavesdroppers/step_shape.py",
-        "np.mean(self._cosines[number]) - 0.5 * np.mean(np.abs(changes))",
-        "np.mean(self._cosines[number])",
-        "tests/eavesdroppers/test_step_shape.py",
     ),
 )
 

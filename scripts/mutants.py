@@ -88,6 +88,13 @@ MUTANTS = (
         "tests/runs/test_rounds.py",
     ),
     Mutant(
+        "matched-decoy-from-the-public-seed",
+        "runs/rounds.py",
+        "draw = make_generator(settings.hidden_seed, Stream.MOVE",
+        "draw = make_generator(settings.seed, Stream.MOVE",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
         "unweighted-average",
         "runs/learner.py",
         "weights = replies.examples.astype(np.float64)",
@@ -102,6 +109,13 @@ MUTANTS = (
         "tests/runs/test_records.py",
     ),
     Mutant(
+        "learning-cost-of-the-state-read",
+        "runs/records.py",
+        "problem.backlog_cost(decision.oracle_state",
+        "problem.backlog_cost(decision.state_read",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
         "oracle-state-one-round-late",
         "runs/participation.py",
         "return int(recorded.states[round_number - 1])",
@@ -113,6 +127,20 @@ MUTANTS = (
         "runs/actions.py",
         "generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)",
         "generator = make_generator(federation.settings.seed, Stream.ACTION, number)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "lead-from-the-public-seed",
+        "runs/actions.py",
+        "order = draw_order(federation.settings.hidden_seed, rule.num_decoys)",
+        "order = draw_order(federation.settings.seed, rule.num_decoys)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "readings-from-the-public-seed",
+        "runs/actions.py",
+        "seed = federation.settings.hidden_seed\n    generator = ",
+        "seed = federation.settings.seed\n    generator = ",
         "tests/runs/test_actions.py",
     ),
     Mutant(
@@ -164,14 +192,14 @@ MUTANTS = (
         "experiments/random_policy.py",
         "best.learner[-1] - other.learner[-1]",
         "other.learner[-1] - best.learner[-1]",
-        "tests/experiments tests/reproduction/test_page.py",
+        "tests/experiments/test_random_policy.py",
     ),
     Mutant(
         "misprinted-table-1",
         "experiments/table_main.py",
         '(1, "spga"): (0.52, 0.81)',
         '(1, "spga"): (0.57, 0.81)',
-        "tests/experiments",
+        "tests/experiments/test_printed_values.py",
     ),
     Mutant(
         "one-validation-set-for-all-seeds",
@@ -179,6 +207,13 @@ MUTANTS = (
         "place = (id(clients.task.validation), clients.kernel)",
         "place = (0, None)",
         "tests/experiments/trials/test_covert_runs.py",
+    ),
+    Mutant(
+        "gap-at-the-limit",
+        "experiments/figure_spga.py",
+        "gap = measure_gap(problem, policy)",
+        "gap = evaluation.privacy_cost / optimum.evaluation.privacy_cost - 1.0",
+        "tests/experiments/test_figures.py",
     ),
     Mutant(
         "expected-accuracy-without-correction",
@@ -345,13 +380,6 @@ MUTANTS = (
         "softmax([-loss * len(self._own.data) for loss in self._losses])",
         "softmax([-loss for loss in self._losses])",
         "tests/eavesdroppers/test_validation.py",
-    ),
-    Mutant(
-        "smoothness-without-lengths",
-        "eavesdroppers/step_shape.py",
-        "np.mean(self._cosines[number]) - 0.5 * np.mean(np.abs(changes))",
-        "np.mean(self._cosines[number])",
-        "tests/eavesdroppers/test_step_shape.py",
     ),
 )
 

@@ -15,6 +15,7 @@ from covertfl.experiments import figure_cost, figure_spga, figure_tracking
 from covertfl.experiments.experiment import Request, load_queue
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.solvers.constrained import solve_queue
+from covertfl.solvers.spga.search import solve_spga
 from covertfl.solvers.spga.settings import default_settings
 
 
@@ -51,6 +52,18 @@ def test_a_short_search_is_described() -> None:
     for state in paths["states"]:
         assert len(state["mean"]) == len(paths["iterations"])
         assert np.all(np.array(state["low"]) <= np.array(state["high"]))
+
+
+def test_gap_is_that_at_the_learning_cost_of_the_run() -> None:
+    """A short search misses the limit, and is not compared with the optimum at the limit."""
+    problem = load_queue("paper-code/queue")
+    optimum = solve_queue(problem)
+    settings = default_settings(problem, iterations=20, rollout=200)
+    found = figure_spga.evaluate_run(optimum, solve_spga(problem, settings, seed=1)[0])
+    assert abs(found["learning"] / problem.limit - 1.0) > 0.05
+    there = solve_queue(replace(problem, limit=found["learning"])).evaluation
+    assert there.learning_cost == pytest.approx(found["learning"])
+    assert found["gap"] == pytest.approx(found["privacy"] / there.privacy_cost - 1.0)
 
 
 def test_runs_that_give_up_are_counted_apart() -> None:

@@ -206,6 +206,18 @@ def test_a_matched_decoy_moves_as_often_as_the_truth(takes_every_reply: bool) ->
     assert final.learner.moves[0] != accepted
 
 
+def test_when_a_matched_decoy_moves_follows_from_the_secret() -> None:
+    """Clients may know the seed of the data, from which the moves must not be computable."""
+    federation = build(FUNCTION_QUEUE, rounds=40, policy={"kind": "always-obfuscate"})
+    moves = []
+    for secret, seed in ((1, 3), (2, 3), (1, 4)):
+        settings = replace(federation.settings.with_seed(seed), secret=secret)
+        _, _, folder = play(replace(federation, settings=settings))
+        moves.append([checkpoint.facts["moves"] for checkpoint in folder.checkpoints])
+    assert moves[0] != moves[1]
+    assert moves[0] == moves[2]
+
+
 def test_only_the_trajectory_that_was_queried_moves() -> None:
     _, records, folder = play(build(decoy={"count": 2}, rounds=30, policy={"kind": "greedy"}))
     arrays = [checkpoint.arrays for checkpoint in folder.checkpoints]

@@ -10,7 +10,8 @@ class RepeatEavesdropper(Listener):
     """Eavesdropper that believes in trajectories in proportion to their repeated queries.
 
     A learning query that failed is sent again unchanged.  A decoy that moves in every round never
-    repeats itself; a gated decoy, which moves only when its query is accepted, does.
+    repeats itself; a gated decoy, which moves only when its query is accepted, does, and a matched
+    one repeats as large a share of its queries as the truth.
     """
 
     threat = "sees every query, knows that failed learning queries repeat, owns no data"

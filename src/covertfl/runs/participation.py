@@ -137,11 +137,11 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
 def choose_participation(success: FloatArray, clients: int, min_share: float) -> list[int]:
     """Return the numbers of clients, by oracle state, whose data suffices about as often as asked.
 
-    The shares of k equal clients are uniform, so their sum is about normal with mean k/2 and
-    variance k/12; it is to reach t = min_share * clients with the (W,) probabilities of `success`.
-    With z the normal quantile of one of them, sqrt(k) = z / sqrt(12) + sqrt(z^2 / 12 + 2 t), and of
-    the two whole numbers beside it the one with the nearer probability is taken.  The numbers never
-    fall from one state to the next, also where the probabilities do.
+    The shares of k equal clients with many batches are uniform, so their sum is about normal with
+    mean k/2 and variance k/12; it is to reach t = min_share * clients with the (W,) probabilities
+    of `success`.  With z the normal quantile of one of them, sqrt(k) = z / sqrt(12) +
+    sqrt(z^2 / 12 + 2 t), and of the two whole numbers beside it the one with the nearer probability
+    is taken.  The numbers never fall from one state to the next, also where the probabilities do.
     """
     numbers: list[int] = []
     for prob in np.clip(success, CERTAIN, 1.0 - CERTAIN).tolist():

@@ -49,6 +49,8 @@ def test_a_level_that_no_run_shows() -> None:
     assert lucky["interval"][0] < lucky["mean"] < lucky["interval"][1]
     always = average_estimate([0.8] * 10, [1.0] * 10, [0.9] * 10, [0.8] * 10)
     assert (always["mean"], always["interval"]) == (0.8, [0.72, 0.8])
+    short = average_estimate([0.5, 0.5], [0.0, 0.0], [0.1, 0.1], [0.7, 0.9])
+    assert short["mean"] == lucky["mean"] and short["interval"][1] > lucky["interval"][1]
     certain = average_estimate([0.5] * 10, [0.0] * 10, [0.0] * 10, [0.8] * 10)
     assert (certain["mean"], certain["interval"]) == (0.5, [0.5, 0.5])
 

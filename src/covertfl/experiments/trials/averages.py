@@ -17,7 +17,7 @@ DIGITS = 5
 # shorter than Student's and misses more often, also a normal variable.
 FEWEST_RESAMPLED = 50
 RESAMPLING_SEED = 21
-FEWEST_CORRECTED = 4  # runs, below which no slope can be fitted
+FEWEST_SLOPE = 4  # runs, below which no slope is fitted
 
 
 def average(values: Sequence[float], *, most: float | None = None) -> dict[str, Any]:
@@ -66,15 +66,18 @@ def average_estimate(
     expected : (n,) exact expectation of `named` with each run's policy
     learner : (n,) of the true weights, the level of the truth if no run shows it; if no run shows
         the decoy's level, the low end assumes zero for it
+
+    The mean of a single run, or of two or three that show both levels, is not corrected.
     """
     x, seen, exact, true = (
         np.asarray(each, dtype=np.float64) for each in (accuracies, named, expected, learner)
     )
     n, prob, count, luck = len(x), float(exact.mean()), float(seen.sum()), seen - exact
     measured = {"measured": round(float(x.mean()), DIGITS)}
-    if n < FEWEST_CORRECTED or not luck.any():
+    is_mixed = bool(seen.min() < seen.max())
+    if n < (FEWEST_SLOPE if is_mixed else 2) or not luck.any():
         return average(x.tolist(), most=1.0) | measured
-    if seen.min() < seen.max():
+    if is_mixed:
         slope = float(np.cov(x, seen)[0, 1] / seen.var(ddof=1))
         mean = float(x.mean() - slope * luck.mean())
         decoys = x[seen == 0.0] if np.count_nonzero(seen == 0.0) > 1 else x - slope * seen

@@ -55,13 +55,15 @@ def _explain_learners(rows: Sequence[Mapping[str, Any]]) -> str:
         first = next(iter(variants.values()))
         printed = first["optimal"]["paper"]["learner"] - first[policy]["paper"]["learner"]
         gains = {name: found[policy]["gain"] for name, found in variants.items()}
-        inside = [name for name, gain in gains.items() if _includes(gain["interval"], printed)]
+        inside = [
+            f"`{name}`" for name, gain in gains.items() if _includes(gain["interval"], printed)
+        ]
         closest = min(gains, key=lambda name: abs(gains[name]["mean"] - printed))
         parts.append(
             f"The paper's optimal policy has a learner better by {printed:.3f} than the {policy} "
             f"policy's; ours is closest to that with `{closest}`, "
-            f"{format_mean(gains[closest], 3)}, and the paper's value lies in the interval of "
-            f"{' and '.join(f'`{name}`' for name in inside) or 'none'}."
+            f"{format_mean(gains[closest], 3)}, and the paper's value lies in "
+            + (f"the interval of {' and '.join(inside)}." if inside else "none of the intervals.")
         )
     return " ".join(parts)
 

@@ -80,8 +80,8 @@ value lies outside our interval by more than its rounding (0.005).
 TIMES = """
 *Computing* is the time spent on an experiment's parts, including scores and averages, whenever they
 were computed; parts that two experiments share count in both, and parts computed side by side each
-count in full. *Total* is the time that the command
-took, with reading data and solving for policies, and without parts that had been computed before.
+count in full. *Total* is the time that the command took, with reading data and solving for
+policies, and without parts that had been computed before.
 
 Without any stored parts, measured on 2026-11-16: `covertfl reproduce all --device cuda` on one H200
 with 16 cores had both MNIST tables (1,080 runs) after 129 s and everything after 493 s; the paper

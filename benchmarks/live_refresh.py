@@ -127,7 +127,7 @@ def judge(optimum: QueueSolution, limit: float, policy: Policy) -> tuple[float, 
 
 def measure_seed(problem: QueueProblem, method: LiveMethod, seed: int) -> FloatArray:
     """Play one seed; return the entries of `COLUMNS`."""
-    optimum, drawn = solve_queue(problem), draw_rounds(problem, ROUNDS, 11, seed)
+    optimum, drawn = solve_queue(problem), draw_rounds(problem, ROUNDS, 21, seed)
     live = play(problem, drawn, method=method, seed=seed, looks=LOOKS)
     best = play(problem, drawn, policy=optimum.policy, seed=seed)
     least = play(problem, drawn, policy=GreedyPolicy(), seed=seed)
@@ -160,9 +160,9 @@ PLAYERS = ("refreshed", "optimum", "always learning")
 def measure_change(method: LiveMethod, seed: int) -> FloatArray:
     """Play the tracking problem through its change; return the entries of `CHANGE_COLUMNS`."""
     before, after = (load_queue(f"sound/tracking-{when}") for when in ("before", "after"))
-    first = draw_rounds(before, CHANGE_AT, 12, seed)
+    first = draw_rounds(before, CHANGE_AT, 22, seed)
     last = CHANGE_AT + RECOVERS_IN + JUDGED_FOR
-    second = draw_rounds(after, last - CHANGE_AT, 13, seed)
+    second = draw_rounds(after, last - CHANGE_AT, 23, seed)
     pairs = zip(vars(first).values(), vars(second).values(), strict=True)
     drawn = Experience(*(np.concatenate(pair) for pair in pairs))
     recovered = CHANGE_AT + RECOVERS_IN

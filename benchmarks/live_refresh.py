@@ -24,6 +24,7 @@ from typing import get_args
 import numpy as np
 from machine import describe_machine
 from reference_problem import make_queue
+from section import write_block
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle
@@ -245,17 +246,7 @@ def main() -> None:
     text = measure(asked.method, asked.seeds)
     print(text)
     if asked.write is not None:
-        write_between(asked.write, asked.method, text)
-
-
-def write_between(path: Path, method: LiveMethod, text: str) -> None:
-    """Write the tables of a method between its markers in a file."""
-    begin, end = (f"<!-- live {method}: {edge} -->" for edge in ("begin", "end"))
-    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise SystemExit(f"{path} must have the lines {begin} and {end}")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+        write_block(asked.write, f"live {asked.method}", text)
 
 
 if __name__ == "__main__":

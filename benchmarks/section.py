@@ -1,8 +1,9 @@
-"""A section of the benchmark report: text, a table, and checks of what it shows."""
+"""A section of the benchmark report, and blocks of other pages that a benchmark writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -61,3 +62,13 @@ def render_markdown(section: Section) -> str:
         "\n".join(f"- {check}" for check in section.checks),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def write_block(path: Path, name: str, text: str) -> None:
+    """Write the text between the lines that mark a block of a page."""
+    begin, end = (f"<!-- {name}: {place} -->" for place in ("begin", "end"))
+    before, first, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, last, after = rest.partition(end)
+    if not (first and last):
+        raise SystemExit(f"{path} must have the lines {begin} and {end}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

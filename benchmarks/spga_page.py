@@ -17,6 +17,7 @@ from pathlib import Path
 
 from machine import describe_machine
 from reference_problem import make_queue
+from section import write_block
 from spga_ablation import RUNS, SEED, THREADS, render_ablation
 from spga_searches import (
     ITERATIONS,
@@ -41,16 +42,6 @@ BLOCKS: Mapping[str, Callable[[int], str]] = {
     "full-logs": render_full_logs,
     "tracking": render_tracking,
 }
-
-
-def write_block(path: Path, name: str, text: str) -> None:
-    """Write the text between the markers of a block."""
-    begin, end = (f"<!-- {name}: {place} -->" for place in ("begin", "end"))
-    before, first, rest = path.read_text(encoding="utf-8").partition(begin)
-    _, last, after = rest.partition(end)
-    if not (first and last):
-        raise SystemExit(f"{path} must have the lines {begin} and {end}")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def draw_pictures(folder: Path) -> None:

@@ -92,10 +92,8 @@ def test_unreachable_limits_agree_with_the_exact_solver(
 ) -> None:
     least, _ = find_limit_range(problem)
     assume(least > 1e-3)
-    with pytest.raises((Infeasible, SolverFailed)) as refusal:
+    with pytest.raises(Infeasible) as refusal:
         solve_occupation_lp(problem.with_limit(share * least))
-    assume(isinstance(refusal.value, Infeasible))  # HiGHS may fail, and says so
-    assert isinstance(refusal.value, Infeasible)
     assert refusal.value.best == pytest.approx(least, rel=1e-7)
     assert problem.limit_name in str(refusal.value)
 

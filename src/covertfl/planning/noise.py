@@ -14,7 +14,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.noise import NoiseChoice
-from covertfl.decision.oracle import require_irreducible
+from covertfl.decision.oracle import compute_stationary_distribution, require_irreducible
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput, NoSolution
 from covertfl.planning.updates import (
@@ -113,7 +113,9 @@ def _judge_level(
     problem: FiniteHorizon, choice: NoiseChoice, sigma: float, success: tuple[float, ...]
 ) -> NoiseLevel:
     oracle = replace(problem.oracle, success=np.array(success))
-    probs = completion_by_updates(oracle, max(minority_budget(problem.rounds), 1), problem.rounds)
+    most = max(minority_budget(problem.rounds), 1)
+    by_state = completion_by_updates(oracle, most, problem.rounds)
+    probs = np.minimum(compute_stationary_distribution(oracle) @ by_state, 1.0)
     noise = choice.smoothness * sigma**2
     updates = _count_updates(choice, noise)
     is_possible = updates is not None and updates < len(probs)

@@ -115,7 +115,7 @@ def choose_decoy(
     if isinstance(federation.problem, FiniteHorizon):
         left, num_states = int(observation.rounds_left), federation.problem.oracle.num_states
         # As eavesdroppers know it: states that are never read do not count.
-        known = federation.misread(policy.policy)
+        known = federation.with_misreading(policy.policy)
         further = count_further(known, observation.backlog, left, learning, num_states)
         spares = bool(np.all(may_spare(learning, lead, further, left)))
     else:

@@ -50,9 +50,9 @@ class Federation:
     def policy_of_truth(self) -> Policy:
         """The expected policy given the true oracle state, which the learner may misread."""
         section = self.settings.sections.policy
-        return self.misread(expect_policy(section, self.problem, self.policy))
+        return self.with_misreading(expect_policy(section, self.problem, self.policy))
 
-    def misread(self, policy: Policy) -> Policy:
+    def with_misreading(self, policy: Policy) -> Policy:
         """Return a policy of the oracle state that is read as one of the true state."""
         confusion = self.settings.confusion
         return policy if confusion is None else MisreadPolicy(policy, confusion)

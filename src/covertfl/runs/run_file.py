@@ -30,7 +30,6 @@ from covertfl.runs.participation import choose_participation
 from covertfl.runs.settings import (
     BATCH_SIZES,
     PROBLEM_SECTIONS,
-    DecoySection,
     FederationSection,
     RunSections,
     RunSettings,
@@ -45,12 +44,6 @@ CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
     ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',
-}
-
-# Keys that an earlier version did not write, with their defaults.
-LATER_KEYS: Mapping[tuple[str, ...], Any] = {
-    ("decoy", "least_queries"): DecoySection().least_queries,
-    ("federation", "misread"): FederationSection.model_fields["misread"].default,
 }
 
 
@@ -260,8 +253,9 @@ def find_change(before: str, after: str, name: str) -> str | None:
     version did not write has its default.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
-    old = {**LATER_KEYS, **old}
     require_format("run", old.get(("format",), 1), name)
+    defaults = _flatten(RunSections(task="own").model_dump())
+    old = {location: defaults.get(location) for location in new} | old
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")
         if old.get(location) != new.get(location) and not may_change:

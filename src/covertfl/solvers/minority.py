@@ -141,11 +141,11 @@ def solve_minority(
             f"states, got {entries:,} with rounds = {rounds} and updates = {updates}"
         )
     learn = np.zeros(shape, dtype=np.bool_)
-    probs = completion_probs(
+    probs = completion_by_updates(
         oracle, updates, rounds, every_prefix=every_prefix, decoys=decoys, learn=learn
     )
     learn.setflags(write=False)
-    return MinoritySolution(problem, every_prefix, probs, MinorityPolicy(learn))
+    return MinoritySolution(problem, every_prefix, probs[:, updates], MinorityPolicy(learn))
 
 
 def completion_by_rounds(
@@ -198,9 +198,27 @@ def completion_probs(
     *,
     every_prefix: bool = False,
     decoys: DecoyRule = ONE_DECOY,
-    learn: BoolArray | None = None,
 ) -> FloatArray:
     """Return the largest probability, (W,) by first oracle state, to finish covertly (F5).
+
+    Parameters as in `completion_by_updates`.
+    """
+    probs = completion_by_updates(oracle, updates, rounds, every_prefix=every_prefix, decoys=decoys)
+    return probs[:, updates]
+
+
+def completion_by_updates(
+    oracle: Oracle,
+    updates: int,
+    rounds: int,
+    *,
+    every_prefix: bool = False,
+    decoys: DecoyRule = ONE_DECOY,
+    learn: BoolArray | None = None,
+) -> FloatArray:
+    """Return the largest probability to finish 0 .. M updates covertly in N rounds (F5).
+
+    The array is (W, M + 1), by first oracle state and number of updates.
 
     Parameters
     ----------
@@ -209,29 +227,6 @@ def completion_probs(
     decoys : how obfuscating queries are divided
     learn : (N, W, M + 1, B + 1) array that the policy is written to, if given
     """
-    by_updates = _completion_by_updates(oracle, updates, rounds, every_prefix, decoys, learn)
-    return by_updates[:, updates]
-
-
-def completion_by_updates(oracle: Oracle, updates: int, rounds: int) -> FloatArray:
-    """Return the largest probability to finish m = 0 .. M updates in N rounds (formula F5).
-
-    The array is (M + 1,).  The oracle must be irreducible; the first state has its stationary
-    distribution, and there is one decoy.
-    """
-    by_state = _completion_by_updates(oracle, updates, rounds)
-    return np.minimum(compute_stationary_distribution(oracle) @ by_state, 1.0)
-
-
-def _completion_by_updates(
-    oracle: Oracle,
-    updates: int,
-    rounds: int,
-    every_prefix: bool = False,
-    decoys: DecoyRule = ONE_DECOY,
-    learn: BoolArray | None = None,
-) -> FloatArray:
-    """Return the probability of finishing, (W, M + 1) by first oracle state and updates needed."""
     budget = minority_budget(rounds, decoys)
     probs = _final_probs(oracle, updates, budget)
     for n in range(1, rounds + 1):

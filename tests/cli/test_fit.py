@@ -10,7 +10,7 @@ import pytest
 
 from covertfl.decision.problem_file import read_problem
 from tests.support.commands import EXAMPLE_LOG, Run, refuse
-from tests.support.ordinary_user import as_ordinary_user, open_folder, read_only
+from tests.support.ordinary_user import read_only
 
 
 def test_from_a_log_to_a_policy(run: Run, tmp_path: Path) -> None:
@@ -113,14 +113,9 @@ def test_a_fit_that_cannot_be_written_leaves_nothing(run: Run, tmp_path: Path) -
 
 
 def test_a_fit_into_a_folder_that_is_read_only(run: Run, tmp_path: Path) -> None:
-    given, log = ("--min-examples", "6800", "-o"), Path(EXAMPLE_LOG).read_text()
-    # An ordinary user may not be able to read the modules, so they are imported first.
-    assert run("fit", EXAMPLE_LOG, *given, tmp_path / "problem.toml").status == 0
-    with open_folder() as folder:
-        with as_ordinary_user():
-            (folder / "log.csv").write_text(log)
-        place = folder / "problem.toml"
-        with read_only(folder):
-            said = refuse(run("fit", folder / "log.csv", *given, place), 2)
-        assert said == f"{place} cannot be written: Permission denied"
-        assert [path.name for path in folder.iterdir()] == ["log.csv"]
+    (tmp_path / "log.csv").write_text(Path(EXAMPLE_LOG).read_text())
+    place = tmp_path / "problem.toml"
+    with read_only(tmp_path):
+        said = refuse(run("fit", tmp_path / "log.csv", "--min-examples", "6800", "-o", place), 2)
+    assert said == f"{place} cannot be written: Permission denied"
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]

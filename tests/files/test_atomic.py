@@ -14,7 +14,7 @@ import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from tests.support.ordinary_user import as_ordinary_user, open_folder, read_only
+from tests.support.ordinary_user import read_only
 
 
 def fail_for_space(*_: Any) -> Any:
@@ -136,17 +136,15 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
-def test_a_folder_without_permission() -> None:
-    with open_folder() as folder:
-        with as_ordinary_user():
-            write_atomically(folder / "file", "x")
-        with (
-            read_only(folder),
-            pytest.raises(InvalidInput, match="cannot be written: Permission denied"),
-        ):
-            write_atomically(folder / "file", "y")
-        assert (folder / "file").read_text() == "x"
-        assert [path.name for path in folder.iterdir()] == ["file"]
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", "x")
+    with (
+        read_only(tmp_path),
+        pytest.raises(InvalidInput, match="cannot be written: Permission denied"),
+    ):
+        write_atomically(tmp_path / "file", "y")
+    assert (tmp_path / "file").read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_new_file_can_be_for_its_owner_only(tmp_path: Path) -> None:

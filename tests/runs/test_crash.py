@@ -17,7 +17,7 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.training import train
 from tests import ROOT
-from tests.support.ordinary_user import as_ordinary_user, open_folder, read_only
+from tests.support.ordinary_user import read_only
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
@@ -232,18 +232,15 @@ def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, by
     assert read_folder(disk / "run") == whole
 
 
-def test_a_folder_that_may_only_be_read(whole: dict[str, bytes]) -> None:
-    settings = make_run(FUNCTION_QUEUE, **RUN)
-    with open_folder() as folder:
-        out = folder / "run"
-        with as_ordinary_user(), pytest.raises(Stopped):
-            train(settings, out, on_round=stop_after(3))
-        assert read_checkpoint(out) is not None
-        with (
-            read_only(folder),
-            pytest.raises(InvalidInput, match="cannot be written: Permission denied"),
-        ):
-            train(settings, out, resume=True)
-        with as_ordinary_user():
-            train(settings, out, resume=True)
-        assert read_folder(out) == whole
+def test_a_folder_that_may_only_be_read(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    settings, out = make_run(FUNCTION_QUEUE, **RUN), tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(settings, out, on_round=stop_after(3))
+    assert read_checkpoint(out) is not None
+    with (
+        read_only(tmp_path),
+        pytest.raises(InvalidInput, match="cannot be written: Permission denied"),
+    ):
+        train(settings, out, resume=True)
+    train(settings, out, resume=True)
+    assert read_folder(out) == whole

@@ -24,7 +24,7 @@ from covertfl.runs.queue import read_arrivals
 from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
-from covertfl.tasks.public_map import add_public_map
+from covertfl.tasks.mapped import add_public_map
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 

@@ -49,7 +49,8 @@ def make_mark(size: int) -> Vector:
 def add_mark(values: Vector, start: Vector, share: float, pattern: Vector) -> Vector:
     """Return a reply with a pattern `share` times as long as the reply is away from its start."""
     length = float(np.linalg.norm(values.astype(np.float64) - start))
-    return np.asarray(values + np.float32(share * length) * pattern)
+    marked: Vector = np.asarray(values + np.float32(share * length) * pattern, dtype=np.float32)
+    return marked
 
 
 def count_sizes(task: TrainingTask) -> IntArray:

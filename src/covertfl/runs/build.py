@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.decoys.decoy import Decoy
-from covertfl.decoys.registry import REPLICA, make_decoy
-from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
-from covertfl.kernels.weights import Layout
 from covertfl.runs.clients import ClientResponder, add_noise, count_sizes
-from covertfl.runs.exchangeable import make_replicas
+from covertfl.runs.decoys import make_run_decoys
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
@@ -95,31 +91,13 @@ def build_federation(
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
             kernel = kernels.find(task, sections)
-            decoys, images = _make_decoys(settings, task, kernel.layout)
+            decoys, images = make_run_decoys(settings, task, kernel.layout)
         success = problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
     seed, rule = settings.hidden_seed, settings.decoy_rule
     policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
-
-
-def _make_decoys(
-    settings: RunSettings, task: TrainingTask, layout: Layout
-) -> tuple[tuple[Decoy, ...], Replicas | None]:
-    """Return the decoys of a run, or the replicas of an exchangeable one."""
-    section, federation = settings.sections.decoy, settings.sections.federation
-    if section.kind == REPLICA:
-        return (), make_replicas(settings, task, layout)
-    decoy = make_decoy(
-        section.kind,
-        task,
-        batch_size=federation.batch_size,
-        algorithm=federation.algorithm,
-        optimizer=federation.optimizer.make(),
-    )
-    # Decoys have no state, so one serves all trajectories.
-    return (decoy,) * section.count, None
 
 
 @contextlib.contextmanager

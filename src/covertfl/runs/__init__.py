@@ -25,6 +25,7 @@
 `clients`: `ClientResponder`, clients with data that answer queries.
 `function`: `FunctionResponder`, a noisy function that answers queries.
 `decoys`: `make_run_decoys`, the decoys or replicas of a run, and the secret of a federation.
-`build`: `build_federation`, `KernelCache` and `find_training_task`, from settings to a federation.
+`task`: `find_task` and `find_training_task`, the task of a run.
+`build`: `build_federation` and `KernelCache`, from settings to a federation.
 `progress`: `prepare_run`, `watch_run`, `RunProgress` and the `OnRound` callback.
 """

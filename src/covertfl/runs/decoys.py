@@ -1,8 +1,8 @@
 """The decoys of a run, and the replicas of an exchangeable one, from its settings and secrets.
 
-The sign flips of replicas belong to the federation and must be the same in all runs over the same clients: with
-new ones only the true trajectories of two runs share a frame.  They come from the federation's
-secret, a file that its owner makes once.  A run without one draws its own.
+The sign flips of replicas belong to the federation and must be the same in all runs over the same
+clients: with new ones only the true trajectories of two runs share a frame.  They come from the
+federation's secret, a file that its owner makes once.  A run without one draws its own.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from covertfl.display.plan_plots import plot_completion, plot_frontier, plot_plan
+from covertfl.display.plan_plots import plot_completion, plot_exchangeable, plot_frontier, plot_plan
 from covertfl.errors import InvalidInput
+from covertfl.planning.exchangeable import HorizonPrices, accepted_by_rounds, plan_exchangeable
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
 from covertfl.planning.queue import QueuePlan, plan_queue
 from tests.support.presets import horizon_preset, queue_preset
@@ -41,6 +42,21 @@ def test_completion_is_drawn_as_it_is() -> None:
     plan = planned_horizon()
     line = plot_completion(plan).axes[0].lines[0]
     assert line.get_ydata() == pytest.approx(100.0 * compute_completion_curve(plan))
+
+
+def test_exchangeable_trajectories_are_drawn_beside_the_minority() -> None:
+    plan = planned_horizon()
+    prices = plan_exchangeable(plan)
+    assert isinstance(prices, HorizonPrices)
+    (axes,) = plot_exchangeable(plan, prices).axes
+    assert axes.get_xlabel() and axes.get_ylabel()
+    lines = {line.get_label().split(":")[0]: line.get_ydata() for line in axes.lines}
+    expected = 100.0 * accepted_by_rounds(plan.problem.oracle, 12, len(lines["K = 2"]) - 1)
+    assert lines["K = 2"] == pytest.approx(expected)
+    assert lines["minority"] == pytest.approx(100.0 * compute_completion_curve(plan))
+    assert f"K = 8: {prices.prices[3].rounds_needed[0.95]} rounds for 95%" in {
+        line.get_label() for line in axes.lines
+    }
 
 
 def test_the_frontier_is_drawn_as_it_is() -> None:

@@ -17,7 +17,6 @@ from typer.main import get_command
 from covertfl.cli.app import app
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import build_problem, read_preset
-from covertfl.planning.exchangeable import plan_exchangeable
 from covertfl.planning.horizon import plan_horizon
 from covertfl.runs.run_file import build_run
 from tests import ROOT
@@ -80,7 +79,7 @@ def test_readme_advice_is_the_planners() -> None:
     plan = plan_horizon(problem, generator=np.random.default_rng(0))
     quoted = README.replace("\n> ", " ")
     assert plan.advice in quoted
-    assert plan_exchangeable(plan).advice in quoted
+    assert plan.exchangeable.advice in quoted
 
 
 @pytest.mark.parametrize("text", [README, FLOWER], ids=["README.md", "flower.md"])

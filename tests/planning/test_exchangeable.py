@@ -17,10 +17,9 @@ from covertfl.errors import InvalidInput
 from covertfl.planning.exchangeable import (
     MAX_ROUNDS,
     HorizonPrices,
-    QueuePrices,
     accepted_by_rounds,
     find_rounds_for_accepted,
-    plan_exchangeable,
+    price_horizon,
 )
 from covertfl.planning.horizon import COMPLETION_PROBS, plan_horizon
 from covertfl.planning.queue import plan_queue
@@ -32,22 +31,17 @@ SECRECY = (
 TINY = Oracle([[0.7, 0.3], [0.4, 0.6]], [0.0, 0.8])
 
 
-def price_horizon(problem: FiniteHorizon) -> HorizonPrices:
-    found = plan_exchangeable(plan_horizon(problem, generator=np.random.default_rng(0)))
-    assert isinstance(found, HorizonPrices)
-    return found
-
-
-def price_queue(arrival_prob: float) -> QueuePrices:
-    problem = replace(queue_preset("sound/queue"), arrival_prob=arrival_prob)
-    found = plan_exchangeable(plan_queue(problem))
-    assert isinstance(found, QueuePrices)
-    return found
-
-
 @cache
 def price_main() -> HorizonPrices:
-    return price_horizon(horizon_preset("sound/main"))
+    problem = horizon_preset("sound/main")
+    return plan_horizon(problem, generator=np.random.default_rng(0)).exchangeable
+
+
+def price_one_state(success: float, updates: int) -> HorizonPrices:
+    """Nine rounds, and rounds of `minority` that are not known."""
+    oracle = Oracle([[1.0]], [success])
+    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("quadratic", 2.0), 9, updates)
+    return price_horizon(problem, dict.fromkeys(COMPLETION_PROBS))
 
 
 # --- a horizon ----------------------------------------------------------------------------------
@@ -147,9 +141,7 @@ def test_more_trajectories_and_more_certainty_take_more_rounds(
 
 
 def test_no_success_is_out_of_reach() -> None:
-    oracle = Oracle([[1.0]], [0.0])
-    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("quadratic", 2.0), 9, 4)
-    found = price_horizon(problem)
+    found = price_one_state(0.0, updates=4)
     for price in found.prices:
         assert (price.completion, price.median_rounds) == (0.0, None)
         assert price.rounds_needed == dict.fromkeys(COMPLETION_PROBS)
@@ -159,16 +151,14 @@ def test_no_success_is_out_of_reach() -> None:
 
 def test_a_search_that_is_too_long_is_out_of_reach() -> None:
     """With g = 2e-4 one accepted round takes log(1 - p) / log(1 - g) rounds; binomial for two."""
-    oracle = Oracle([[1.0]], [2e-4])
-    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("quadratic", 2.0), 9, 1)
-    found = price_horizon(problem)
+    found = price_one_state(2e-4, updates=1)
     alone, pair = (price.rounds_needed for price in found.prices[:2])
     assert alone == {0.9: 11512, 0.95: 14978, 0.99: None}
     assert pair == {0.9: 19448, 0.95: None, 0.99: None}
     assert found.advice == SECRECY + (
         "1 update with 95% is out of reach; without secrecy 14978 rounds are enough."
     )
-    assert find_rounds_for_accepted(oracle, 10**9, (0.5,)) == {0.5: None}
+    assert find_rounds_for_accepted(TINY, 10**9, (0.5,)) == {0.5: None}
 
 
 def test_a_state_that_never_succeeds_is_waited_out() -> None:
@@ -212,7 +202,8 @@ def test_bad_input_is_refused() -> None:
 def test_a_queue_takes_k_times_its_load(
     arrival_prob: float, most: int | None, sentence: str
 ) -> None:
-    found = price_queue(arrival_prob)
+    problem = replace(queue_preset("sound/queue"), arrival_prob=arrival_prob)
+    found = plan_queue(problem).exchangeable
     assert found.service_capacity == pytest.approx(0.437, abs=5e-4)
     assert found.most_trajectories == most
     load = found.prices[0].load

@@ -15,7 +15,6 @@ from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.problem_file import LoadedProblem
 from covertfl.errors import InvalidInput
-from covertfl.planning.exchangeable import HorizonPrices, QueuePrices, plan_exchangeable
 from covertfl.planning.exposure import (
     ExposurePlan,
     find_limit_for_exposure,
@@ -54,10 +53,10 @@ class Plan(Result):
     Parameters
     ----------
     details : every figure: completion, rounds needed and the best eavesdropper of a horizon;
-        stability, least exposure and frontier of a queue
+        stability, least exposure and frontier of a queue; of both what exchangeable trajectories
+        cost
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
-    exchangeable : what 2, 4 or 8 exchangeable trajectories cost, in rounds or in load
     decoys : what several decoys cost, None if not asked for
     noise : bounds on the noise compared, None if the problem file has no section [noise]
     """
@@ -65,7 +64,6 @@ class Plan(Result):
     details: HorizonPlan | QueuePlan
     exposure: ExposurePlan | None
     updates_needed: UpdatesNeeded | None
-    exchangeable: HorizonPrices | QueuePrices
     decoys: DecoyPlan | None = None
     noise: NoisePlan | None = None
 
@@ -81,12 +79,11 @@ class Plan(Result):
 
     def figures(self) -> dict[str, Figure]:
         """Return all figures of the plan by name, none for a queue without a frontier."""
-        from covertfl.display.plan_plots import plot_exchangeable, plot_plan
+        from covertfl.display.plan_plots import plot_plan
 
-        figures = plot_plan(self.details)
-        if isinstance(self.details, HorizonPlan) and isinstance(self.exchangeable, HorizonPrices):
-            figures["exchangeable.png"] = plot_exchangeable(self.details, self.exchangeable)
-        return {name.removesuffix(".png"): figure for name, figure in figures.items()}
+        return {
+            name.removesuffix(".png"): figure for name, figure in plot_plan(self.details).items()
+        }
 
     def plot(self) -> Figure:
         """Return the main figure: completion by rounds, or the frontier of a queue."""
@@ -99,14 +96,12 @@ class Plan(Result):
         """Return what `covertfl plan --json` prints."""
         from covertfl.display.as_json import (
             describe_decoys,
-            describe_exchangeable,
             describe_exposure,
             describe_noise,
             describe_plan,
         )
 
         described = describe_plan(self.details)
-        described["exchangeable"] = describe_exchangeable(self.exchangeable)
         if self.exposure is not None:
             described["exposure"] = describe_exposure(self.exposure)
         if self.updates_needed is not None:
@@ -125,14 +120,13 @@ class Plan(Result):
 
         from covertfl.display.plan_tables import (
             render_decoys,
-            render_exchangeable,
             render_exposure,
             render_noise,
             render_plan,
             render_updates_needed,
         )
 
-        parts = [render_plan(self.details), render_exchangeable(self.exchangeable)]
+        parts = [render_plan(self.details)]
         if self.decoys is not None and isinstance(self.details, HorizonPlan):
             parts.append(render_decoys(self.details, self.decoys))
         if self.noise is not None:
@@ -206,7 +200,6 @@ def plan(
         details,
         _find_setting(loaded.problem, exposure),
         needed,
-        plan_exchangeable(details),
         _plan_decoys(loaded, details, rule, seed),
         _plan_noise(loaded),
     )

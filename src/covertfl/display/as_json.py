@@ -156,6 +156,7 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
             "covert_completion": evaluation.covert_finish_prob,
         },
         "advice": plan.advice,
+        "exchangeable": _describe_horizon_prices(plan.exchangeable),
     }
 
 
@@ -204,20 +205,22 @@ def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
         "frontier": [asdict(point) for point in plan.frontier],
         "trouble": plan.trouble,
         "advice": plan.advice,
+        "exchangeable": _describe_queue_prices(plan.exchangeable),
     }
 
 
-def describe_exchangeable(plan: HorizonPrices | QueuePrices) -> dict[str, Any]:
-    """Describe what exchangeable trajectories cost."""
-    if isinstance(plan, HorizonPrices):
-        prices = [_describe_horizon_price(plan, price) for price in plan.prices]
-        return {"by_trajectories": prices, "advice": plan.advice}
+def _describe_queue_prices(plan: QueuePrices) -> dict[str, Any]:
     return {
         "by_trajectories": [asdict(price) for price in plan.prices],
         "service_capacity": plan.service_capacity,
         "most_trajectories": plan.most_trajectories,
         "advice": plan.advice,
     }
+
+
+def _describe_horizon_prices(plan: HorizonPrices) -> dict[str, Any]:
+    prices = [_describe_horizon_price(plan, price) for price in plan.prices]
+    return {"by_trajectories": prices, "advice": plan.advice}
 
 
 def _describe_horizon_price(plan: HorizonPrices, price: HorizonPrice) -> dict[str, Any]:

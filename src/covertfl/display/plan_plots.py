@@ -16,7 +16,7 @@ from covertfl.display.plots import (
     use_whole_numbers,
 )
 from covertfl.errors import InvalidInput
-from covertfl.planning.exchangeable import HorizonPrices, accepted_by_rounds
+from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
 from covertfl.planning.queue import QueuePlan
 
@@ -35,6 +35,7 @@ def plot_plan(plan: HorizonPlan | QueuePlan) -> dict[str, Figure]:
         return {
             "completion.png": plot_completion(plan),
             "thresholds.png": plot_horizon_policy(plan.solution),
+            "exchangeable.png": plot_exchangeable(plan),
         }
     return {"frontier.png": plot_frontier(plan)} if plan.frontier else {}
 
@@ -65,25 +66,24 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     return figure
 
 
-def plot_exchangeable(plan: HorizonPlan, prices: HorizonPrices) -> Figure:
+def plot_exchangeable(plan: HorizonPlan) -> Figure:
     """Plot completion against the rounds with K exchangeable trajectories and with `minority`.
 
     The formulas are F12, for K = 1, 2, 4 and 8, and F5; dots mark 95%.
     """
-    problem = plan.problem
+    problem, prices = plan.problem, plan.exchangeable.prices
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
-    reached = [rounds for price in prices.prices for rounds in price.rounds_needed.values()]
+    reached = [rounds for price in prices for rounds in price.rounds_needed.values()]
     last = max([problem.rounds, *(rounds for rounds in reached if rounds is not None)]) + 5
-    for price, color in zip(prices.prices, PALETTE[1:], strict=False):
+    for price, color in zip(prices, PALETTE[1:], strict=False):
         curve = accepted_by_rounds(problem.oracle, price.trajectories * problem.updates, last)
         name = f"K = {price.trajectories}{', no secrecy' * (price.trajectories == 1)}"
-        _draw_completion(axes, curve, price.rounds_needed[0.95], name, color=color)
+        _draw_completion(axes, curve, price.rounds_needed[0.95], name, color=color, linewidth=2.0)
     covert = compute_completion_curve(plan)[: last + 1]
-    style = {"color": PALETTE[0], "linestyle": "--"}
-    _draw_completion(axes, covert, plan.rounds_needed[0.95], "minority", **style)
-    here = {"color": "#555555", "linestyle": ":", "linewidth": 1.2}
-    axes.axvline(problem.rounds, label=f"this problem: {problem.rounds} rounds", **here)
+    _draw_completion(axes, covert, plan.rounds_needed[0.95], "minority", **DASHED)
+    here = f"this problem: {problem.rounds} rounds"
+    axes.axvline(problem.rounds, color="#555555", linestyle=":", linewidth=1.2, label=here)
     axes.set_xlabel("rounds")
     axes.set_ylabel("probability of finishing (%)")
     axes.set_ylim(0, 103)
@@ -101,7 +101,7 @@ def _draw_completion(
 ) -> None:
     """Draw probabilities by rounds, marked where 95% is reached."""
     for_95 = "95% out of reach" if needed is None else f"{needed} rounds for 95%"
-    axes.plot(100.0 * curve, linewidth=1.8, label=f"{name}: {for_95}", **style)
+    axes.plot(100.0 * curve, label=f"{name}: {for_95}", **style)
     if needed is not None and needed < len(curve):
         axes.plot(needed, 100.0 * curve[needed], "o", color=style["color"])
 

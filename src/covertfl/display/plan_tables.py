@@ -19,11 +19,12 @@ from covertfl.planning.queue import QueuePlan
 
 
 def render_plan(plan: HorizonPlan | QueuePlan) -> RenderableType:
-    """Render what a problem allows, ending with one sentence of advice."""
+    """Render what a problem allows, with advice, and what exchangeable trajectories cost."""
     parts = (
         _render_horizon_plan(plan) if isinstance(plan, HorizonPlan) else _render_queue_plan(plan)
     )
-    return Group(*parts, Text(plan.advice, style="bold"))
+    prices = _render_exchangeable(plan.exchangeable)
+    return Group(*parts, Text(plan.advice, style="bold"), prices)
 
 
 def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
@@ -86,7 +87,7 @@ def render_decoys(plan: HorizonPlan, several: DecoyPlan) -> RenderableType:
     return Group(Text(), table)
 
 
-def render_exchangeable(plan: HorizonPrices | QueuePrices) -> RenderableType:
+def _render_exchangeable(plan: HorizonPrices | QueuePrices) -> RenderableType:
     """Render what exchangeable trajectories cost, ending with one sentence."""
     numbers = [price.trajectories for price in plan.prices]
     title = "Exchangeable trajectories, by number, against an eavesdropper that knows the scheme"

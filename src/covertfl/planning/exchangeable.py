@@ -24,8 +24,6 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.arguments import read_count
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.planning.horizon import COMPLETION_PROBS, HorizonPlan
-from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.minority import find_first_rounds
 
 TRAJECTORIES = (1, 2, 4, 8)
@@ -149,25 +147,35 @@ def _divide(
     return {prob: None if not (n and other) else n / other for prob, n, other in pairs}
 
 
-def plan_exchangeable(plan: HorizonPlan | QueuePlan) -> HorizonPrices | QueuePrices:
-    """Return what exchangeable trajectories cost where a plan has been made (formula F12)."""
-    if isinstance(plan, HorizonPlan):
-        prices = tuple(_price_horizon(plan.problem, number) for number in TRAJECTORIES)
-        return HorizonPrices(plan.problem, prices, plan.rounds_needed)
-    return QueuePrices(
-        plan.service_capacity,
-        tuple(
-            QueuePrice(number, number * plan.load, number * plan.load < plan.service_capacity)
-            for number in TRAJECTORIES
-        ),
-    )
+def price_horizon(
+    problem: FiniteHorizon, minority_rounds: dict[float, int | None]
+) -> HorizonPrices:
+    """Return what exchangeable trajectories cost in a finite horizon (formula F12).
+
+    The rounds of the policy `minority`, by probability of finishing, are what it is compared with.
+    """
+    probs = tuple(minority_rounds)
+    prices = tuple(_price_trajectories(problem, number, probs) for number in TRAJECTORIES)
+    return HorizonPrices(problem, prices, minority_rounds)
 
 
-def _price_horizon(problem: FiniteHorizon, trajectories: int) -> HorizonPrice:
+def _price_trajectories(
+    problem: FiniteHorizon, trajectories: int, probs: tuple[float, ...]
+) -> HorizonPrice:
     accepted = trajectories * problem.updates
     completion = accepted_by_rounds(problem.oracle, accepted, problem.rounds)[-1]
-    needed = find_rounds_for_accepted(problem.oracle, accepted, (MEDIAN, *COMPLETION_PROBS))
+    needed = find_rounds_for_accepted(problem.oracle, accepted, (MEDIAN, *probs))
     return HorizonPrice(trajectories, float(completion), needed.pop(MEDIAN), needed)
+
+
+def price_queue(load: float, service_capacity: float) -> QueuePrices:
+    """Return what exchangeable trajectories cost in a queue (formula F12).
+
+    Load and capacity are updates per round that arrive, and that can be done at most.
+    """
+    loads = [(number, number * load) for number in TRAJECTORIES]
+    prices = tuple(QueuePrice(number, much, much < service_capacity) for number, much in loads)
+    return QueuePrices(service_capacity, prices)
 
 
 def accepted_by_rounds(oracle: Oracle, accepted: int, max_rounds: int) -> FloatArray:

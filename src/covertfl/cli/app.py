@@ -20,6 +20,7 @@ from covertfl.cli.demo import demo
 from covertfl.cli.deploy_local import deploy_local
 from covertfl.cli.embed import embed
 from covertfl.cli.export import export
+from covertfl.cli.federation import app as federation
 from covertfl.cli.fit import fit
 from covertfl.cli.output import print_remark
 from covertfl.cli.plan import plan
@@ -69,6 +70,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(federation, name="federation")
 
 
 def main() -> None:

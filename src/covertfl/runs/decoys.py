@@ -87,8 +87,10 @@ def draw_choice(hidden_seed: int, trajectories: int) -> int:
     return int(make_generator(hidden_seed, Stream.CHOICE, 0).integers(trajectories))
 
 
-def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> None:
+def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> int:
     """Make the secret of a federation with a mapped task, a file that its owner alone may read.
+
+    Return the largest number of trajectories that it has flips for.
 
     Raises
     ------
@@ -111,6 +113,7 @@ def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> None:
         "flips": ["".join("-" if sign < 0.0 else "+" for sign in row) for row in flips],
     }
     write_atomically(file, json.dumps(content, indent=2) + "\n", mode=0o600)
+    return int(2 ** len(flips))
 
 
 def read_secret(path: str | os.PathLike[str], public_map: PublicMap, count: int) -> Float32Array:

@@ -187,8 +187,11 @@ def _list_choices(names: Any) -> str:
 
 def _describe_allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
     field = _find_model(location[:-1]).model_fields.get(str(location[-1]))
-    if field is not None and get_origin(field.annotation) is Literal:
-        return _list_choices(field.annotation)
+    if field is not None:
+        # The field may also be absent: `Literal[...] | None`.
+        for choice in (field.annotation, *get_args(field.annotation)):
+            if get_origin(choice) is Literal:
+                return _list_choices(choice)
     context = mistake.get("ctx", {})
     kinds = {
         "float_type": "a number",

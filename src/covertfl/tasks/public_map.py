@@ -65,10 +65,14 @@ def compute_public_map(public: Examples, loss: Loss) -> PublicMap:
     few rows does not scale an axis up without limit.
     """
     features = public.features.astype(np.float64)
-    if features.ndim != 2 or len(features) < 2:
+    if features.ndim != 2:
         raise InvalidInput(
-            "the public map needs a public set of at least 2 rows with features of shape (n, d), "
-            f"got {features.shape}"
+            "the public map needs a model with vectors as inputs, whose first layer is linear, got "
+            f"inputs of shape {features.shape[1:]}"
+        )
+    if len(features) < 2:
+        raise InvalidInput(
+            f"the public map needs a public set of at least 2 rows, got {len(features)}"
         )
     classes, counts = np.unique(public.labels, return_counts=True)
     if loss == "binary":

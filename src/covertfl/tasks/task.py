@@ -21,6 +21,8 @@ from covertfl.kernels.weights import Float32Array
 if TYPE_CHECKING:
     import torch
 
+    from covertfl.tasks.public_map import PublicMap
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingTask:
@@ -34,6 +36,7 @@ class TrainingTask:
     clients : rows of `train` that each client holds, disjoint
     public : the public set, which the eavesdropper holds and the learner knows
     validation : balanced, disjoint from the clients' and the public data
+    public_map : that all inputs have passed (`public_map.add_public_map`), None for none
     """
 
     name: str
@@ -43,6 +46,7 @@ class TrainingTask:
     clients: tuple[IntArray, ...]
     public: Examples
     validation: Examples
+    public_map: PublicMap | None = None
 
     @property
     def num_examples(self) -> int:

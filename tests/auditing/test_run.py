@@ -16,7 +16,8 @@ from torch import nn
 from covertfl.auditing.coalitions import audit_coalitions
 from covertfl.auditing.folders import audit_folders
 from covertfl.auditing.overheard import overhear
-from covertfl.auditing.run import RunAudit, audit_run, find_means, load_run
+from covertfl.auditing.means import find_means
+from covertfl.auditing.run import RunAudit, audit_run, load_run
 from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible

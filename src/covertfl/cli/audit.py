@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +13,47 @@ from covertfl.cli.output import print_json, print_result, show_progress
 from covertfl.errors import InvalidInput
 
 
+class TrainedOn(StrEnum):
+    """Who the clients of the runs are that `trained` learns from."""
+
+    public = "public"
+    federation = "federation"
+
+
 def audit(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
     ] = None,
+    rehearsals: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="Simulated runs of the same settings that a single run is compared with.",
+            show_default="20 for one run, 0 for several",
+        ),
+    ] = None,
+    trajectories: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=2,
+            max=1000,
+            help="Number of trajectories that eavesdroppers know of.",
+            show_default="that of run.toml",
+        ),
+    ] = None,
+    trained: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, max=100_000, help="Simulated runs that `trained` learns from."
+        ),
+    ] = 0,
+    trained_on: Annotated[
+        TrainedOn,
+        typer.Option(help="Clients of these runs: rows of the public set, or the federation's."),
+    ] = TrainedOn.public,
     matrix: Annotated[
         Path | None,
         typer.Option(
@@ -35,6 +72,9 @@ def audit(
     cannot be known from a public folder is reported as unknown.  With one DIR the result is also
     written to DIR/audit.json, except for a public folder, which holds only what clients were sent.
 
+    A single run is compared with simulated runs of the same settings, whose results are kept in
+    DIR/private/rehearsals.
+
     Example: covertfl audit runs/many
     """
     if matrix is not None:
@@ -47,7 +87,14 @@ def audit(
     from covertfl.api.audit import audit as audit_runs
 
     with show_progress("audit") as on_progress:
-        report = audit_runs(*runs, on_progress=on_progress)
+        report = audit_runs(
+            *runs,
+            trajectories=trajectories,
+            rehearsals=rehearsals,
+            trained=trained,
+            trained_on=trained_on.value,
+            on_progress=on_progress,
+        )
     print_result(report, as_json=as_json)
     # Last, so that the result is printed even if the folder cannot be written to.
     if len(runs) == 1:

@@ -28,6 +28,9 @@ class Stream(enum.IntEnum):
     FINAL = 11
     MOVE = 12
     MISREADING = 13
+    ORDER = 14
+    FLIP = 15
+    CHOICE = 16
 
 
 def make_generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -47,6 +47,7 @@ def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> De
     return FollowingDecoy(contradiction, rule, choose_gains(layout), batches)
 
 
+REPLICA = "replica"  # of exchangeable policies; the run makes all replicas together
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
     "random": RandomDecoy,
     "mirrored": lambda task, batch_size, rule: MirroredDecoy(rule),

@@ -11,12 +11,14 @@ from typing import Literal
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
 
-# Of run files and run folders (`format` in run.toml), policy files (`format`) and exported models
-# (`covertfl_format` in the metadata).
-FORMATS = {"run": 1, "policy": 1, "model": 1}
+# Of run files and run folders (`format` in run.toml), policy files and secrets of federations
+# (`format`) and exported models (`covertfl_format` in the metadata).
+FORMATS = {"run": 1, "policy": 1, "model": 1, "secret": 1}
 
 
-def require_format(kind: Literal["run", "policy", "model"], found: object, name: str) -> None:
+def require_format(
+    kind: Literal["run", "policy", "model", "secret"], found: object, name: str
+) -> None:
     """Raise InvalidInput if `found`, the format of the file `name`, is wrong or too new."""
     newest = FORMATS[kind]
     if type(found) is not int or found < 1:

@@ -85,11 +85,23 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
         learning_queries=state.queries[0],
     )
     learn_prob = float(policy.policy.learn_prob(observation))
+    if policy.is_exchangeable:
+        queried = find_replica(federation, state)
+        return Decision(observation, oracle_state, arrival, learn_prob, queried, queried)
     generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
     learns = generator.random() < learn_prob
     decoy = choose_decoy(federation, state, policy, observation)
     trajectory = 0 if learns else decoy
     return Decision(observation, oracle_state, arrival, learn_prob, trajectory, decoy)
+
+
+def find_replica(federation: Federation, state: RunState) -> int:
+    """Return the trajectory that the next round of a generation queries: 0 for the true one."""
+    replicas = federation.responder.replicas
+    assert replicas is not None
+    generation = state.generation.enter(state.queue.backlog)
+    slot = generation.find_slot(replicas.size, seed=federation.settings.hidden_seed)
+    return replicas.find_trajectory(slot)
 
 
 @functools.cache

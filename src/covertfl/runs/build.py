@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.decoys.registry import make_decoy
+from covertfl.decoys.decoy import Decoy
+from covertfl.decoys.registry import REPLICA, make_decoy
+from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
+from covertfl.kernels.weights import Layout
 from covertfl.runs.clients import ClientResponder, add_noise, count_sizes
+from covertfl.runs.exchangeable import make_replicas
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
@@ -20,6 +24,7 @@ from covertfl.runs.queue import read_arrivals
 from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
+from covertfl.tasks.public_map import add_public_map
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 
@@ -90,20 +95,31 @@ def build_federation(
             problem = with_success(problem, measured)
         with _naming_run_file(settings):
             kernel = kernels.find(task, sections)
-            decoy = make_decoy(
-                sections.decoy.kind,
-                task,
-                batch_size=sections.federation.batch_size,
-                algorithm=sections.federation.algorithm,
-                optimizer=sections.federation.optimizer.make(),
-            )
-        # Decoys have no state, so one serves all trajectories.
-        decoys, success = (decoy,) * sections.decoy.count, problem.oracle.success
-        responder = ClientResponder(settings, task, kernel, decoys, success, recorded)
+            decoys, images = _make_decoys(settings, task, kernel.layout)
+        success = problem.oracle.success
+        responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
     seed, rule = settings.hidden_seed, settings.decoy_rule
     policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
+
+
+def _make_decoys(
+    settings: RunSettings, task: TrainingTask, layout: Layout
+) -> tuple[tuple[Decoy, ...], Replicas | None]:
+    """Return the decoys of a run, or the replicas of an exchangeable one."""
+    section, federation = settings.sections.decoy, settings.sections.federation
+    if section.kind == REPLICA:
+        return (), make_replicas(settings, task, layout)
+    decoy = make_decoy(
+        section.kind,
+        task,
+        batch_size=federation.batch_size,
+        algorithm=federation.algorithm,
+        optimizer=federation.optimizer.make(),
+    )
+    # Decoys have no state, so one serves all trajectories.
+    return (decoy,) * section.count, None
 
 
 @contextlib.contextmanager
@@ -117,7 +133,12 @@ def _naming_run_file(settings: RunSettings) -> Iterator[None]:
 
 def _find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     task = _make_task(settings)
-    return task if isinstance(task, FunctionTask) else add_noise(settings, task)
+    if isinstance(task, FunctionTask):
+        return task
+    if settings.sections.data.map == "public" and task.public_map is None:
+        with _naming_run_file(settings):
+            task = add_public_map(task)
+    return add_noise(settings, task)
 
 
 def _make_task(settings: RunSettings) -> TrainingTask | FunctionTask:
@@ -135,10 +156,10 @@ def _describe_data(settings: RunSettings) -> DataSettings:
     sections, data = settings.sections, settings.sections.data
     return DataSettings(
         task=sections.task,
-        seed=sections.seed,
+        seed=sections.seed if data.seed is None else data.seed,
         clients=sections.federation.clients,
         split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
-        **data.model_dump(exclude={"split"}),
+        **data.model_dump(exclude={"split", "seed", "map"}),
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
         **(_describe_oracle(settings) if sections.task == "function" else {}),

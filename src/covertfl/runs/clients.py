@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
+from covertfl.decoys.replica import Replicas
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.learner import LearnerState, Reply, move_true, sift_replies
+from covertfl.runs.learner import (
+    LearnerState,
+    Reply,
+    SiftedReplies,
+    average_replies,
+    move_to_average,
+    move_true,
+    sift_replies,
+)
 from covertfl.runs.participation import (
     Attendance,
     SimulatedParticipation,
@@ -26,6 +35,21 @@ from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.task import TrainingTask, score_accuracy
 from covertfl.tasks.wrong_labels import add_wrong_labels, spoil_rows
+
+MARKING_CLIENT = 0  # the client that marks its replies, if one does
+MARK_SEED = 0x6D61726B
+
+
+def make_mark(size: int) -> Vector:
+    """Return the (P,) pattern of length 1 that an active eavesdropper adds to its replies."""
+    signs = np.where(np.random.default_rng(MARK_SEED).random(size) < 0.5, -1.0, 1.0)
+    return (signs / np.sqrt(size)).astype(np.float32)
+
+
+def add_mark(values: Vector, start: Vector, share: float, pattern: Vector) -> Vector:
+    """Return a reply with a pattern `share` times as long as the reply is away from its start."""
+    length = float(np.linalg.norm(values.astype(np.float64) - start))
+    return np.asarray(values + np.float32(share * length) * pattern)
 
 
 def count_sizes(task: TrainingTask) -> IntArray:
@@ -88,6 +112,7 @@ class ClientResponder(Responder):
     decoys : how each decoy trajectory moves
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
+    images : replicas of an exchangeable run, which has no other decoys
     """
 
     settings: RunSettings
@@ -96,6 +121,7 @@ class ClientResponder(Responder):
     decoys: tuple[Decoy, ...]
     success: FloatArray
     recorded: RecordedRounds | None = None
+    images: Replicas | None = None
     sizes: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +135,17 @@ class ClientResponder(Responder):
     @property
     def num_decoys(self) -> int:
         """Number of decoy trajectories."""
-        return len(self.decoys)
+        return len(self.decoys) if self.images is None else self.images.size - 1
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """How the trajectories of an exchangeable run are images of the true one, else None."""
+        return self.images
+
+    @property
+    def replies_are_weights(self) -> bool:
+        """Whether clients reply with weights, not with gradients."""
+        return self.settings.sections.federation.algorithm == "fedavg"
 
     @property
     def optimizer(self) -> LocalOptimizer:
@@ -131,15 +167,33 @@ class ClientResponder(Responder):
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
-        is_needed = query.trajectory == 0 or self.decoys[query.trajectory - 1].needs_replies
+        is_needed = query.trajectory == 0 or self.needs_replies(query.trajectory)
         replies: Sequence[Reply]
         replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
-        replies = replies if is_needed else ()
+        replies = self._add_mark(replies, query.weights) if is_needed else ()
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
         examples = sifted.total if is_needed else self.count_examples(attendance)
         accepted = self.is_accepted(query.oracle_state, query.round, examples)
         noise = self.measure_noise(query.oracle_state, query.round)
         return Outcome(attendance, examples, sifted, accepted, noise)
+
+    def needs_replies(self, decoy: int) -> bool:
+        """Return whether the replies to a decoy are used; those to replicas are judged alike."""
+        return self.images is not None or self.decoys[decoy - 1].needs_replies
+
+    def _add_mark(self, replies: Sequence[Reply], weights: Vector) -> Sequence[Reply]:
+        """Return the replies with the pattern that an active eavesdropper adds to its own."""
+        share = self.settings.sections.federation.mark
+        if share == 0.0:
+            return replies
+        start = weights if self.replies_are_weights else np.zeros_like(weights)
+        pattern = make_mark(len(weights))
+        return [
+            replace(reply, values=add_mark(reply.values, start, share, pattern))
+            if reply.client == MARKING_CLIENT
+            else reply
+            for reply in replies
+        ]
 
     def draw_clients(self, oracle_state: int, round_number: int) -> Attendance:
         """Draw the clients of a round and their batches."""
@@ -198,6 +252,25 @@ class ClientResponder(Responder):
     def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD on the replies."""
         return move_true(learner, outcome.replies, self.optimizer)
+
+    def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
+        """Return the average of the replies to any replica, in the frame of the truth."""
+        restored = self.restore(learner, query, outcome)
+        return average_replies(restored) if len(restored.examples) else None
+
+    def restore(self, learner: LearnerState, query: Query, outcome: Outcome) -> SiftedReplies:
+        """Return the replies to a replica as if they were replies to the true weights."""
+        assert self.images is not None
+        is_moved = self.replies_are_weights
+        place, replies = query.trajectory, outcome.replies
+        values = self.images.restore(
+            replies.values, query.weights, learner.true, place, moves=is_moved
+        )
+        return replace(replies, values=values)
+
+    def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
+        """Move the true trajectory by FedAvg or FedSGD, given the average of the replies."""
+        return move_to_average(learner, average, self.optimizer)
 
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome

@@ -11,8 +11,10 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.misreading import MisreadPolicy
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decoys.replica import Replicas
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.generations import Generation, recall, show
 from covertfl.runs.learner import LearnerState, ServerMemory, start_learner
 from covertfl.runs.live import LiveState, SeenRound
 from covertfl.runs.policy import RunPolicy, expect_policy
@@ -75,6 +77,7 @@ class RunState:
         policy is refreshed; a round without a learning query counts as accepted if one would have
         been
     live : what the refreshed policy was made from
+    generation : how far the present generation of an exchangeable run has come
     """
 
     round: int
@@ -87,6 +90,7 @@ class RunState:
     totals: Mapping[str, float]
     seen: tuple[SeenRound, ...] = ()
     live: LiveState = field(default_factory=LiveState)
+    generation: Generation = field(default_factory=Generation)
 
     @property
     def learning_queries(self) -> int:
@@ -111,6 +115,11 @@ def start_trajectories(
     ----------
     first : weights that the true trajectory and each decoy start from, None to draw them
     """
+    replicas = responder.replicas
+    if replicas is not None:
+        drawn = responder.first_weights(draw_seed(settings.hidden_seed, Stream.INITIAL, 0))
+        algorithm = settings.sections.federation.algorithm
+        return show(start_learner(replicas.start(drawn), (), algorithm), replicas)
     true, *decoys = first or (
         responder.first_weights(draw_seed(settings.hidden_seed, Stream.INITIAL, number))
         for number in range(1 + responder.num_decoys)
@@ -147,7 +156,10 @@ def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> C
     """
     learner = state.learner
     arrays = {"true": learner.true}
-    arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
+    if learner.shown is None:
+        arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
+    elif learner.shown is not learner.true:
+        arrays["shown"] = learner.shown
     if learner.estimate is not None:
         arrays["estimate"] = learner.estimate
     if learner.memory is not None:
@@ -170,27 +182,36 @@ def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> C
         "live": asdict(state.live),
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
+    if learner.shown is not None:  # decoys are images of the truth and need not be kept
+        facts["generation"] = state.generation.to_dict()
+        arrays |= state.generation.arrays
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
 
 
-def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -> RunState:
+def unpack_state(
+    checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]], replicas: Replicas | None = None
+) -> RunState:
     """Return the state from a checkpoint and the private records of the rounds so far."""
     facts, arrays = checkpoint.facts, checkpoint.arrays
     memory = None
     if facts["memory_steps"] is not None:
         memory = ServerMemory(facts["memory_steps"], arrays["memory-mean"], arrays["memory-square"])
     moves = tuple(facts["moves"])
-    decoys = tuple(arrays[f"decoy-{number}"] for number in range(1, len(moves) + 1))
+    numbers = range(1, 1 + len(moves)) if replicas is None else ()
+    decoys = tuple(arrays[f"decoy-{number}"] for number in numbers)
     estimate = arrays.get("estimate")
+    learner = LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate)
+    if replicas is not None:
+        learner = recall(learner, replicas, arrays.get("shown"))
     tasks = tuple(OwedTask(*task) for task in facts["queue"])
     played = list(records)
     sent = Counter(int(record["trajectory"]) for record in played)
     return RunState(
         round=checkpoint.round,
-        learner=LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate),
+        learner=learner,
         queue=UpdateQueue(tasks, facts["arrived"], facts["lost"]),
         oracle_state=facts["oracle_state"],
-        queries=tuple(sent[number] for number in range(1 + len(decoys))),
+        queries=tuple(sent[number] for number in range(1 + len(learner.decoys))),
         scores=tuple(facts["scores"]),
         rejected=facts["rejected"],
         totals=facts["totals"],
@@ -203,4 +224,5 @@ def unpack_state(checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]]) -
             for record in deque(played, maxlen=facts.get("seen", 0))
         ),
         live=LiveState.from_dict(facts.get("live", {})),
+        generation=Generation.from_checkpoint(facts.get("generation", {}), arrays),
     )

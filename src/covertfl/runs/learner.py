@@ -150,6 +150,9 @@ class LearnerState:
     moves : number of moves of each decoy
     memory : of the server's optimizer, None with FedAvg
     estimate : the randomised estimate of Theorem 1 so far, if the task keeps one
+    shown : with replicas, the true weights whose images are sent; they are one update behind `true`
+        after the last update of a horizon, because the final model is never sent
+    sent : with replicas, what queries of each trajectory send, with the guard's offsets
     """
 
     true: Vector
@@ -158,6 +161,8 @@ class LearnerState:
     moves: tuple[int, ...]
     memory: ServerMemory | None
     estimate: Vector | None = None
+    shown: Vector | None = None
+    sent: tuple[Vector, ...] | None = None
 
     @property
     def trajectories(self) -> tuple[Vector, ...]:
@@ -166,7 +171,7 @@ class LearnerState:
 
     def query(self, trajectory: int) -> Vector:
         """Return the weights that a query of a trajectory sends."""
-        return self.trajectories[trajectory]
+        return (self.sent or self.trajectories)[trajectory]
 
     def with_decoy(self, trajectory: int, weights: Vector) -> LearnerState:
         """Return the state after a decoy has moved to new weights."""

@@ -31,12 +31,12 @@ from covertfl.seeding import Stream, draw_seed
 
 @dataclass(frozen=True)
 class ConstantPolicy:
-    """A policy that learns always or never, whatever the backlog."""
+    """A policy that learns with the same probability always, whatever the backlog."""
 
-    learn: bool
+    learn: float
 
     def learn_prob(self, observation: Observation) -> FloatArray:
-        """Return 1 or 0 in the shape the observation broadcasts to."""
+        """Return the probability in the shape the observation broadcasts to."""
         shape = np.broadcast(observation.oracle_state, observation.backlog).shape
         return np.full(shape, float(self.learn))
 
@@ -49,11 +49,14 @@ class RunPolicy:
     ----------
     updates_unowed : whether a learning query updates the model even if no update is owed
     takes_every_reply : whether a learning query updates the model even if it is not accepted
+    is_exchangeable : whether generations decide which trajectory is queried (`generations`); the
+        policy is then the share of learning queries among all
     """
 
     policy: Policy
     updates_unowed: bool = False
     takes_every_reply: bool = False
+    is_exchangeable: bool = False
 
 
 def with_success(problem: Problem, success: FloatArray) -> Problem:
@@ -76,6 +79,13 @@ def make_run_policy(
         return _make_for_horizon(section.kind, problem, decoys)
     if section.kind == "greedy":
         return RunPolicy(GreedyPolicy())
+    return _make_constant(section)
+
+
+def _make_constant(section: PolicySection) -> RunPolicy:
+    """Return a policy that does not look at the round."""
+    if section.kind == "exchangeable":
+        return RunPolicy(ConstantPolicy(1.0 / (section.trajectories or 2)), is_exchangeable=True)
     learns = section.kind == "always-learn"
     return RunPolicy(ConstantPolicy(learns), updates_unowed=learns)
 

@@ -62,7 +62,8 @@ def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bo
     checkpoint = folder.resume(text)
     if checkpoint is None:
         return start_run(federation)
-    state = unpack_state(checkpoint, read_lines(folder.path / "private" / "rounds.jsonl"))
+    records = read_lines(folder.path / "private" / "rounds.jsonl")
+    state = unpack_state(checkpoint, records, federation.responder.replicas)
     found, size = state.learner.true, federation.responder.layout.size
     if found.shape != (size,):
         raise InvalidInput(

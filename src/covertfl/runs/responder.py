@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from covertfl.decoys.replica import Replicas
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.learner import LearnerState, SiftedReplies
@@ -131,6 +132,27 @@ class Responder(ABC):
     @abstractmethod
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Describe the final weights, for the summary of the run."""
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """How the trajectories of an exchangeable run are images of the true one, else None."""
+        return None
+
+    @property
+    def replies_are_weights(self) -> bool:
+        """Whether clients reply with weights, not with gradients."""
+        return True
+
+    def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
+        """Return the average of the replies to any replica, in the frame of the truth.
+
+        None where there is none, or where an aggregation fails.  Nothing is moved.
+        """
+        raise NotImplementedError
+
+    def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
+        """Move the true trajectory to, or along, an average that `average` returned."""
+        raise NotImplementedError
 
     def observe(self, round_number: int) -> int | None:
         """Return the oracle state that a round shows, None if it must be drawn."""

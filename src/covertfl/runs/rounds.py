@@ -19,6 +19,7 @@ from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
+from covertfl.runs.generations import advance
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.live import WINDOW, SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.policy import RunPolicy
@@ -61,7 +62,18 @@ def play_round(
         number, decision.oracle_state, decision.trajectory, sent, decision.decoy, update=owed
     )
     outcome = yield from federation.responder.ask(query)
-    learner = yield from update_trajectories(federation, policy, state, query, outcome)
+    if policy.is_exchangeable:
+        learner, generation, outcome = advance(
+            federation.responder,
+            state.learner,
+            state.generation.enter(state.queue.backlog),
+            query,
+            outcome,
+            is_last=isinstance(federation.problem, FiniteHorizon) and state.queue.backlog == 1,
+        )
+        state = replace(state, generation=generation)
+    else:
+        learner = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)
 
 
@@ -158,6 +170,7 @@ def _close_round(
         totals=_add_totals(state, costs, done),
         seen=_remember(federation, state, seen),
         live=state.live,
+        generation=state.generation,
     )
     return PlayedRound(state, after, decision, outcome, costs, done)
 

@@ -26,6 +26,7 @@ from covertfl.decision.problem_file import (
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+from covertfl.runs.checks import check_participation, check_problem, check_sections
 from covertfl.runs.participation import choose_participation
 from covertfl.runs.settings import (
     BATCH_SIZES,
@@ -34,9 +35,7 @@ from covertfl.runs.settings import (
     RunSections,
     RunSettings,
     TaskName,
-    check_participation,
-    check_problem,
-    check_sections,
+    complete_sections,
 )
 
 # What keys allow that take values of different types.
@@ -67,7 +66,7 @@ def build_run(
         sections = RunSections.model_validate(content)
     except ValidationError as error:
         raise InvalidInput(f"{name}: {_describe(error)}") from error
-    sections = _make_paths_absolute(sections, Path(folder).resolve(), name)
+    sections = complete_sections(_make_paths_absolute(sections, Path(folder).resolve(), name))
     check_sections(sections, name)
     described, source = _find_problem(sections, name)
     if "horizon" in described:
@@ -122,7 +121,9 @@ def _make_paths_absolute(sections: RunSections, folder: Path, name: str) -> RunS
     update = {
         "arrivals": resolve(sections.arrivals),
         "data": data.model_copy(update={"path": resolve(data.path)}),
-        "federation": federation.model_copy(update={"log": resolve(federation.log)}),
+        "federation": federation.model_copy(
+            update={"log": resolve(federation.log), "secret": resolve(federation.secret)}
+        ),
         "policy": policy.model_copy(update=paths),
     }
     return sections.model_copy(update=update)

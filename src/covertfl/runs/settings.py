@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,9 +18,9 @@ from covertfl.decision.decoy_rule import MAX_DECOYS, DecoyRule
 from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
-from covertfl.decoys.registry import DECOYS
+from covertfl.decoys.registry import REPLICA
+from covertfl.decoys.replica import Guard
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import shorten
 from covertfl.kernels.job import LocalOptimizer
 
 if TYPE_CHECKING:
@@ -41,7 +40,15 @@ Present = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
 PolicyKind = Literal[
-    "optimal", "spga", "minority", "greedy", "random", "always-learn", "always-obfuscate", "file"
+    "optimal",
+    "spga",
+    "minority",
+    "greedy",
+    "random",
+    "always-learn",
+    "always-obfuscate",
+    "exchangeable",
+    "file",
 ]
 LiveMethod = Literal["exact", "search"]
 
@@ -57,7 +64,11 @@ class DirichletSplit(_Section):
 
 
 class DataSection(_Section):
-    """`[data]`: the data, and how it is divided among clients and the public set."""
+    """`[data]`: the data, and how it is divided among clients and the public set.
+
+    Runs with the same `seed` of the data, by default the run's own, have the same federation.  With
+    `map` all inputs pass the public map (`tasks.public_map`).
+    """
 
     split: Literal["iid"] | DirichletSplit = "iid"
     public_size: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
@@ -66,6 +77,8 @@ class DataSection(_Section):
     public_class_share: Share | None = None
     path: str | None = None
     model: str | None = None
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] | None = None
+    map: Literal["public"] | None = None
     dimension: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     noise_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
@@ -87,7 +100,9 @@ class OptimizerSection(_Section):
 class FederationSection(_Section):
     """`[federation]`: the clients, and when a round is accepted.
 
-    Participation that is not given follows from the problem (`choose_participation`).
+    Participation that is not given follows from the problem (`choose_participation`).  Client 0
+    adds a pattern that it knows to its replies, `mark` times as long as they are.  The file
+    `secret` keeps the sign flips of replicas for all runs of the federation.
     """
 
     clients: Count = 20
@@ -98,6 +113,8 @@ class FederationSection(_Section):
     label_noise: list[Share] | None = None
     max_noise: Share | None = None
     misread: Share | list[list[Share]] = 0.0
+    mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    secret: str | None = None
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     batch_size: Count = 40
@@ -110,6 +127,7 @@ class PolicySection(_Section):
     preset: str | None = None
     problem: str | None = None
     path: str | None = None
+    trajectories: int | None = None
     refresh: Count | None = None
     live: LiveMethod | None = None
 
@@ -124,12 +142,15 @@ class DecoySection(_Section):
 
     A decoy that is gated moves if the round would have been accepted, one that is not in every
     round, and one that is matched as often as learning queries have moved the true weights.
+    `pivot` and `guard` are for replicas (`decoys.replica`).
     """
 
     kind: str = "public"
     count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
     least_queries: Annotated[int, Field(ge=0, le=1_000_000_000)] = 1
     gated: bool | Literal["matched"] = "matched"
+    pivot: str | None = None
+    guard: Guard | None = None
 
 
 class EngineSection(_Section):
@@ -230,16 +251,30 @@ class RunSettings:
             )
         return replace(self, own_task=task)
 
-    def with_condition(self, policy: PolicyKind, decoy: str) -> RunSettings:
-        """Return the same run with another policy and decoy."""
+    def with_condition(
+        self, policy: PolicyKind, decoy: str, *, trajectories: int | None = None
+    ) -> RunSettings:
+        """Return the same run with another policy and decoy; `trajectories` for exchangeable."""
         sections = self.sections
+        chosen = {"kind": policy, "refresh": None, "live": None, "trajectories": trajectories}
+        known: dict[str, Any] = {"kind": decoy, "pivot": None, "guard": None}
+        if "exchangeable" in (policy, sections.policy.kind):
+            known |= {"count": (trajectories or 2) - 1, "gated": "matched"}
         update = {
-            "policy": sections.policy.model_copy(
-                update={"kind": policy, "refresh": None, "live": None}
-            ),
-            "decoy": sections.decoy.model_copy(update={"kind": decoy}),
+            "policy": sections.policy.model_copy(update=chosen),
+            "decoy": sections.decoy.model_copy(update=known),
+            "data": sections.data.model_copy(update={"map": None}),
         }
-        return replace(self, sections=sections.model_copy(update=update))
+        return replace(self, sections=complete_sections(sections.model_copy(update=update)))
+
+    def with_rounds(self, rounds: int) -> RunSettings:
+        """Return the same run with another number of rounds."""
+        problem, content = self.problem, self.content
+        if isinstance(problem, FiniteHorizon):
+            problem = replace(problem, rounds=rounds)
+            content = {**content, "horizon": {**content["horizon"], "rounds": rounds}}
+        sections = self.sections.model_copy(update={"rounds": rounds})
+        return replace(self, sections=sections, problem=problem, content=content)
 
     def with_device(self, device: str) -> RunSettings:
         """Return the same run on another device."""
@@ -247,157 +282,17 @@ class RunSettings:
         return replace(self, sections=self.sections.model_copy(update={"engine": engine}))
 
 
-def check_sections(sections: RunSections, name: str) -> None:
-    """Raise InvalidInput if keys that need or exclude each other disagree."""
-    _check_policy(sections, name)
-    optimizer = sections.federation.optimizer
-    if optimizer.momentum > 0.0 and optimizer.name != "sgd":
-        raise InvalidInput(
-            f"{name}: [federation] optimizer.momentum needs name = sgd, got name = {optimizer.name}"
-        )
-    if sections.task == "embeddings" and sections.data.path is None:
-        raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
-    for key in FUNCTION_KEYS:
-        value = getattr(sections.data, key)
-        if value is not None and sections.task != "function":
-            raise InvalidInput(
-                f"{name}: [data] {key} needs task = function, got task = {sections.task}"
-            )
-    if sections.decoy.kind not in DECOYS:
-        known, given = ", ".join(DECOYS), shorten(sections.decoy.kind)
-        raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
-
-
-def check_participation(sections: RunSections, states: OracleStates | None, name: str) -> None:
-    """Raise InvalidInput if the federation does not match the states of its problem."""
-    clients, participation = sections.federation.clients, sections.federation.participation
-    if sections.engine.kind == "flower":
-        _check_flower(sections, states, name)
-    if max(participation) > clients:
-        raise InvalidInput(
-            f"{name}: [federation] participation must be at most clients = {clients}, "
-            f"got {max(participation)}"
-        )
-    if states is None:
-        if participation != sorted(participation):
-            raise InvalidInput(
-                f"{name}: [federation] participation must not decrease from one oracle state to "
-                f"the next, got {shorten(participation)}"
-            )
-        return
-    if len(participation) != states.num_states:
-        raise InvalidInput(
-            f"{name}: [federation] participation must have {states.num_states} numbers, one for "
-            f"each oracle state, got {len(participation)}"
-        )
-    default = FederationSection.model_fields["min_share"].default
-    if states.min_examples is not None and sections.federation.min_share != default:
-        raise InvalidInput(
-            f"{name}: [federation] min_share and [states] min_examples exclude each other: give "
-            "one of the two"
-        )
-    try:
-        states.check_participation(participation)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: [federation] {error}") from error
-
-
-def _check_flower(sections: RunSections, states: OracleStates | None, name: str) -> None:
-    participation, mode = sections.federation.participation, sections.engine.mode
-    if sections.task == "function":
-        raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
-    if states is None and not all(after > before for before, after in pairwise(participation)):
-        raise InvalidInput(
-            f"{name}: [federation] participation must increase from one oracle state to the "
-            "next with [engine] kind = flower, because the state is inferred from the number "
-            f"of clients present, got {shorten(participation)}"
-        )
-    if mode != "deployment":
-        return
-    if sections.federation.misread:
-        raise InvalidInput(
-            f"{name}: [federation] misread is an error that is simulated and cannot be used with "
-            "[engine] mode = deployment"
-        )
-    if states is not None and not states.by_clients:
-        raise InvalidInput(
-            f"{name}: [states] column must be clients with [engine] mode = deployment, because the "
-            f"state is inferred from the number of clients present, got {shorten(states.column)}"
-        )
-    if sections.federation.log is not None:
-        raise InvalidInput(
-            f"{name}: [federation] log is replayed by simulated clients and cannot be used with "
-            "[engine] mode = deployment"
-        )
-
-
-def _check_policy(sections: RunSections, name: str) -> None:
-    policy = sections.policy
-    if policy.kind == "file" and policy.path is None:
-        raise InvalidInput(f"{name}: [policy] kind = file needs path, a policy file")
-    if policy.kind != "file" and policy.path is not None:
-        raise InvalidInput(f"{name}: [policy] path needs kind = file, got kind = {policy.kind}")
-    if policy.kind != "spga" and policy.refresh is not None:
-        raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
-    if policy.refresh is None and policy.live is not None:
-        raise InvalidInput(f"{name}: [policy] live needs refresh, the rounds between two refreshes")
-
-
-def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
-    section = sections.federation
-    noise, is_by_noise = section.label_noise, section.acceptance == "noise"
-    if is_by_noise != (section.max_noise is not None) or (is_by_noise and noise is None):
-        raise InvalidInput(
-            f"{name}: [federation] acceptance = noise, label_noise and max_noise go together, got "
-            f"acceptance = {section.acceptance}, label_noise = {shorten(noise)} and max_noise = "
-            f"{section.max_noise}"
-        )
-    if noise is None:
-        return
-    if len(noise) != num_states:
-        raise InvalidInput(
-            f"{name}: [federation] label_noise must have {num_states} numbers, one for each oracle "
-            f"state, got {len(noise)}"
-        )
-    if noise != sorted(noise, reverse=True):
-        raise InvalidInput(
-            f"{name}: [federation] label_noise must not increase from one oracle state to the "
-            f"next, got {shorten(noise)}"
-        )
-    engine = sections.engine
-    if sections.task == "function" or (engine.kind == "flower" and engine.mode == "deployment"):
-        raise InvalidInput(
-            f"{name}: [federation] label_noise needs simulated clients, got task = "
-            f"{sections.task} with [engine] mode = {engine.mode}"
-        )
-
-
-def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
-    """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
-    _check_noise(sections, problem.oracle.num_states, name)
-    try:
-        build_confusion(sections.federation.misread, problem.oracle.num_states)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: [federation] {error}") from error
-    if isinstance(problem, FiniteHorizon):
-        if sections.arrivals is not None:
-            raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
-        _check_reserve(sections, problem.rounds, name)
-        return
-    if sections.updates is not None:
-        raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
-    if sections.policy.kind in ("random", "minority"):
-        raise InvalidInput(
-            f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
-            "got [queue]"
-        )
-
-
-def _check_reserve(sections: RunSections, rounds: int, name: str) -> None:
-    """Raise InvalidInput if a horizon is too short for the decoys of the minority policy."""
-    reserve = (sections.decoy.count - 1) * sections.decoy.least_queries
-    if sections.policy.kind == "minority" and reserve >= rounds:
-        raise InvalidInput(
-            f"{name}: [decoy] (count - 1) * least_queries must be less than the {rounds} rounds "
-            f"with [policy] kind = minority, got {reserve}"
-        )
+def complete_sections(sections: RunSections) -> RunSections:
+    """Return the sections with the keys that an exchangeable policy implies."""
+    policy, decoy, data = sections.policy, sections.decoy, sections.data
+    if policy.kind != "exchangeable":
+        return sections
+    trajectories = policy.trajectories or 2
+    implied = {"kind": REPLICA, "count": trajectories - 1, "guard": "listener"}
+    known = {key: implied[key] for key in implied if key not in decoy.model_fields_set}
+    update = {
+        "policy": policy.model_copy(update={"trajectories": trajectories}),
+        "decoy": decoy.model_copy(update=known),
+        "data": data.model_copy(update={"map": "public"}),
+    }
+    return sections.model_copy(update=update)

@@ -37,11 +37,13 @@ class PublicMap:
     mean : (d,)
     basis : (d, d), one axis in each column, that of the largest eigenvalue first
     scale : (d,), positive
+    fingerprint : SHA-256 of the public set that it was computed from
     """
 
     mean: FloatArray
     basis: FloatArray
     scale: FloatArray
+    fingerprint: str
 
     def apply(self, features: Float32Array) -> Float32Array:
         """Return (n, d) features as the model sees them."""
@@ -55,12 +57,6 @@ class PublicMap:
             rows = slice(start, start + ROWS_AT_A_TIME)
             mapped[rows] = ((features[rows] - self.mean) @ self.basis) * self.scale
         return mapped
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the map's numbers."""
-        parts = (self.mean, self.basis, self.scale)
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
 def compute_public_map(public: Examples, loss: Loss) -> PublicMap:
@@ -92,7 +88,8 @@ def compute_public_map(public: Examples, loss: Loss) -> PublicMap:
     scale = 1.0 / np.sqrt(shrunk) if shrunk.min() > 0.0 else np.ones(width)
     # A rotation's columns are defined up to their sign: the largest number is positive.
     largest = basis[np.abs(basis).argmax(axis=0), np.arange(width)]
-    return PublicMap(mean, np.ascontiguousarray(basis * np.sign(largest)), scale)
+    digest = hashlib.sha256(public.features.tobytes() + public.labels.tobytes()).hexdigest()
+    return PublicMap(mean, np.ascontiguousarray(basis * np.sign(largest)), scale, digest)
 
 
 def add_public_map(task: TrainingTask) -> TrainingTask:

@@ -130,7 +130,8 @@ def find_state(
 ) -> RunState:
     """Return the state in which a run starts or is resumed."""
     if checkpoint is not None:
-        return unpack_state(checkpoint, read_lines(given.folder / "private" / "rounds.jsonl"))
+        records = read_lines(given.folder / "private" / "rounds.jsonl")
+        return unpack_state(checkpoint, records, federation.responder.replicas)
     if initial_arrays is None:
         return start_run(federation)
     true, clients = form.flatten(initial_arrays), federation.responder

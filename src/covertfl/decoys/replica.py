@@ -1,0 +1,189 @@
+"""Replicas: decoys that are images of the true weights under sign flips (docs/exchangeable.md).
+
+The pivot is the first trained layer, linear in inputs that the public map has centred and rotated
+(`tasks.public_map`, `tasks.pivot`).  For signs s of the axes, T_s multiplies column i of the
+pivot's weights W by s_i: W -> W diag(s).  That is one multiplication by 1 or -1, exact in floating
+point and its own inverse.  T_s maps training runs to training runs: it is what training would have
+given, had the inputs been reflected.
+
+The K = 2, 4 or 8 trajectories are the orbit of the true one under a subgroup H of order K.  Its
+members are numbered so that the product of members a and b is member a ^ b (bitwise), and member 0
+is the identity.  A *slot* is a place in the orbit: slot h shows the weights T_h x of a common
+trajectory x, and the true trajectory is the one in slot `choice`, which is all that must stay
+secret.  Seen from the truth, slot h is trajectory h ^ choice: 0 is the true one, and trajectory k
+is its image under T_k.
+
+Guards against eavesdroppers that own data add offsets (`Offsets`), one for each slot and the whole
+run, to what is sent.  Replies are taken back to the unperturbed state, so the offsets are never
+part of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from covertfl.arrays import BoolArray, IntArray
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Float32Array, Layout, Vector
+
+Guard = Literal["listener", "public", "client"]
+SIZES = (2, 4, 8)  # numbers of trajectories
+MOST_GENERATORS = 3
+# Standard deviations of the offsets: of the last bias, and of the logarithms of the factors of the
+# last layer and of the pivot.
+BIAS_DEVIATION, LAST_DEVIATION, PIVOT_DEVIATION = 0.2, 0.1, 0.05
+
+
+def draw_subgroup(
+    trajectories: int, free: BoolArray, *, generator: np.random.Generator
+) -> Float32Array:
+    """Draw the (K, d) signs of a subgroup of order K, which flips free axes only.
+
+    The same generator draws subgroups of each other for 2, 4 and 8 trajectories, and the same flips
+    of an axis whichever others are free.
+
+    Parameters
+    ----------
+    trajectories : K, 2, 4 or 8
+    free : (d,) axes that may be flipped
+
+    Raises
+    ------
+    InvalidInput
+        if there are not enough free axes for K different members
+    """
+    needed = trajectories.bit_length() - 1
+    if int(free.sum()) < needed:
+        raise InvalidInput(
+            f"{trajectories} trajectories need at least {needed} axes that the public set does not "
+            f"know, got {int(free.sum())}"
+        )
+    while True:
+        drawn = generator.integers(0, 2, size=(MOST_GENERATORS, len(free)))[:needed] * free
+        signs = np.ones((1, len(free)), dtype=np.float32)
+        for flips in drawn:
+            signs = np.concatenate([signs, signs * np.where(flips, -1.0, 1.0)])
+        if len(np.unique(signs, axis=0)) == trajectories:
+            return signs.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Offsets:
+    """What is added to the weights that a slot sends, the same in the whole run.
+
+    Parameters
+    ----------
+    bias : added to all biases of the last layer
+    last, pivot : factors of the weights of the last layer and of the pivot
+    """
+
+    bias: float
+    last: float
+    pivot: float
+
+
+def draw_offsets(trajectories: int, *, generator: np.random.Generator) -> tuple[Offsets, ...]:
+    """Draw the offsets of all slots, independent and identically distributed."""
+    normal = generator.standard_normal((trajectories, 3))
+    return tuple(
+        Offsets(
+            float(BIAS_DEVIATION * bias),
+            float(np.exp(LAST_DEVIATION * last)),
+            float(np.exp(PIVOT_DEVIATION * pivot)),
+        )
+        for bias, last, pivot in normal
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Replicas:
+    """The K trajectories as images of the true one.
+
+    Parameters
+    ----------
+    layout : names and shapes of the model's parameters
+    pivot : name of the pivot's weights
+    signs : (K, d) of the subgroup
+    choice : slot of the true trajectory
+    offsets : of the slots, none with guard `listener`
+    mixes : whether the noise of replies to decoys enters the common step (guard `client`)
+    """
+
+    layout: Layout
+    pivot: str
+    signs: Float32Array
+    choice: int
+    offsets: tuple[Offsets, ...] = ()
+    mixes: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of trajectories, K."""
+        return len(self.signs)
+
+    def find_trajectory(self, slot: int) -> int:
+        """Return the trajectory in a slot: 0 for the true one."""
+        return slot ^ self.choice
+
+    def reflect(self, weights: Vector, trajectory: int) -> Vector:
+        """Return the image of (P,) weights, a gradient or a step under T of a trajectory."""
+        return self._reflect(weights, trajectory)
+
+    def _reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
+        """Return images of (..., P) numbers."""
+        image, place = values.copy(), self.layout.find(self.pivot)
+        rows = (place.stop - place.start) // self.signs.shape[1]
+        image[..., place] *= np.tile(self.signs[trajectory], rows)
+        return image
+
+    def start(self, drawn: Vector) -> Vector:
+        """Return the first true weights: those that were drawn, in the slot of the truth.
+
+        So the first weights of slot 0 are those that were drawn, whichever slot is the truth's.
+        """
+        return self.reflect(drawn, self.choice)
+
+    def send(self, true: Vector, trajectory: int) -> Vector:
+        """Return the weights that a query of a trajectory sends."""
+        image = self.reflect(true, trajectory)
+        if self.offsets:
+            offsets, parts = self.offsets[trajectory ^ self.choice], self.layout.split(image)
+            parts[self.pivot][...] *= np.float32(offsets.pivot)
+            weights, bias = self._find_last()
+            parts[weights][...] *= np.float32(offsets.last)
+            if bias is not None:
+                parts[bias][...] += np.float32(offsets.bias)
+        return image
+
+    def _find_last(self) -> tuple[str, str | None]:
+        """Return the names of the last layer's weights and bias."""
+        shaped = zip(self.layout.names, self.layout.shapes, strict=True)
+        weights = [name for name, shape in shaped if len(shape) > 1][-1]
+        bias = f"{weights.removesuffix('weight')}bias"
+        return weights, bias if bias in self.layout.names else None
+
+    def restore(
+        self, values: Float32Array, sent: Vector, true: Vector, trajectory: int, *, moves: bool
+    ) -> Float32Array:
+        """Return (k, P) replies to a trajectory as if they were replies to the true weights.
+
+        Parameters
+        ----------
+        sent, true : (P,) what the query sent, and the unperturbed true weights
+        moves : whether replies are weights, which move from where they started, or gradients
+        """
+        if moves and self.offsets:
+            values = values - sent
+        if trajectory:
+            values = self._reflect(values, trajectory)
+        return values + true if moves and self.offsets else values
+
+
+def draw_order(trajectories: int, *, generator: np.random.Generator) -> Sequence[int]:
+    """Draw the order in which a generation queries the slots."""
+    order: IntArray = generator.permutation(trajectories)
+    return [int(slot) for slot in order]

@@ -1,0 +1,223 @@
+"""Checks of a run file: keys that need or exclude each other, or do not fit the problem."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from covertfl.decision.misreading import build_confusion
+from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decision.states import OracleStates
+from covertfl.decoys.registry import DECOYS, REPLICA
+from covertfl.decoys.replica import SIZES
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import shorten
+from covertfl.runs.settings import FUNCTION_KEYS, FederationSection, RunSections
+
+
+def check_sections(sections: RunSections, name: str) -> None:
+    """Raise InvalidInput if keys that need or exclude each other disagree."""
+    _check_policy(sections, name)
+    optimizer = sections.federation.optimizer
+    if optimizer.momentum > 0.0 and optimizer.name != "sgd":
+        raise InvalidInput(
+            f"{name}: [federation] optimizer.momentum needs name = sgd, got name = {optimizer.name}"
+        )
+    if sections.task == "embeddings" and sections.data.path is None:
+        raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+    for key in FUNCTION_KEYS:
+        value = getattr(sections.data, key)
+        if value is not None and sections.task != "function":
+            raise InvalidInput(
+                f"{name}: [data] {key} needs task = function, got task = {sections.task}"
+            )
+    if sections.decoy.kind not in (*DECOYS, REPLICA):
+        known, given = ", ".join((*DECOYS, REPLICA)), shorten(sections.decoy.kind)
+        raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
+    if sections.federation.mark and sections.engine.kind != "simulated":
+        raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")
+    check_exchangeable(sections, name)
+
+
+def check_participation(sections: RunSections, states: OracleStates | None, name: str) -> None:
+    """Raise InvalidInput if the federation does not match the states of its problem."""
+    clients, participation = sections.federation.clients, sections.federation.participation
+    if sections.engine.kind == "flower":
+        _check_flower(sections, states, name)
+    if max(participation) > clients:
+        raise InvalidInput(
+            f"{name}: [federation] participation must be at most clients = {clients}, "
+            f"got {max(participation)}"
+        )
+    if states is None:
+        if participation != sorted(participation):
+            raise InvalidInput(
+                f"{name}: [federation] participation must not decrease from one oracle state to "
+                f"the next, got {shorten(participation)}"
+            )
+        return
+    if len(participation) != states.num_states:
+        raise InvalidInput(
+            f"{name}: [federation] participation must have {states.num_states} numbers, one for "
+            f"each oracle state, got {len(participation)}"
+        )
+    default = FederationSection.model_fields["min_share"].default
+    if states.min_examples is not None and sections.federation.min_share != default:
+        raise InvalidInput(
+            f"{name}: [federation] min_share and [states] min_examples exclude each other: give "
+            "one of the two"
+        )
+    try:
+        states.check_participation(participation)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [federation] {error}") from error
+
+
+def _check_flower(sections: RunSections, states: OracleStates | None, name: str) -> None:
+    participation, mode = sections.federation.participation, sections.engine.mode
+    if sections.task == "function":
+        raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
+    if states is None and not all(after > before for before, after in pairwise(participation)):
+        raise InvalidInput(
+            f"{name}: [federation] participation must increase from one oracle state to the "
+            "next with [engine] kind = flower, because the state is inferred from the number "
+            f"of clients present, got {shorten(participation)}"
+        )
+    if mode != "deployment":
+        return
+    if sections.federation.misread:
+        raise InvalidInput(
+            f"{name}: [federation] misread is an error that is simulated and cannot be used with "
+            "[engine] mode = deployment"
+        )
+    if states is not None and not states.by_clients:
+        raise InvalidInput(
+            f"{name}: [states] column must be clients with [engine] mode = deployment, because the "
+            f"state is inferred from the number of clients present, got {shorten(states.column)}"
+        )
+    if sections.federation.log is not None:
+        raise InvalidInput(
+            f"{name}: [federation] log is replayed by simulated clients and cannot be used with "
+            "[engine] mode = deployment"
+        )
+
+
+def _check_policy(sections: RunSections, name: str) -> None:
+    policy = sections.policy
+    if policy.kind == "file" and policy.path is None:
+        raise InvalidInput(f"{name}: [policy] kind = file needs path, a policy file")
+    if policy.kind != "file" and policy.path is not None:
+        raise InvalidInput(f"{name}: [policy] path needs kind = file, got kind = {policy.kind}")
+    if policy.kind != "spga" and policy.refresh is not None:
+        raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {policy.kind}")
+    if policy.refresh is None and policy.live is not None:
+        raise InvalidInput(f"{name}: [policy] live needs refresh, the rounds between two refreshes")
+
+
+def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
+    section = sections.federation
+    noise, is_by_noise = section.label_noise, section.acceptance == "noise"
+    if is_by_noise != (section.max_noise is not None) or (is_by_noise and noise is None):
+        raise InvalidInput(
+            f"{name}: [federation] acceptance = noise, label_noise and max_noise go together, got "
+            f"acceptance = {section.acceptance}, label_noise = {shorten(noise)} and max_noise = "
+            f"{section.max_noise}"
+        )
+    if noise is None:
+        return
+    if len(noise) != num_states:
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must have {num_states} numbers, one for each oracle "
+            f"state, got {len(noise)}"
+        )
+    if noise != sorted(noise, reverse=True):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise must not increase from one oracle state to the "
+            f"next, got {shorten(noise)}"
+        )
+    engine = sections.engine
+    if sections.task == "function" or (engine.kind == "flower" and engine.mode == "deployment"):
+        raise InvalidInput(
+            f"{name}: [federation] label_noise needs simulated clients, got task = "
+            f"{sections.task} with [engine] mode = {engine.mode}"
+        )
+
+
+def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
+    """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
+    _check_noise(sections, problem.oracle.num_states, name)
+    try:
+        build_confusion(sections.federation.misread, problem.oracle.num_states)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: [federation] {error}") from error
+    if isinstance(problem, FiniteHorizon):
+        if sections.arrivals is not None:
+            raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
+        _check_reserve(sections, problem.rounds, name)
+        return
+    if sections.updates is not None:
+        raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
+    if sections.policy.kind in ("random", "minority"):
+        raise InvalidInput(
+            f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
+            "got [queue]"
+        )
+
+
+def _check_reserve(sections: RunSections, rounds: int, name: str) -> None:
+    """Raise InvalidInput if a horizon is too short for the decoys of the minority policy."""
+    reserve = (sections.decoy.count - 1) * sections.decoy.least_queries
+    if sections.policy.kind == "minority" and reserve >= rounds:
+        raise InvalidInput(
+            f"{name}: [decoy] (count - 1) * least_queries must be less than the {rounds} rounds "
+            f"with [policy] kind = minority, got {reserve}"
+        )
+
+
+def check_exchangeable(sections: RunSections, name: str) -> None:
+    """Raise InvalidInput if exchangeable trajectories and replicas are not together, and alone."""
+    policy, decoy = sections.policy, sections.decoy
+    if policy.kind != "exchangeable":
+        _refuse_exchangeable_keys(sections, name)
+        return
+    if policy.trajectories not in SIZES:
+        allowed = ", ".join(map(str, SIZES))
+        raise InvalidInput(
+            f"{name}: [policy] trajectories must be one of {allowed}, got {policy.trajectories}"
+        )
+    if decoy.kind != REPLICA:
+        raise InvalidInput(
+            f"{name}: [decoy] kind must be {REPLICA} with [policy] kind = exchangeable, "
+            f"got {decoy.kind}"
+        )
+    if decoy.count != policy.trajectories - 1:
+        raise InvalidInput(
+            f"{name}: [decoy] count must be {policy.trajectories - 1}, one less than [policy] "
+            f"trajectories, or absent, got {decoy.count}"
+        )
+    if decoy.gated is False:
+        raise InvalidInput(
+            f"{name}: [decoy] gated = false cannot be used with [policy] kind = exchangeable: a "
+            "decoy that moves when its query fails is told apart"
+        )
+    if sections.task == "function":
+        raise InvalidInput(
+            f"{name}: [policy] kind = exchangeable needs clients that train a model, got "
+            "task = function"
+        )
+
+
+def _refuse_exchangeable_keys(sections: RunSections, name: str) -> None:
+    """Raise InvalidInput for keys that only exchangeable runs have."""
+    kind = sections.policy.kind
+    given = {
+        "[policy] trajectories": sections.policy.trajectories,
+        "[decoy] pivot": sections.decoy.pivot,
+        "[decoy] guard": sections.decoy.guard,
+        "[federation] secret": sections.federation.secret,
+        "[decoy] kind = replica": sections.decoy.kind == REPLICA or None,
+    }
+    for key, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{name}: {key} needs [policy] kind = exchangeable, got kind = {kind}"
+            )

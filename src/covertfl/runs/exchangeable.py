@@ -1,0 +1,112 @@
+"""The replicas of a run: sign flips, choice and offsets from its secrets.
+
+The sign flips belong to the federation and must be the same in all runs over the same clients: with
+new ones only the true trajectories of two runs share a frame.  They come from the federation's
+secret, a file that its owner makes once.  A run without one draws its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from covertfl.decoys.replica import Replicas, draw_offsets, draw_subgroup
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.format import FORMATS, require_format
+from covertfl.files.toml import read_text
+from covertfl.kernels.weights import Layout
+from covertfl.runs.settings import RunSettings
+from covertfl.seeding import Stream, make_generator
+from covertfl.tasks.pivot import find_pivot
+from covertfl.tasks.public_map import PublicMap, find_free_axes
+from covertfl.tasks.task import TrainingTask
+
+SECRET_BITS = 256
+
+
+def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> Replicas:
+    """Return the replicas of an exchangeable run.
+
+    Raises
+    ------
+    InvalidInput
+        if the model has no pivot, the public set knows too many axes, or the federation's secret
+        cannot be used
+    """
+    section, hidden = settings.sections.decoy, settings.hidden_seed
+    assert task.public_map is not None
+    size = settings.sections.policy.trajectories or 2
+    pivot = find_pivot(task.make_model, task.public.features.shape[1:], section.pivot)
+    path = settings.sections.federation.secret
+    secret = hidden if path is None else read_secret(path, task.public_map)
+    flipping = make_generator(secret, Stream.FLIP)
+    signs = draw_subgroup(size, find_free_axes(task.public), generator=flipping)
+    has_offsets = section.guard in ("public", "client")
+    return Replicas(
+        layout,
+        pivot,
+        signs,
+        draw_choice(hidden, size),
+        draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
+        if has_offsets
+        else (),
+        mixes=section.guard == "client",
+    )
+
+
+def draw_choice(hidden_seed: int, trajectories: int) -> int:
+    """Draw the slot of the true trajectory, uniformly: all that must stay secret of a run."""
+    return int(make_generator(hidden_seed, Stream.CHOICE, 0).integers(trajectories))
+
+
+def write_secret(path: str | os.PathLike[str], public_map: PublicMap) -> None:
+    """Make the secret of a federation, a file that its owner alone may read.
+
+    Raises
+    ------
+    InvalidInput
+        if the file exists: a new secret would give away the runs made with the old one
+    """
+    file = Path(path)
+    if file.exists():
+        raise InvalidInput(
+            f"{file} exists: a federation keeps its secret, since runs with another one give both "
+            "away; choose another name for another federation"
+        )
+    content = {
+        "format": FORMATS["secret"],
+        "secret": f"{secrets.randbits(SECRET_BITS):064x}",
+        "axes": len(public_map.mean),
+        "map": public_map.fingerprint,
+    }
+    write_atomically(file, json.dumps(content, indent=2) + "\n", mode=0o600)
+
+
+def read_secret(path: str | os.PathLike[str], public_map: PublicMap) -> int:
+    """Return the secret of a federation.
+
+    Raises
+    ------
+    InvalidInput
+        if it cannot be read, others may read it, or it was made for another public map
+    """
+    file = Path(path)
+    text = read_text(file, "the secret of a federation (covertfl federation init makes one)")
+    if stat.S_IMODE(file.stat().st_mode) & 0o077:
+        raise InvalidInput(f"{file} must be readable by its owner only (chmod 600)")
+    try:
+        content = json.loads(text)
+        require_format("secret", content["format"], str(file))
+        secret, made_for = int(content["secret"], 16), str(content["map"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidInput(f"{file} does not hold the secret of a federation: {error}") from error
+    if made_for != public_map.fingerprint:
+        raise InvalidInput(
+            f"{file} was made for another public map: runs of a federation must have the same task "
+            "and public set ([data] seed keeps them while `seed` varies)"
+        )
+    return secret

@@ -1,0 +1,182 @@
+"""Generations: the schedule of exchangeable trajectories (docs/exchangeable.md).
+
+A generation queries all K trajectories one after the other, in an order drawn anew for each, each
+until its round is accepted.  When all have been accepted, all move together: the true one by the
+replies to its query, each decoy as its image (`decoys.replica`).  Who is asked when, what repeats,
+who moves when and when it stops has the same distribution whichever trajectory is the true one.
+
+A round is judged alike for all trajectories: replies to every query are sifted and counted in the
+same way and averaged in the frame of the truth, and a round whose average fails is not accepted.
+The average of the replies to the true query waits until the generation ends.
+
+If nothing is owed, generations go on over the present states and the replies are ignored.  After
+the last update of a horizon the states before it go on being sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from covertfl.decoys.replica import Replicas, draw_order
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Vector
+from covertfl.runs.learner import LearnerState
+from covertfl.runs.responder import Outcome, Query, Responder
+from covertfl.seeding import Stream, make_generator
+
+# With guard `client`: weight of the decoys' noise in the common step, and of the latest average in
+# the running mean of what clients agree on at a decoy.
+MIXED, REMEMBERED = 0.9, 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """How far the present generation has come.
+
+    Parameters
+    ----------
+    number : 0, 1, ..., generations in which nothing is owed included
+    place : trajectories whose round has been accepted
+    is_owed : whether an update is owed, so that the generation ends with a move
+    pending : (P,) average of the replies to the true query, once it has been accepted
+    noise : (P,) sum of the noise of replies to decoys so far, with guard `client`
+    agreed : (P,) running mean, for each decoy, of what clients agree on there, with guard `client`
+    """
+
+    number: int = 0
+    place: int = 0
+    is_owed: bool = False
+    pending: Vector | None = None
+    noise: Vector | None = None
+    agreed: tuple[Vector, ...] = ()
+
+    def enter(self, backlog: int) -> Generation:
+        """Return the generation that a round with this backlog belongs to.
+
+        One that began with nothing owed is left as soon as something is.
+        """
+        if self.place == 0:
+            return replace(self, is_owed=backlog > 0)
+        if backlog > 0 and not self.is_owed:
+            return self.leave().enter(backlog)
+        return self
+
+    def leave(self) -> Generation:
+        """Return the next generation before its first round."""
+        return Generation(self.number + 1, agreed=self.agreed)
+
+    def find_slot(self, trajectories: int, *, seed: int) -> int:
+        """Return the slot that is queried next, in an order drawn from the hidden seed."""
+        generator = make_generator(seed, Stream.ORDER, self.number)
+        return draw_order(trajectories, generator=generator)[self.place]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is not an array, as JSON values."""
+        return {"number": self.number, "place": self.place, "is_owed": self.is_owed}
+
+    @property
+    def arrays(self) -> dict[str, Vector]:
+        """Return the arrays by their names in a checkpoint."""
+        named = {"generation-pending": self.pending, "generation-noise": self.noise}
+        named |= {f"generation-agreed-{place}": mean for place, mean in enumerate(self.agreed)}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @classmethod
+    def from_checkpoint(cls, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> Generation:
+        """Return the generation of a checkpoint, the first one if it has none."""
+        agreed: list[Vector] = []
+        while (name := f"generation-agreed-{len(agreed)}") in arrays:
+            agreed.append(arrays[name])
+        pending, noise = (arrays.get(f"generation-{name}") for name in ("pending", "noise"))
+        return cls(**facts, pending=pending, noise=noise, agreed=tuple(agreed))
+
+
+def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -> LearnerState:
+    """Return the state with the decoys and the queries that follow from the true weights.
+
+    After the last update of a horizon (`is_final`), queries stay as they are.
+    """
+    others = range(1, replicas.size)
+    decoys = tuple(replicas.reflect(learner.true, number) for number in others)
+    moves = (learner.updates,) * len(decoys)
+    learner = replace(learner, decoys=decoys, moves=moves)
+    if is_final:
+        return learner
+    sent = learner.trajectories
+    if replicas.offsets:
+        sent = tuple(replicas.send(learner.true, number) for number in range(replicas.size))
+    return replace(learner, shown=learner.true, sent=sent)
+
+
+def recall(learner: LearnerState, replicas: Replicas, shown: Vector | None) -> LearnerState:
+    """Return the state of a checkpoint, which holds the true weights alone, and those shown."""
+    if shown is None:
+        return show(learner, replicas)
+    before = show(replace(learner, true=shown), replicas)
+    return show(replace(before, true=learner.true), replicas, is_final=True)
+
+
+def advance(
+    responder: Responder,
+    learner: LearnerState,
+    generation: Generation,
+    query: Query,
+    outcome: Outcome,
+    *,
+    is_last: bool,
+) -> tuple[LearnerState, Generation, Outcome]:
+    """Return the state, the generation and the outcome after a round of a generation.
+
+    Parameters
+    ----------
+    is_last : whether the update of this generation is the last of a horizon
+    """
+    replicas = responder.replicas
+    if replicas is None:
+        raise InvalidInput("generations need replicas, got none")
+    average = responder.average(learner, query, outcome)
+    if not outcome.accepted or average is None:
+        return learner, generation, replace(outcome, accepted=False)
+    generation = replace(generation, place=generation.place + 1)
+    if generation.is_owed:
+        generation = _take(generation, responder, learner, query.trajectory, average)
+    if generation.place < replicas.size:
+        return learner, generation, outcome
+    if generation.is_owed:
+        assert generation.pending is not None
+        target = generation.pending
+        if generation.noise is not None:
+            target = (target + np.float32(MIXED) * generation.noise).astype(np.float32)
+        learner = show(responder.settle(learner, target), replicas, is_final=is_last)
+    return learner, generation.leave(), outcome
+
+
+def _take(
+    generation: Generation,
+    responder: Responder,
+    learner: LearnerState,
+    trajectory: int,
+    average: Vector,
+) -> Generation:
+    """Return the generation with the average of the replies to a trajectory.
+
+    The noise of replies to a decoy is what they ask for less what clients agree on there; that part
+    must stay out, or decoys would learn.
+    """
+    replicas = responder.replicas
+    assert replicas is not None
+    if trajectory == 0:
+        return replace(generation, pending=average)
+    if not replicas.mixes:
+        return generation
+    asked = average - learner.true if responder.replies_are_weights else average
+    agreed = list(generation.agreed or (asked,) * (replicas.size - 1))
+    noise = asked - agreed[trajectory - 1]
+    before = agreed[trajectory - 1]
+    agreed[trajectory - 1] = before + np.float32(REMEMBERED) * (asked - before)
+    total = noise if generation.noise is None else generation.noise + noise
+    return replace(generation, noise=total, agreed=tuple(agreed))

@@ -11,8 +11,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
 from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.clients import ClientResponder
+from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientResponder, make_mark
 from covertfl.runs.federation import Federation
 from covertfl.tasks.public_map import compute_public_map
 from covertfl.tasks.task import TrainingTask
@@ -51,19 +51,22 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
         data=task.public,
         batch_size=batch_size,
         reply=reply,
-        pivot=find_first_matrix(clients.layout),
+        pivot=find_pivot(clients),
         axes=find_axes(task),
         fresh=Examples(task.train.features[rows], task.train.labels[rows]),
         attended=frozenset(record["round"] for record in attended) if private else None,
+        mark=make_mark(clients.layout.size) if settings.sections.federation.mark else None,
     )
 
 
-def find_first_matrix(layout: Layout) -> str | None:
-    """Return the first parameter with two dimensions, None if there is none.
+def find_pivot(clients: ClientResponder) -> str | None:
+    """Return the name of the first linear layer's weights, None if there is none.
 
-    In the models of the tasks these are the weights of the first linear layer.
+    In the models of the tasks it is the first parameter with two dimensions.
     """
-    shapes = zip(layout.names, layout.shapes, strict=True)
+    if clients.replicas is not None:
+        return clients.replicas.pivot
+    shapes = zip(clients.layout.names, clients.layout.shapes, strict=True)
     return next((name for name, shape in shapes if len(shape) == 2), None)
 
 

@@ -100,6 +100,15 @@ def fix_federation(settings: RunSettings) -> RunSettings:
     return replace(settings, sections=sections.model_copy(update={"data": data}))
 
 
+def _forget_secret(settings: RunSettings) -> RunSettings:
+    """Return the settings without the secret of a federation that other seeds do not have."""
+    sections = settings.sections
+    if sections.data.seed is not None:
+        return settings
+    federation = sections.federation.model_copy(update={"secret": None})
+    return replace(settings, sections=sections.model_copy(update={"federation": federation}))
+
+
 def find_obstacle(run: Path) -> str | None:
     """Return why runs of the same settings cannot be simulated, None if they can."""
     if not (run / SETTINGS).exists():
@@ -143,7 +152,7 @@ def rehearse(
         return _make_audit(findings, len(told.queries), misplaced)
 
     found = simulate_seeds(
-        settings,
+        _forget_secret(settings),
         missing,
         rehearsals.kernels,
         audit_one,

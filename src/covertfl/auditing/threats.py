@@ -195,9 +195,14 @@ class Threat:
         return self.name in BY_SCHEDULE
 
     @property
+    def is_base_line(self) -> bool:
+        """Return whether it does not listen, and is what the others are compared with."""
+        return self.name == BASE_LINE
+
+    @property
     def verdict(self) -> str:
         """Return what the figures mean, in plain words."""
-        if self.name == BASE_LINE:
+        if self.is_base_line:
             return "the base line: what its own data is worth without listening"
         if self.names_true is None or self.interval is None:
             return "cannot be judged: which trajectory is true is not in the public records"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from covertfl.auditing.threats import BASE_LINE, Threat, to_list
+from covertfl.auditing.threats import Threat, to_list
 
 # Every eavesdropper knows the scheme and sees the queries; what it has besides.
 TIERS = {"A": "listener", "B": "public set", "C": "client", "D": "fresh data"}
@@ -36,9 +36,7 @@ class Tier:
 
         Of a single run, it is the one that does so most often in simulated runs.
         """
-        judged = [
-            threat for threat in self.threats if threat.is_judged and threat.name != BASE_LINE
-        ]
+        judged = [each for each in self.threats if each.is_judged and not each.is_base_line]
         return max(judged, key=_rank) if judged else None
 
     def describe(self) -> str:
@@ -53,7 +51,7 @@ class Tier:
         else:
             runs = "simulated runs" if told is not best else "runs"
             found = f"names the true model in {told.format_share()} of {told.num_runs} {runs}"
-        number = sum(threat.name != BASE_LINE for threat in self.threats)
+        number = sum(not threat.is_base_line for threat in self.threats)
         who = f"the best of {number}, {best.name}," if number > 1 else best.name
         return f"{self.title}: {who} {found}{_describe_accuracy(told)}."
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from covertfl.auditing.threats import ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
+from covertfl.eavesdroppers.fresh_labels import FreshLabelsEavesdropper
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.eavesdroppers.train_alone import TrainAloneEavesdropper
 from covertfl.kernels.job import Examples, Labels
@@ -89,10 +91,10 @@ class BaseLines:
 
     def find(self, name: str) -> float:
         """Return the base line of an eavesdropper, by what it owns."""
-        data, fresh, kind = self._means.data, self._means.fresh, EAVESDROPPERS[name]
-        size: int | None = getattr(kind, "size", None)
-        if fresh is not None and size is not None:
-            own = Examples(fresh.features[:size], fresh.labels[:size])
+        data, fresh = self._means.data, self._means.fresh
+        kind: Any = EAVESDROPPERS[name]
+        if fresh is not None and issubclass(kind, FreshLabelsEavesdropper):
+            own = Examples(fresh.features[: kind.number], fresh.labels[: kind.number])
             return self._measure(("fresh", len(own)), own, None)
         if kind.tier in ("B", "C") and data is not None:
             return self._measure(("public", len(data)), data, self._trained)

@@ -25,8 +25,7 @@ from covertfl.auditing.overheard import find_truth
 from covertfl.auditing.run import LoadedRun, RunAudit, find_all
 from covertfl.auditing.simulated import resample_clients, simulate_seeds
 from covertfl.auditing.threats import Finding
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
-from covertfl.eavesdroppers.trained import Rehearsed, collect_figures
+from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
@@ -41,6 +40,7 @@ DEFAULT_COUNT = 20
 TRAINED_FROM = 1_000_000
 Source = Literal["public", "federation"]
 Progress = Callable[[str, float], None]
+Collected = tuple[tuple[str, ...], FloatArray, int]  # names, values and the true trajectory
 
 
 def ignore(_detail: str, _share: float) -> None:
@@ -218,19 +218,25 @@ def make_rehearsed(
     settings : of the run that is audited, with its federation fixed (`fix_federation`)
     source : "public" for runs that the eavesdropper can simulate, whose clients hold rows drawn
         from the public set; "federation" for runs of the same federation with the answers given
-    names : of the eavesdroppers whose figures are collected; all if None
+    names : of the eavesdroppers whose figures are collected; those of tiers A, B and C if None
+
+    Raises
+    ------
+    InvalidInput
+        if in fewer than two runs all trajectories can be told apart
     """
-    chosen = tuple(EAVESDROPPERS) if names is None else tuple(names)
+    chosen = list_sources("ABC") if names is None else tuple(names)
     file = f"{name_settings(settings)}-{source}-{count}.npz"
     known = _read_rehearsed(rehearsals.read(file))
     if known is not None:
         return known
 
-    def collect(run: LoadedRun) -> tuple[dict[str, FloatArray], int | None]:
+    def collect(run: LoadedRun) -> Collected | None:
         truth, _ = find_truth(run.queries, run.private)
-        found = collect_figures(chosen, run.means, run.queries)
         true = [number for number, is_true in truth.items() if is_true]
-        return dict(found), true[0] if len(true) == 1 and len(truth) == run.trajectories else None
+        if len(true) != 1 or len(truth) != run.trajectories:
+            return None  # trajectories were not told apart, or not all were sent
+        return (*collect_figures(chosen, run.means, run.queries), true[0])
 
     found = simulate_seeds(
         settings,
@@ -240,21 +246,22 @@ def make_rehearsed(
         change=resample_clients if source == "public" else None,
         on_progress=lambda share: on_progress(f"{count} runs to train on", share),
     )
-    made = _stack([(figures, true) for figures, true in found if true is not None])
+    made = _stack([one for one in found if one is not None])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, figures=made.figures, truth=made.truth, names=list(made.names))
     rehearsals.write(file, buffer.getvalue())
     return made
 
 
-def _stack(found: Sequence[tuple[Mapping[str, FloatArray], int]]) -> Rehearsed:
-    """Return the figures of runs whose trajectories could all be told apart as one array."""
-    if not found:
-        raise InvalidInput("trained needs runs whose trajectories can be told apart, got none")
-    names = tuple(name for name in found[0][0] if all(name in figures for figures, _ in found))
-    figures = np.array([[one[name] for name in names] for one, _ in found], dtype=np.float64)
-    truth = np.array([true for _, true in found], dtype=np.int64)
-    return Rehearsed(figures.transpose(0, 2, 1), truth, names)
+def _stack(found: Sequence[Collected]) -> Rehearsed:
+    if len(found) < 2:
+        raise InvalidInput(
+            "trained needs at least 2 simulated runs whose trajectories can be told apart, "
+            f"got {len(found)}"
+        )
+    figures = np.stack([values for _, values, _ in found])
+    truth = np.array([true for _, _, true in found], dtype=np.int64)
+    return Rehearsed(figures, truth, found[0][0])
 
 
 def _read_rehearsed(content: bytes | None) -> Rehearsed | None:

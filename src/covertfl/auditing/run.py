@@ -18,7 +18,7 @@ from covertfl.auditing.means import find_means
 from covertfl.auditing.overheard import Queries, Records, find_truth, keep_recorded, overhear
 from covertfl.auditing.threats import BASE_LINE, Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means
-from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, NEEDS, list_possible
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
@@ -174,7 +174,8 @@ def find_all(
     ----------
     truth : whether each trajectory is the true one, None if unknown
     names : of eavesdroppers; all if None
-    by_round : whether estimates are scored after every round, or after the last one only
+    by_round : whether estimates are scored after every round, or after the last one only, as those
+        of trained eavesdroppers always are
     """
     kinds = {name: EAVESDROPPERS[name] for name in list_possible(run.means)}
     findings = {
@@ -184,7 +185,7 @@ def find_all(
             truth,
             run.scores,
             trajectories=run.trajectories,
-            by_round=by_round,
+            by_round=by_round and "rehearsed" not in NEEDS.get(name, ()),
         )
         for name, kind in kinds.items()
         if names is None or name in names

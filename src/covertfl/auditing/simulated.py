@@ -119,7 +119,8 @@ def simulate_seeds(
     """
     engine = settings.sections.engine.model_copy(update={"kind": "simulated"})
     sections = settings.sections.model_copy(update={"engine": engine})
-    settings, done, found = replace(settings, sections=sections), 0, []
+    settings, done = replace(settings, sections=sections), 0.0
+    found: list[Result] = []
     steps = settings.rounds * (1.0 + LOOK_SHARE) * max(len(seeds), 1)
 
     def advance(rounds: float = 1.0) -> None:

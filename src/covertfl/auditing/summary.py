@@ -195,7 +195,7 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
     """
     if federation.settings.sections.policy.kind == "exchangeable":
         guess = 1.0 / (1 + federation.responder.num_decoys)
-        return ScheduleBound(guess, guess, guess)
+        return ScheduleBound(guess, guess, guess, num_samples=0, exact=True)
     refreshed = federation.settings.sections.policy.refresh is not None
     is_replayed = federation.recorded is not None
     if not isinstance(federation.problem, FiniteHorizon) or refreshed or is_replayed:

@@ -317,7 +317,7 @@ def summarise_findings(
         final_interval=t_interval(finals)[1:] if len(finals) > 1 else None,
         advantage=None if final is None or alone is None else final - alone,
         guess=guess,
-        accuracy_by_round=average_curves(curves),
+        accuracy_by_round=average_curves([curve for curve in curves if len(curve) > 1]),
         tier=kind.tier,
         gain=compute_mean([finding.gain for finding in findings if finding.gain is not None]),
         num_runs=len(findings),

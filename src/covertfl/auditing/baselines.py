@@ -40,7 +40,8 @@ def fit_logistic(data: Examples, validation: Examples, *, seed: int) -> float | 
     except ImportError:
         return None
     rows, asked = (part.features.reshape(len(part), -1) for part in (data, validation))
-    fitted = LogisticRegression(max_iter=FIT_STEPS, random_state=seed).fit(rows, labels)
+    fit = LogisticRegression(solver="newton-cg", max_iter=FIT_STEPS, random_state=seed)
+    fitted = fit.fit(rows.astype(np.float64), labels)
     return float(np.mean(fitted.predict(asked) == validation.labels))
 
 

@@ -60,12 +60,14 @@ class Tier:
         best = self.best
         told = None if best is None else _choose_figures(best)
         return {
+            "title": self.title,
             "best": None if best is None else best.name,
             "names_true": None if told is None else told.names_true,
             "interval": None if told is None else to_list(told.interval),
             "final_accuracy": None if told is None else told.final_accuracy,
             "gain": None if told is None else told.gain,
             "runs": None if told is None else told.num_runs,
+            "verdict": self.describe(),
         }
 
 

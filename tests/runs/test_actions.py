@@ -17,8 +17,9 @@ from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import HorizonSample
 from covertfl.evaluation.schedule import place_queries
 from covertfl.runs.actions import decide, draw_arrival, draw_order
-from covertfl.runs.federation import Federation, start_run, unpack_state
+from covertfl.runs.federation import Federation, start_run
 from covertfl.runs.learner import sift_replies
+from covertfl.runs.packing import unpack_state
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import Outcome
 from covertfl.runs.rounds import moves_decoy

@@ -13,7 +13,8 @@ import pytest
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.runs import actions, clients, function, participation, rounds
-from covertfl.runs.federation import pack_state, start_run, unpack_state
+from covertfl.runs.federation import start_run
+from covertfl.runs.packing import pack_state, unpack_state
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.records import summarise
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed

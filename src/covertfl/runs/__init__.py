@@ -1,6 +1,7 @@
 """A run, from its settings to its folder.
 
 `settings`: `RunSettings`, all that defines a run, and the sections of a run file.
+`checks`: `check_sections` and other checks of keys that need or exclude each other.
 `run_file`: `read_run`, `build_run`, `format_run` and `find_change` for run files.
 `summary`: `RunSummary`, the results of a finished run, and `read_summary`.
 `public`: `PublicTranscript`, what an eavesdropper may read of a run.
@@ -15,12 +16,16 @@
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.
 `responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
 `federation`: `Federation`, what does not change during a run, and `RunState`, what does.
+`generations`: `Generation`, the schedule of exchangeable trajectories, and how they move.
+`packing`: `pack_state` and `unpack_state`, the state of a run as a checkpoint.
 `actions`: `decide`, which trajectory is queried in a round.
 `records`: `record_round` and `summarise`, what is written about a run.
 `rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
 `driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
 `function`: `FunctionResponder`, a noisy function that answers queries.
-`build`: `build_federation`, `KernelCache` and `find_training_task`, from settings to a federation.
+`decoys`: `make_run_decoys`, the decoys or replicas of a run, and the secret of a federation.
+`task`: `find_task` and `find_training_task`, the task of a run.
+`build`: `build_federation` and `KernelCache`, from settings to a federation.
 `progress`: `prepare_run`, `watch_run`, `RunProgress` and the `OnRound` callback.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,13 +44,13 @@ MARK_SEED = 0x6D61726B
 def make_mark(size: int) -> Vector:
     """Return the (P,) pattern of length 1 that an active eavesdropper adds to its replies."""
     signs = np.where(np.random.default_rng(MARK_SEED).random(size) < 0.5, -1.0, 1.0)
-    return (signs / np.sqrt(size)).astype(np.float32)
+    return np.asarray(signs / math.sqrt(size), dtype=np.float32)
 
 
 def add_mark(values: Vector, start: Vector, share: float, pattern: Vector) -> Vector:
     """Return a reply with a pattern `share` times as long as the reply is away from its start."""
     length = float(np.linalg.norm(values.astype(np.float64) - start))
-    return np.asarray(values + np.float32(share * length) * pattern)
+    return np.asarray(values + np.float32(share * length) * pattern, dtype=np.float32)
 
 
 def count_sizes(task: TrainingTask) -> IntArray:

@@ -10,9 +10,10 @@ from pathlib import Path
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.federation import Federation, RunState, start_run, unpack_state
+from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.folder import RunFolder
+from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import summarise
 from covertfl.runs.rounds import OnState, Rounds, run_rounds
 from covertfl.runs.run_file import find_change, format_run, list_versions

@@ -9,8 +9,9 @@ import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.runs.actions import Decision
-from covertfl.runs.federation import Federation, RunState, pack_state
+from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
+from covertfl.runs.packing import pack_state
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.responder import Outcome
 

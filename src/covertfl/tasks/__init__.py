@@ -9,6 +9,9 @@
 - `function`: minimisation of a function, without clients
 - `labelled_data`: a task from one set of labelled examples
 - `splits`: which rows clients, public set and validation set hold
+- `public_map`: the linear map that stands in front of a model (`PublicMap`)
+- `mapped`: tasks whose inputs have passed the public map
+- `pivot`: the first trained layer of a model, if it is linear in the inputs
 - `wrong_labels`: examples with wrong labels, for clients whose data are of low quality
 - `models`: the models of the tasks by name
 - `text`: embedding of labelled text

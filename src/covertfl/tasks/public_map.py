@@ -12,7 +12,7 @@ public majority class exactly as they are.  That is what the decoy `replica` use
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
-from covertfl.tasks.task import TrainingTask
 
 # Rows that are mapped at a time, to limit the memory of their double precision copies.
 ROWS_AT_A_TIME = 10_000
@@ -90,16 +89,6 @@ def compute_public_map(public: Examples, loss: Loss) -> PublicMap:
     largest = basis[np.abs(basis).argmax(axis=0), np.arange(width)]
     digest = hashlib.sha256(public.features.tobytes() + public.labels.tobytes()).hexdigest()
     return PublicMap(mean, np.ascontiguousarray(basis * np.sign(largest)), scale, digest)
-
-
-def add_public_map(task: TrainingTask) -> TrainingTask:
-    """Return the task with all of its inputs mapped by the map of its public set."""
-    found = compute_public_map(task.public, task.loss)
-    train, public, validation = (
-        Examples(found.apply(part.features), part.labels) if len(part) else part
-        for part in (task.train, task.public, task.validation)
-    )
-    return replace(task, train=train, public=public, validation=validation, public_map=found)
 
 
 def find_free_axes(public: Examples) -> BoolArray:

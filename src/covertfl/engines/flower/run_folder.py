@@ -19,9 +19,10 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.federation import Federation, RunState, start_run, unpack_state
+from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import read_lines
 from covertfl.runs.folder import RunFolder
+from covertfl.runs.packing import unpack_state
 from covertfl.runs.progress import check_folder
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import LARGEST_SEED, RunSettings

@@ -15,10 +15,11 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.runs.build import find_training_task, simulate_participation
+from covertfl.runs.build import simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
 
 # The server's work, with the grid and client numbers by node.
 Serve = Callable[[Grid, dict[int, int]], None]

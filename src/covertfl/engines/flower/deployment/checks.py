@@ -7,7 +7,6 @@ from pathlib import Path
 
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml
-from covertfl.runs.build import find_training_task
 from covertfl.runs.clients import count_sizes
 from covertfl.runs.participation import (
     accepts_data,
@@ -17,6 +16,7 @@ from covertfl.runs.participation import (
 )
 from covertfl.runs.run_file import build_run, format_run
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.task import find_training_task
 
 MOST_NODES = 100
 NOT_DEPLOYED = ("own", "function")  # tasks that nodes cannot make

@@ -1,8 +1,8 @@
-"""The replicas of a run: sign flips, choice and offsets from its secrets.
+"""The decoys of a run, and the replicas of an exchangeable one, from its settings and secrets.
 
-The sign flips belong to the federation and must be the same in all runs over the same clients: with
-new ones only the true trajectories of two runs share a frame.  They come from the federation's
-secret, a file that its owner makes once.  A run without one draws its own.
+The sign flips of replicas belong to the federation and must be the same in all runs over the same
+clients: with new ones only the true trajectories of two runs share a frame.  They come from the
+federation's secret, a file that its owner makes once.  A run without one draws its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from covertfl.decoys.decoy import Decoy
+from covertfl.decoys.registry import REPLICA, make_decoy
 from covertfl.decoys.replica import Replicas, draw_offsets, draw_subgroup
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
@@ -26,6 +28,24 @@ from covertfl.tasks.public_map import PublicMap, find_free_axes
 from covertfl.tasks.task import TrainingTask
 
 SECRET_BITS = 256
+
+
+def make_run_decoys(
+    settings: RunSettings, task: TrainingTask, layout: Layout
+) -> tuple[tuple[Decoy, ...], Replicas | None]:
+    """Return the decoys of a run, or the replicas of an exchangeable one."""
+    section, federation = settings.sections.decoy, settings.sections.federation
+    if section.kind == REPLICA:
+        return (), make_replicas(settings, task, layout)
+    decoy = make_decoy(
+        section.kind,
+        task,
+        batch_size=federation.batch_size,
+        algorithm=federation.algorithm,
+        optimizer=federation.optimizer.make(),
+    )
+    # Decoys have no state, so one serves all trajectories.
+    return (decoy,) * section.count, None
 
 
 def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> Replicas:

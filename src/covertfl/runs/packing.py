@@ -1,0 +1,102 @@
+"""The state of a run as a checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from covertfl.decoys.replica import Replicas
+from covertfl.kernels.weights import Layout
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.federation import RunState
+from covertfl.runs.generations import Generation, recall
+from covertfl.runs.learner import LearnerState, ServerMemory
+from covertfl.runs.live import LiveState
+from covertfl.runs.queue import OwedTask, UpdateQueue
+from covertfl.runs.responder import Remembered
+
+NOTHING = Remembered()
+
+
+def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> Checkpoint:
+    """Return the state as a checkpoint.
+
+    Parameters
+    ----------
+    layout : names and shapes of the model's parameters, kept for export
+    kept : state of those who answer the queries
+    """
+    learner = state.learner
+    arrays = {"true": learner.true}
+    if learner.shown is None:
+        arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
+    elif learner.shown is not learner.true:
+        arrays["shown"] = learner.shown
+    if learner.estimate is not None:
+        arrays["estimate"] = learner.estimate
+    if learner.memory is not None:
+        arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
+    shapes = zip(layout.names, map(list, layout.shapes), strict=True)
+    facts = {
+        "parameters": [list(entry) for entry in shapes],
+        "updates": learner.updates,
+        "moves": list(learner.moves),
+        "memory_steps": None if learner.memory is None else learner.memory.steps,
+        "queue": [[task.task, task.came, task.size, task.left] for task in state.queue.tasks],
+        "arrived": state.queue.arrived,
+        "lost": state.queue.lost,
+        "oracle_state": state.oracle_state,
+        "learning_queries": state.learning_queries,
+        "scores": list(state.scores),
+        "rejected": dict(state.rejected),
+        "totals": dict(state.totals),
+        "seen": len(state.seen),
+        "live": asdict(state.live),
+    }
+    facts |= {"kept": kept.facts} if kept.facts else {}
+    if learner.shown is not None:  # decoys are images of the truth and need not be kept
+        facts["generation"] = state.generation.to_dict()
+        arrays |= state.generation.arrays
+    return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
+
+
+def unpack_state(
+    checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]], replicas: Replicas | None = None
+) -> RunState:
+    """Return the state from a checkpoint and the private records of the rounds so far."""
+    facts, arrays = checkpoint.facts, checkpoint.arrays
+    memory = None
+    if facts["memory_steps"] is not None:
+        memory = ServerMemory(facts["memory_steps"], arrays["memory-mean"], arrays["memory-square"])
+    moves = tuple(facts["moves"])
+    numbers = range(1, 1 + len(moves)) if replicas is None else ()
+    decoys = tuple(arrays[f"decoy-{number}"] for number in numbers)
+    estimate = arrays.get("estimate")
+    learner = LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate)
+    if replicas is not None:
+        learner = recall(learner, replicas, arrays.get("shown"))
+    tasks = tuple(OwedTask(*task) for task in facts["queue"])
+    played = list(records)
+    sent = Counter(int(record["trajectory"]) for record in played)
+    return RunState(
+        round=checkpoint.round,
+        learner=learner,
+        queue=UpdateQueue(tasks, facts["arrived"], facts["lost"]),
+        oracle_state=facts["oracle_state"],
+        queries=tuple(sent[number] for number in range(1 + len(learner.decoys))),
+        scores=tuple(facts["scores"]),
+        rejected=facts["rejected"],
+        totals=facts["totals"],
+        seen=tuple(
+            (
+                int(record.get("state_read", record["oracle_state"])),
+                int(record["arrival"]),
+                bool(record["accepted"]),
+            )
+            for record in deque(played, maxlen=facts.get("seen", 0))
+        ),
+        live=LiveState.from_dict(facts.get("live", {})),
+        generation=Generation.from_checkpoint(facts.get("generation", {}), arrays),
+    )

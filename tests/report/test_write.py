@@ -11,14 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from covertfl.report.write import write_report
-from tests.support.reports import (
-    COMMAND,
-    FIGURES,
-    Page,
-    check_audit_table,
-    check_number,
-    read_page,
-)
+from tests.support.reports import COMMAND, FIGURES, Page, check_audit_table, check_number, read_page
 
 # What a report may import: it reads files, and nothing that made them.
 ALLOWED = {

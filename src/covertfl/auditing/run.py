@@ -15,7 +15,14 @@ from typing import Any
 
 from covertfl.auditing.baselines import BaseLines
 from covertfl.auditing.means import find_means
-from covertfl.auditing.overheard import Queries, Records, find_truth, keep_recorded, overhear
+from covertfl.auditing.overheard import (
+    Queries,
+    Records,
+    find_first_matrix,
+    find_truth,
+    keep_recorded,
+    overhear,
+)
 from covertfl.auditing.threats import BASE_LINE, Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, NEEDS, list_possible
@@ -56,13 +63,13 @@ class RunAudit:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """A run's folder with its queries separated, shared by all of its eavesdroppers.
+    """A run's folder with its queries linked, shared by all of its eavesdroppers.
 
     Parameters
     ----------
     private : records of the rounds, empty if there are none
     federation : that was run; None for a public folder, and for a task defined in Python
-    trajectories : number of trajectories that the eavesdroppers know of, None if it is unknown
+    trajectories : number of trajectories, which is public; None if unknown
     """
 
     path: Path
@@ -70,6 +77,13 @@ class LoadedRun:
     private: Records
     federation: Federation | None
     trajectories: int | None = None
+
+    @property
+    def part(self) -> slice | None:
+        """Return the coordinates by which queries are linked, None for all."""
+        layout = None if self.federation is None else self.federation.responder.layout
+        pivot = None if layout is None else find_first_matrix(layout)
+        return None if layout is None or pivot is None else layout.locate(pivot)
 
     @property
     def clients(self) -> ClientResponder | None:
@@ -100,7 +114,7 @@ def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = Non
 
     Parameters
     ----------
-    trajectories : number of trajectories that eavesdroppers know of; None for that of the settings
+    trajectories : number of trajectories; None for that of the run file, unknown without one
     """
     if not (path / SETTINGS).exists():
         public = path / "public" if (path / "public").is_dir() else path
@@ -109,12 +123,15 @@ def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = Non
                 f"{public} is neither the folder of a run nor a public folder: "
                 "run.toml or rounds.jsonl is needed"
             )
-        return LoadedRun(path, overhear(public), (), None, trajectories)
+        queries = overhear(public, trajectories=trajectories)
+        return LoadedRun(path, queries, (), None, trajectories)
     settings = read_run(path / SETTINGS)
-    trajectories = trajectories or 1 + settings.sections.decoy.count
+    trajectories = trajectories or 1 + settings.decoy_rule.num_decoys
     # A task defined in Python is not in its folder: weights cannot be scored, beliefs can.
     federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
-    queries = overhear(path / "public", None if federation is None else federation.responder.layout)
+    layout = None if federation is None else federation.responder.layout
+    pivot = None if layout is None else find_first_matrix(layout)
+    queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
     private_file = path / "private" / "rounds.jsonl"
     private: Records = tuple(read_lines(private_file)) if private_file.exists() else ()
     if private:

@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from covertfl.auditing.overheard import Queries
+from covertfl.auditing.overheard import link_sent
 from covertfl.auditing.run import LoadedRun
-from covertfl.eavesdroppers.eavesdropper import SeenQuery
-from covertfl.eavesdroppers.separation import Separator
 from covertfl.engines.simulated import run_together
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, Vector
@@ -84,19 +82,10 @@ def simulate(
 
 def _load(federation: Federation, records: MemoryRecords) -> LoadedRun:
     trajectories = 1 + federation.responder.num_decoys
+    run = LoadedRun(Path(), (), tuple(records.private), federation, trajectories)
     rounds = [int(record["round"]) for record in records.private]
-    queries = separate(rounds, records.sent)
-    return LoadedRun(Path(), queries, tuple(records.private), federation, trajectories)
-
-
-def separate(rounds: Sequence[int], sent: Sequence[Vector]) -> Queries:
-    """Return queries separated into trajectories."""
-    separator = Separator()
-    placed = [separator.place(weights) for weights in sent]
-    return tuple(
-        SeenQuery(number, trajectory, weights, moved)
-        for number, weights, (trajectory, moved) in zip(rounds, sent, placed, strict=True)
-    )
+    sent = list(zip(rounds, records.sent, strict=True))
+    return replace(run, queries=link_sent(sent, trajectories=trajectories, part=run.part))
 
 
 def simulate_seeds(

@@ -52,6 +52,14 @@ class Layout:
             start = stop
         return parts
 
+    def locate(self, name: str) -> slice:
+        """Return the place of a parameter in the vector."""
+        if name not in self.names:
+            raise InvalidInput(f"a parameter must be one of {', '.join(self.names)}, got {name!r}")
+        number = self.names.index(name)
+        start = sum(math.prod(shape) for shape in self.shapes[:number])
+        return slice(start, start + math.prod(self.shapes[number]))
+
     def join(self, parts: Mapping[str, npt.NDArray[np.floating]]) -> Vector:
         """Return the vector of parameters given by name.
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from covertfl.auditing.coalitions import audit_coalitions
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.overheard import overhear
 from covertfl.auditing.means import find_means
+from covertfl.auditing.overheard import overhear
 from covertfl.auditing.run import RunAudit, audit_run, load_run
 from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.eavesdroppers.eavesdropper import Means

@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "training": "runs engines",
     "models": "files kernels runs",
     "eavesdroppers": "decision evaluation kernels",
-    "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
+    "auditing": "files intervals decision evaluation kernels tasks decoys runs engines training "
+    "eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
     "report": "files runs",
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers "

@@ -40,7 +40,7 @@ def audit_folders(
     *,
     names: Sequence[str] | None = None,
     trajectories: int | None = None,
-    rehearsals: int | None = None,
+    rehearsals: int | None = 0,
     trained: int = 0,
     trained_on: Source = "public",
     on_progress: Progress | None = None,

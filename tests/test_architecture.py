@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "demo": "files decision evaluation runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
-    "cli": "decision fitting tasks runs training models engines auditing "
+    "cli": "decision fitting planning tasks runs training models engines auditing "
     "display api report demo experiments reproduction",
 }
 

@@ -22,7 +22,7 @@ from covertfl.auditing.threats import (
 from covertfl.auditing.tiers import Tier, group_by_tier
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
-from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
+from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper, exchangeable_bound
 from covertfl.intervals import t_interval
 from covertfl.runs.federation import Federation
 
@@ -194,7 +194,7 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
     schedule, so that nobody does better than a guess.
     """
     if federation.settings.sections.policy.kind == "exchangeable":
-        guess = 1.0 / (1 + federation.responder.num_decoys)
+        guess = exchangeable_bound(1 + federation.responder.num_decoys)
         return ScheduleBound(guess, guess, guess, num_samples=0, exact=True)
     refreshed = federation.settings.sections.policy.refresh is not None
     is_replayed = federation.recorded is not None

@@ -10,7 +10,11 @@ import typer
 
 from covertfl.cli.options import JsonOption
 from covertfl.cli.output import print_json, print_result, show_progress
+from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
+
+# Numbers of trajectories of the matrix, and the probability that their runs make all updates.
+MATRIX_TRAJECTORIES, COMPLETION = (2, 4), 0.95
 
 
 class TrainedOn(StrEnum):
@@ -20,40 +24,47 @@ class TrainedOn(StrEnum):
     federation = "federation"
 
 
+RehearsalsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=1000,
+        help="Simulated runs of the same settings that a single run is compared with.",
+        show_default="20 for one run, 0 for several",
+    ),
+]
+TrajectoriesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K",
+        min=2,
+        max=1000,
+        help="Number of trajectories that eavesdroppers know of.",
+        show_default="that of run.toml",
+    ),
+]
+TrainedOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=0, max=100_000, help="Simulated runs that `trained` learns from."
+    ),
+]
+TrainedOnOption = Annotated[
+    TrainedOn,
+    typer.Option(help="Clients of these runs: rows of the public set, or the federation's own."),
+]
+
+
 def audit(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
     ] = None,
-    rehearsals: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1000,
-            help="Simulated runs of the same settings that a single run is compared with.",
-            show_default="20 for one run, 0 for several",
-        ),
-    ] = None,
-    trajectories: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            min=2,
-            max=1000,
-            help="Number of trajectories that eavesdroppers know of.",
-            show_default="that of run.toml",
-        ),
-    ] = None,
-    trained: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, max=100_000, help="Simulated runs that `trained` learns from."
-        ),
-    ] = 0,
-    trained_on: Annotated[
-        TrainedOn,
-        typer.Option(help="Clients of these runs: rows of the public set, or the federation's."),
-    ] = TrainedOn.public,
+    rehearsals: RehearsalsOption = None,
+    trajectories: TrajectoriesOption = None,
+    trained: TrainedOption = 0,
+    trained_on: TrainedOnOption = TrainedOn.public,
     matrix: Annotated[
         Path | None,
         typer.Option(
@@ -106,10 +117,29 @@ def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
     from covertfl.display.tables import print_tables
     from covertfl.runs.run_file import read_run
 
+    settings = read_run(run)
+    replicas = find_matrix_rounds(settings.problem)
     with show_progress("matrix") as on_progress:
-        content = run_matrix(read_run(run), out, seeds=seeds, on_progress=on_progress)
+        content = run_matrix(settings, out, seeds=seeds, replicas=replicas, on_progress=on_progress)
     if as_json:
         print_json(content)
     else:
         print_tables(render_matrix(content))
         print(f"Heat map: {content['picture']}")
+
+
+def find_matrix_rounds(problem: Problem) -> dict[int, int]:
+    """Return the rounds of exchangeable runs, by their number of trajectories.
+
+    They are those that bring all updates of a horizon with 95%; a queue has none in the matrix.
+    """
+    from covertfl.planning.exchangeable import find_rounds_for_accepted
+
+    if not isinstance(problem, FiniteHorizon):
+        return {}
+    found = {
+        number: find_rounds_for_accepted(problem.oracle, number * problem.updates, (COMPLETION,))
+        for number in MATRIX_TRAJECTORIES
+    }
+    rounds = {number: needed[COMPLETION] for number, needed in found.items()}
+    return {number: count for number, count in rounds.items() if count is not None}

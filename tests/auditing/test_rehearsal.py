@@ -27,7 +27,7 @@ from covertfl.auditing.rehearsal import (
     rehearse,
 )
 from covertfl.auditing.run import audit_run, load_run
-from covertfl.auditing.simulated import resample_clients, simulate
+from covertfl.auditing.simulated import resample_clients, simulate, simulate_seeds
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
@@ -81,7 +81,7 @@ def test_results_are_kept_and_only_what_is_missing_is_simulated(
     assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     simulated: list[int] = []
-    real = rehearsal.simulate_seeds
+    real = simulate_seeds
 
     def watch(settings: Any, seeds: Any, *rest: Any, **options: Any) -> Any:
         simulated.extend(seeds)
@@ -201,14 +201,15 @@ def test_means_of_a_marked_run_have_the_pattern(tmp_path: Path) -> None:
     assert np.linalg.norm(run.means.mark) == pytest.approx(1.0)
     plain = build_federation(make_run(), KernelCache())
     assert find_means(plain).mark is None
-    asked = {record["round"] for record in run.private if 0 in record["clients"]}
+    asked = frozenset(record["round"] for record in run.private if 0 in record["clients"])
     assert run.means.attended == asked and find_means(plain).attended is None
     assert run.clients is not None and run.means.fresh is not None
     assert len(run.means.fresh) == len(run.clients.task.clients[0])
     assert run.means.pivot == "0.weight" and run.means.trajectories == 2
     assert run.means.axes is not None
     mapped = build_federation(make_run(data={"map": "public"}), KernelCache())
-    assert np.array_equal(find_means(mapped).axes, np.eye(len(run.means.axes)))
+    axes = find_means(mapped).axes
+    assert axes is not None and np.array_equal(axes, np.eye(len(run.means.axes)))
 
 
 def test_runs_of_one_federation_are_shown_to_two_runs(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def run_matrix(
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     report = on_progress or (lambda _detail, _share: None)
-    pairs = [
+    pairs: list[tuple[str, str, RunSettings]] = [
         (policy, f"{policy}-{decoy}", settings.with_condition(policy, decoy))
         for policy in policies
         for decoy in decoys

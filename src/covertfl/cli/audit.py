@@ -47,7 +47,7 @@ TrajectoriesOption = Annotated[
 TrainedOption = Annotated[
     int,
     typer.Option(
-        metavar="N", min=0, max=100_000, help="Simulated runs that `trained` learns from."
+        metavar="N", min=0, max=100_000, help="Simulated runs for `trained` to learn from."
     ),
 ]
 TrainedOnOption = Annotated[

@@ -22,7 +22,7 @@ from covertfl.kernels.weights import Float32Array
 
 MOST_GENERATORS = 3  # of a subgroup of 8
 CANDIDATES = 200
-MOST_ROWS = 2000  # examples that candidates are compared on
+MOST_ROWS = 5000  # examples that candidates are compared on
 RIDGE = 0.1  # penalty of the linear fit, as a share of the inputs' mean square
 
 
@@ -76,12 +76,19 @@ def span(generators: Float32Array) -> Float32Array:
 def _draw_new(
     free: BoolArray, chosen: Float32Array, *, generator: np.random.Generator
 ) -> Iterator[Float32Array]:
-    """Yield random flips of free axes that are not in the span of those already chosen."""
-    members = span(chosen)
+    """Yield random flips of free axes that are not in the span of those already chosen.
+
+    One of every two neighbours among the free axes is flipped, so that as much is flipped of strong
+    axes as of weak ones.
+    """
+    members, places = span(chosen), np.flatnonzero(free)
     while True:
-        drawn = np.where(generator.integers(0, 2, size=len(free)) * free, -1.0, 1.0)
+        first = generator.integers(0, 2, size=-(-len(places) // 2))
+        flipped = np.column_stack([first, 1 - first]).ravel()[: len(places)]
+        drawn = np.ones(len(free), dtype=np.float32)
+        drawn[places] = 1.0 - 2.0 * flipped
         if not np.any(np.all(members == drawn, axis=1)):
-            yield drawn.astype(np.float32)
+            yield drawn
 
 
 def _fit(known: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:

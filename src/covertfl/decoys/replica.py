@@ -100,7 +100,7 @@ class Replicas:
 
     def _reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Return images of (..., P) numbers."""
-        image, place = values.copy(), self.layout.find(self.pivot)
+        image, place = values.copy(), self.layout.locate(self.pivot)
         rows = (place.stop - place.start) // self.signs.shape[1]
         image[..., place] *= np.tile(self.signs[trajectory], rows)
         return image

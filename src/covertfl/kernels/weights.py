@@ -33,12 +33,6 @@ class Layout:
         """Number of weights of the model."""
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def find(self, name: str) -> slice:
-        """Return the place of a parameter in the vector."""
-        sizes = [math.prod(shape) for shape in self.shapes]
-        start = sum(sizes[: self.names.index(name)])
-        return slice(start, start + sizes[self.names.index(name)])
-
     def split(self, vector: Vector) -> dict[str, Vector]:
         """Return the parameters by name, as views of the vector."""
         if vector.shape != (self.size,):

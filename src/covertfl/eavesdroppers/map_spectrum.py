@@ -29,12 +29,15 @@ class MapSpectrumEavesdropper(MoveListener):
         super().__init__(means)
         assert means.kernel is not None and means.pivot is not None and means.axes is not None
         self._part, self._axes = find_part(means.kernel.layout, means.pivot), means.axes
+        self._is_mapped = np.array_equal(means.axes, np.eye(len(means.axes)))
         self._ranks = np.log(np.arange(1, len(means.axes) + 1))
         self._ways: dict[int, FloatArray] = {}
 
     def measure_energy(self, step: FloatArray) -> FloatArray:
         """Return (d,) shares of the pivot's squared length by axis; equal ones if it is still."""
-        by_axis = step[self._part].reshape(-1, len(self._axes)) @ self._axes
+        by_axis = step[self._part].reshape(-1, len(self._axes))
+        if not self._is_mapped:
+            by_axis = by_axis @ self._axes
         energy: FloatArray = np.sum(by_axis * by_axis, axis=0)
         total = float(np.sum(energy))
         return energy / total if total > 0.0 else np.full(len(energy), 1.0 / len(energy))

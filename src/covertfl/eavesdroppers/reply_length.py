@@ -8,7 +8,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, softmax
-from covertfl.eavesdroppers.moves import find_last_layer, measure_length
+from covertfl.eavesdroppers.moves import find_last_bias, find_last_layer, measure_length
 from covertfl.eavesdroppers.own_replies import ReplyListener
 
 # Log-odds for replies that are shorter by a factor of e.
@@ -27,9 +27,7 @@ class ReplyLengthEavesdropper(ReplyListener):
     def __init__(self, means: Means) -> None:
         super().__init__(means)
         layout = self._kernel.layout
-        self._last = find_last_layer(layout)
-        is_bias = len(layout.shapes[-1]) == 1
-        self._bias = slice(layout.size - (layout.shapes[-1][0] if is_bias else 0), layout.size)
+        self._last, self._bias = find_last_layer(layout), find_last_bias(layout)
 
     def note_reply(self, query: SeenQuery, pull: FloatArray) -> None:
         """Measure a reply."""

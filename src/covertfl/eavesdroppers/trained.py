@@ -29,7 +29,7 @@ __all__ = [
     "list_sources",
     "train_scorer",
 ]
-NUM_FOLDS, NUM_TREES, LEAST_LEAF = 5, 200, 2
+NUM_FOLDS, NUM_TREES, LEAST_LEAF = 5, 100, 2
 # Inverse strength of the penalty of the logistic regressions that are tried.
 PENALTIES = (0.01, 0.1, 1.0)
 # Standardised figures are cut off here: one outlier must not decide.
@@ -102,7 +102,7 @@ def train_scorer(figures: FloatArray, truth: IntArray, *, seed: int = 0) -> Scor
 
     Returns
     -------
-    function from relative figures (K, F) to scores (K,), log-odds of being the true trajectory
+    function from relative figures (..., K, F) to scores (..., K), log-odds of being the true one
 
     Raises
     ------
@@ -146,10 +146,11 @@ def cross_validate(
     named = 0.0
     for fold in range(folds.max() + 1):
         is_left: BoolArray = folds == fold
-        score = fit_scorer(make, relative[~is_left], truth[~is_left])
-        for run, true in zip(relative[is_left], truth[is_left], strict=True):
-            scores = score(run)
-            named += float(scores[true] == scores.max()) / int(np.sum(scores == scores.max()))
+        scores = fit_scorer(make, relative[~is_left], truth[~is_left])(relative[is_left])
+        is_best = scores == scores.max(axis=1, keepdims=True)
+        named += float(
+            np.sum(is_best[np.arange(len(scores)), truth[is_left]] / is_best.sum(axis=1))
+        )
     return named / len(truth)
 
 
@@ -168,10 +169,11 @@ def fit_scorer(make: Callable[[], Any], relative: FloatArray, truth: IntArray) -
     classifier = make().fit(standardise(rows), is_true.ravel())
 
     def score(figures: FloatArray) -> FloatArray:
-        distinct, places = np.unique(figures, axis=0, return_inverse=True)
+        rows = figures.reshape(-1, num_figures)
+        distinct, places = np.unique(rows, axis=0, return_inverse=True)
         logs = np.log(np.maximum(classifier.predict_proba(standardise(distinct)), 1e-6))
         odds: FloatArray = (logs[:, 1] - logs[:, 0])[places.ravel()]
-        return odds
+        return odds.reshape(figures.shape[:-1])
 
     return score
 

@@ -88,19 +88,7 @@ def run_matrix(
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     report = on_progress or (lambda _detail, _share: None)
-    pairs: list[tuple[str, str, RunSettings]] = [
-        (policy, f"{policy}-{decoy}", settings.with_condition(policy, decoy))
-        for policy in policies
-        for decoy in decoys
-    ]
-    for number, rounds in (replicas or {}).items():
-        chosen = settings.with_condition("exchangeable", REPLICA, trajectories=number)
-        label = f"exchangeable, K = {number}"
-        pairs.append((label, f"exchangeable-{number}", chosen.with_rounds(rounds)))
-    cells = [
-        Cell(label, chosen.sections.decoy.kind, chosen, _name_folders(out / name, seeds))
-        for label, name, chosen in pairs
-    ]
+    cells = _list_cells(settings, out, seeds, policies, decoys, replicas or {})
     _train_cells(cells, report)
     rows = []
     for number, cell in enumerate(cells):
@@ -115,8 +103,33 @@ def run_matrix(
     return content
 
 
-def _name_folders(folder: Path, seeds: int) -> list[Path]:
-    return [folder / f"seed-{number}" for number in range(seeds)]
+def _list_cells(
+    settings: RunSettings,
+    out: Path,
+    seeds: int,
+    policies: Sequence[PolicyKind],
+    decoys: Sequence[str],
+    replicas: Mapping[int, int],
+) -> list[Cell]:
+    """Return every policy with every decoy, and exchangeable trajectories with replicas."""
+    pairs: list[tuple[str, str, RunSettings]] = [
+        (policy, f"{policy}-{decoy}", settings.with_condition(policy, decoy))
+        for policy in policies
+        for decoy in decoys
+    ]
+    for number, rounds in replicas.items():
+        chosen = settings.with_condition("exchangeable", REPLICA, trajectories=number)
+        label = f"exchangeable, K = {number}"
+        pairs.append((label, f"exchangeable-{number}", chosen.with_rounds(rounds)))
+    return [
+        Cell(
+            label,
+            chosen.sections.decoy.kind,
+            chosen,
+            [out / name / f"seed-{number}" for number in range(seeds)],
+        )
+        for label, name, chosen in pairs
+    ]
 
 
 def _train_cells(cells: Sequence[Cell], report: Callable[[str, float], None]) -> None:

@@ -2,7 +2,8 @@
 
     python scripts/measure_threats.py [--seeds 10] [--out out/matrix] [--write]
 
-trains every policy with every decoy on the toxicity task, audits all runs, and with --write puts
+trains every policy with every decoy, and exchangeable trajectories with replicas, on the toxicity
+task, audits all runs, and with --write puts
 the table and the heat map into docs/threat_model.md.  Finished runs in the folder are kept.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.auditing.matrix import render_matrix, run_matrix
+from covertfl.cli.audit import find_matrix_rounds
 from covertfl.display.tables import print_tables
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.run_file import build_run
@@ -73,6 +75,7 @@ def main() -> int:
         settings,
         asked.out,
         seeds=asked.seeds,
+        replicas=find_matrix_rounds(settings.problem),
         on_progress=lambda detail, share: print(
             f"\r{share:4.0%} {detail:50}", end="", file=sys.stderr
         ),

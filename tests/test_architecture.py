@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "training": "runs engines",
     "models": "files kernels runs",
     "eavesdroppers": "decision evaluation kernels",
-    "auditing": "files intervals decision evaluation kernels decoys runs training eavesdroppers",
+    "auditing": "files intervals decision evaluation kernels tasks decoys runs engines training "
+    "eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
     "report": "files runs",
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers "
@@ -45,7 +46,7 @@ MAY_IMPORT = {
     "demo": "files decision evaluation runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
-    "cli": "decision fitting tasks runs training models engines auditing "
+    "cli": "decision fitting planning tasks runs training models engines auditing "
     "display api report demo experiments reproduction",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ def test_some_eavesdroppers_only(folder: Path) -> None:
     assert [threat.name for threat in chosen.threats] == ["minority"]
 
 
+def test_one_run_is_compared_with_simulated_ones(folder: Path) -> None:
+    found = cf.audit(folder / "seed-0", eavesdroppers=["minority"])
+    (threat,) = found.threats
+    assert threat.simulated is not None and threat.simulated.num_runs == 20
+    assert [tier.letter for tier in found.tiers] == ["A"]
+    assert cf.audit(folder / "seed-0", eavesdroppers=["minority"], rehearsals=0).threats == (
+        dataclasses.replace(threat, simulated=None),
+    )
+    # Several runs say enough by themselves.
+    several = cf.audit(folder, eavesdroppers=["minority"])
+    assert several.threats[0].simulated is None and several.threats[0].conviction is None
+
+
 def test_a_plot_is_a_figure(report: cf.AuditReport) -> None:
     figure = pytest.importorskip("matplotlib.figure")
     assert isinstance(report.plot(), figure.Figure)
@@ -71,6 +85,10 @@ def test_a_plot_is_a_figure(report: cf.AuditReport) -> None:
         (("/tmp",), {"eavesdroppers": []}, "eavesdroppers must be a list of"),
         (("/tmp",), {"eavesdroppers": 1}, "eavesdroppers must be a list of"),
         (("/tmp",), {"on_progress": 1}, "on_progress must be callable"),
+        (("/tmp",), {"rehearsals": -1}, "rehearsals must be a whole number of at least 0"),
+        (("/tmp",), {"trajectories": 1}, "trajectories must be a whole number of at least 2"),
+        (("/tmp",), {"trained": 0.5}, "trained must be a whole number of at least 0"),
+        (("/tmp",), {"trained_on": "both"}, "trained_on must be public or federation, got 'both'"),
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(

@@ -24,7 +24,7 @@ def test_nothing_is_written_into_a_public_folder(
     app(["audit", str(copied / recorded), "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["runs"] == 1
     assert read_folder(copied) == before
-    app(["audit", str(copied)], standalone_mode=False)
+    app(["audit", str(copied), "--rehearsals", "0"], standalone_mode=False)
     assert read_folder(copied).keys() - before.keys() == {"audit.json"}
 
 

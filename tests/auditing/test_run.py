@@ -15,8 +15,9 @@ from torch import nn
 
 from covertfl.auditing.coalitions import audit_coalitions
 from covertfl.auditing.folders import audit_folders
+from covertfl.auditing.means import find_means
 from covertfl.auditing.overheard import overhear
-from covertfl.auditing.run import RunAudit, audit_run, find_means, load_run
+from covertfl.auditing.run import RunAudit, audit_run, load_run
 from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
@@ -37,13 +38,15 @@ from tests.support.small_runs import (
 )
 
 BARE = list_possible(Means())
+# What these need is not in a single run without marks: a mark, another run, or runs to train on.
+NOT_HERE = {"mark", "two-runs", "trained", "trained-public", "trained-listener"}
 
 
 @pytest.mark.parametrize("base", [HORIZON, QUEUE], ids=["horizon", "queue"])
 def test_the_private_folder_says_only_who_was_right(base: dict[str, Any], tmp_path: Path) -> None:
     run_small(tmp_path / "run", base, decoy={"gated": False})
     before = audit_run(tmp_path / "run", KernelCache())
-    assert set(before.findings) == set(EAVESDROPPERS)
+    assert set(EAVESDROPPERS) - set(before.findings) == NOT_HERE
     assert all(finding.named is not None for finding in before.findings.values())
     shutil.rmtree(tmp_path / "run" / "private")
     after = audit_run(tmp_path / "run", KernelCache())

@@ -16,10 +16,11 @@ from rich.console import Console
 pytest.importorskip("torch", reason="torch is not installed")
 
 from covertfl.auditing.folders import audit_folders, write_audit
+from covertfl.auditing.means import find_means
 from covertfl.auditing.run import audit_run
 from covertfl.auditing.summary import AuditSummary, summarise_audits
 from covertfl.display.run_tables import render_audit
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.eavesdroppers.registry import list_possible
 from covertfl.errors import InvalidInput
 from covertfl.intervals import t_interval
 from covertfl.runs.build import KernelCache, build_federation
@@ -53,7 +54,7 @@ def test_a_guess_is_among_all_trajectories(federation: Federation) -> None:
         find_threat(summarise_audits([make_audit(federation=federation)]), "majority").guess == 0.5
     )
     several = build_federation(make_run(decoy={"count": 3}), KernelCache())
-    report = summarise_audits([make_audit(federation=several)])
+    report = summarise_audits([make_audit(federation=several, trajectories=4)])
     assert find_threat(report, "majority").guess == pytest.approx(0.25)
     assert report.bound is not None and report.bound.value >= 0.25
 
@@ -123,7 +124,8 @@ def test_json_has_the_agreed_fields(report: AuditSummary) -> None:
     content = report.to_dict()
     assert content["runs"] == NUM_SEEDS
     assert {"accuracy", "interval", "completion", "exposure"} <= set(content["learner"])
-    assert list(content["eavesdroppers"]) == list(EAVESDROPPERS)
+    known = find_means(build_federation(make_run(), KernelCache()))
+    assert list(content["eavesdroppers"]) == list_possible(known)
     agreed = {"threat", "names_true", "interval", "final_accuracy", "worst_accuracy", "advantage"}
     for found in content["eavesdroppers"].values():
         assert agreed <= set(found)

@@ -66,7 +66,7 @@ def test_a_log_from_fit_to_audit(
     # As if rounds were independent: they are not, so that the true interval is wider.
     low, high = wilson_interval(trained["learning_queries"], rounds)
     assert low <= solved["learn_fraction"] <= high
-    audited = run("audit", "replayed", "--json").content
+    audited = run("audit", "replayed", "--rehearsals", "0", "--json").content
     assert audited["mismatch"]["p_value"] > 0.01
     assert audited["warnings"] == []
 
@@ -152,7 +152,7 @@ def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) 
     for name, federation in federations.items():
         file = write_run(f"{name}.toml", rounds=100, federation=federation)
         assert run("train", file, "--out", name).status == 0
-    audited = run("audit", "replayed", "--json").content
+    audited = run("audit", "replayed", "--rehearsals", "0", "--json").content
     assert audited["mismatch"]["p_value"] > 0.01
     out = fitted_folder / "replayed"
     assert read_column(out, "oracle_state") == fitted.states[:100].tolist()

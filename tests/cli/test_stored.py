@@ -54,7 +54,7 @@ COMMANDS = {
     "plan_fitted": "plan fitted.toml --json",
     "train": "train run.toml --out runs/digits --json",
     "train_seeds": "train function.toml --out runs/function --seeds 2 --json",
-    "audit": "audit runs/digits --json",
+    "audit": "audit runs/digits --rehearsals 3 --json",
     "audit_seeds": "audit runs/function --json",
     "export": "export runs/digits -o model.safetensors --json",
     "report": "report runs/digits --json",

@@ -314,3 +314,12 @@ def test_who_knows_the_first_state_knows_all() -> None:
         logs = trajectory_log_probs(problem, policy, rows, first=np.eye(3)[state])
         named += (logs[:, 1] > logs[:, 0]).tolist()
     assert np.mean(named) > 0.99
+
+
+def test_an_exchangeable_schedule_says_nothing() -> None:
+    problem = read_preset("sound/main").problem
+    assert isinstance(problem, FiniteHorizon)
+    scheme = Scheme(problem, solve_horizon(problem).policy, exchangeable=True)
+    queries = follow_schedule([0, 0, 0, 1, 0, 2, 0, 3])
+    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), queries)
+    assert eavesdropper.belief().tolist() == [0.25] * 4

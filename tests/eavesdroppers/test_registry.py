@@ -13,10 +13,11 @@ import pytest
 
 from covertfl import eavesdroppers
 from covertfl.decision.problem_file import read_preset
-from covertfl.eavesdroppers.eavesdropper import Means, Scheme, SeenQuery
+from covertfl.eavesdroppers.eavesdropper import Means, Rehearsed, Scheme, SeenQuery
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS, NEEDS, list_possible
+from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import solve_horizon
-from tests.support.seen_queries import make_line_means, make_queries
+from tests.support.seen_queries import make_line_means, make_queries, vector
 from tests.test_architecture import find_imports, package_of, source_files
 
 FOLDER = Path(eavesdroppers.__path__[0])
@@ -83,7 +84,19 @@ def test_the_check_knows_every_package() -> None:
 def all_means() -> Means:
     problem = read_preset("sound/main").problem
     scheme = Scheme(problem, solve_horizon(problem).policy)  # type: ignore[arg-type]
-    return dataclasses.replace(make_line_means(), scheme=scheme)
+    means = make_line_means()
+    names = ("step-shape: length", "validation: last loss", "alignment: cosine")
+    drawn = np.random.default_rng(0).standard_normal((6, 3, 3))
+    return dataclasses.replace(
+        means,
+        scheme=scheme,
+        pivot="weight",
+        axes=np.eye(1),
+        fresh=means.data,
+        mark=vector(0.6, 0.8),
+        other_run=make_queries([(0, (0.0, 0.0)), (0, (1.0, 0.0))]),
+        rehearsed=Rehearsed(drawn, np.arange(6) % 3, names),
+    )
 
 
 @pytest.mark.parametrize("name", EAVESDROPPERS)
@@ -115,7 +128,41 @@ def test_each_says_its_threat_in_one_line() -> None:
 
 def test_what_is_possible_follows_from_the_means() -> None:
     bare = ["majority", "minority", "early-stop", "change-point", "repeat", "step-shape"]
+    bare += ["rounding"]
     assert list_possible(Means()) == bare
     assert list_possible(all_means()) == list(EAVESDROPPERS)
     assert set(NEEDS) == set(EAVESDROPPERS) - set(bare)
     assert set(BY_SCHEDULE) <= set(EAVESDROPPERS)
+
+
+def test_each_has_its_tier() -> None:
+    tiers = {name: kind.tier for name, kind in EAVESDROPPERS.items()}  # type: ignore[attr-defined]
+    assert {name for name, tier in tiers.items() if tier == "D"} == {
+        "fresh-labels",
+        "fresh-labels-5",
+        "fresh-labels-100",
+        "unlabelled",
+    }
+    for name, tier in tiers.items():
+        needs = set(NEEDS.get(name, ()))
+        assert ("fresh" in needs) == (tier == "D")
+        assert not needs & {"data", "reply", "mark"} or tier in "BC"
+        if needs & {"reply", "mark"}:
+            assert tier == "C"
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_what_is_missing_is_said_in_a_sentence(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"needs .*, got none$"):
+        EAVESDROPPERS[name](Means())
+
+
+@pytest.mark.parametrize("name", EAVESDROPPERS)
+def test_figures_have_one_number_for_each_trajectory(name: str) -> None:
+    eavesdropper: Any = EAVESDROPPERS[name](all_means())
+    for query in make_queries([(0, (1.0, 0.0)), (1, (9.0, 1.0)), (0, (2.0, 0.0))]):
+        eavesdropper.observe(query)
+        count = len(eavesdropper.belief())
+        for figure, values in eavesdropper.figures().items():
+            assert values.shape == (count,), figure
+            assert np.all(np.isfinite(values)), figure

@@ -9,7 +9,7 @@ import pytest
 
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.own_data import OwnData
-from covertfl.eavesdroppers.validation import ValidationEavesdropper
+from covertfl.eavesdroppers.validation import ValidationEavesdropper, describe_outputs
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, LocalOptimizer
 from covertfl.kernels.mlp import LinearLayer, MlpKernel
@@ -62,3 +62,24 @@ def test_cross_entropy_of_several_classes(classes: int) -> None:
 def test_it_needs_data() -> None:
     with pytest.raises(InvalidInput, match="validation eavesdropper needs labelled data"):
         ValidationEavesdropper(Means())
+
+
+def test_figures_of_the_outputs_worked_by_hand() -> None:
+    """Outputs are w + b and b - w, so their mean is b, their deviation |w| and their gap 2 w."""
+    queries = make_queries([(0, (1.0, 2.0)), (0, (1.0, 3.0)), (0, (3.0, 4.0))])
+    figures = feed(ValidationEavesdropper(make_line_means()), queries).figures()
+    assert figures["last output"][0] == pytest.approx(4.0)
+    assert figures["mean output"][0] == pytest.approx(3.0)
+    assert figures["trend of output"][0] == pytest.approx(2.0)
+    assert figures["first mean output"][0] == pytest.approx(2.0)
+    assert figures["last deviation"][0] == pytest.approx(3.0)
+    assert figures["last gap"][0] == pytest.approx(6.0)
+    assert figures["last quantile 0.5"][0] == pytest.approx(4.0)
+    assert figures["last positive answers"][0] == 1.0
+
+
+def test_several_classes_are_described_by_the_margin_of_the_label() -> None:
+    outputs = np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 6.0]], dtype=np.float32)
+    found = describe_outputs(outputs, np.array([0, 2]))
+    assert found["output"] == pytest.approx(3.0) and found["deviation"] == pytest.approx(1.0)
+    assert found["evenness"] == pytest.approx(math.log(2.0) / math.log(3.0))

@@ -143,6 +143,11 @@ def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
             '{"runs": 1, "learner": {}, "eavesdroppers": {}, "coalitions": {"2": {}}}',
             "coalition '2' lacks a valid 'rounds_seen'",
         ),
+        (
+            "audit.json",
+            '{"runs": 1, "learner": {}, "eavesdroppers": {}, "tiers": {"A": {"title": "A"}}}',
+            "tier 'A' lacks a valid 'verdict'",
+        ),
         ("seed-0/summary.json", "nonsense", "summary.json is not JSON"),
         ("seed-0/run.toml", "= 3", "not valid TOML"),
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from covertfl.report.write import write_report
-from tests.support.reports import COMMAND, FIGURES, Page, check_audit_table, check_number
+from tests.support.reports import COMMAND, FIGURES, Page, check_audit_table, check_number, read_page
 
 # What a report may import: it reads files, and nothing that made them.
 ALLOWED = {
@@ -33,6 +33,32 @@ def test_the_table_is_the_audit(reported: Path) -> None:
     assert "92.4% of runs on average (91.9% to 93.0%; formula F4)" in page.words
     assert "right trajectory: 98.0%" in page.words
     assert "Audit: Trajectories were told apart for 98.0% of queries only." in page.words
+
+
+def test_tiers_are_the_audit(reported: Path) -> None:
+    page = Page((reported / "report.html").read_text("utf-8"))
+    audit = json.loads((reported / "audit.json").read_text())
+    for tier in audit["tiers"].values():
+        assert tier["verdict"] in page.words
+
+
+def test_an_audit_without_tiers_is_still_shown(folder: Path) -> None:
+    """Audits of earlier versions have neither tiers nor gains."""
+    audit = json.loads((folder / "audit.json").read_text())
+    del audit["tiers"]
+    for entry in audit["eavesdroppers"].values():
+        del entry["tier"], entry["gain"]
+    (folder / "audit.json").write_text(json.dumps(audit))
+    check_audit_table(read_page(folder).tables["audit"], audit)
+
+
+def test_a_single_run_is_drawn_with_the_simulated_ones(folder: Path) -> None:
+    audit = json.loads((folder / "audit.json").read_text())
+    simulated = {"names_true": 0.25, "interval": [0.1, 0.5], "runs": 20}
+    for entry in audit["eavesdroppers"].values():
+        entry["simulated"] = simulated
+    (folder / "audit.json").write_text(json.dumps(audit))
+    assert "Share of simulated runs of the same settings" in read_page(folder).words
 
 
 def test_coalitions_are_the_audit(reported: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl.auditing.run import find_means
+from covertfl.auditing.means import find_means
 from covertfl.decision.policy import HorizonTable, Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import HorizonSample

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from covertfl.auditing.run import RunAudit
 from covertfl.auditing.summary import AuditSummary
 from covertfl.auditing.threats import Finding, Threat
+from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.kernels.weights import name_content
 from covertfl.runs.summary import RunSummary
 
@@ -53,9 +54,13 @@ def write_public(
 
 
 def describe_findings(run: RunAudit) -> str:
-    """What is public of the findings, as text."""
+    """What is public of the findings, as text; clients know besides when they were asked."""
     return json.dumps(
-        {name: [finding.belief, finding.accuracy] for name, finding in run.findings.items()}
+        {
+            name: [finding.belief, finding.accuracy]
+            for name, finding in run.findings.items()
+            if EAVESDROPPERS[name].tier != "C"  # type: ignore[attr-defined]
+        }
     )
 
 

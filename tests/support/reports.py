@@ -123,6 +123,8 @@ def write_audit(folder: Path, num_runs: int) -> dict[str, Any]:
             "by_schedule": name in ("majority", "minority", "likelihood"),
             "verdict": f"cannot tell: {name} is at a loss",
             "accuracy_by_round": curve,
+            "tier": "B" if name in ("<b>&odd", "train-alone") else "A",
+            "gain": float(generator.uniform(-0.2, 0.2)),
         }
     entries["repeat"] |= {"names_true": None, "interval": None, "final_interval": None}
     audit = {
@@ -136,6 +138,10 @@ def write_audit(folder: Path, num_runs: int) -> dict[str, Any]:
             "accuracy_by_round": [0.7] * NUM_ROUNDS,
         },
         "eavesdroppers": entries,
+        "tiers": {
+            "A": {"title": "A listener", "verdict": "A listener: minority is the best."},
+            "B": {"title": "B public set", "verdict": "B public set: <b>&odd is the best."},
+        },
         "bound": {"value": 0.9244, "interval": [0.919, 0.93]},
         "separation": {"trajectories": [2] * num_runs, "right_share": 0.98},
         "mismatch": {"statistic": 7.22, "degrees": 7, "p_value": 0.41, "rounds": 24},
@@ -220,8 +226,10 @@ def read_page(folder: Path) -> Page:
 
 def check_audit_table(rows: list[list[str]], audit: dict[str, Any]) -> None:
     """Every cell of the table says what the audit says, to the places it shows."""
-    assert len(rows) == 1 + len(audit["eavesdroppers"])
-    for row, (name, entry) in zip(rows[1:], audit["eavesdroppers"].items(), strict=True):
+    titles = [tier["title"] for tier in audit.get("tiers", {}).values()]
+    assert [row[0] for row in rows if len(row) == 1] == titles
+    shown = [row for row in rows[1:] if len(row) > 1]
+    for row, (name, entry) in zip(shown, audit["eavesdroppers"].items(), strict=True):
         assert row[0].split("\n") == [name, entry["threat"]]
         check_number(row[1], entry["names_true"], 100.0)
         check_interval(row[2], entry["interval"], 100.0)
@@ -229,7 +237,8 @@ def check_audit_table(rows: list[list[str]], audit: dict[str, Any]) -> None:
         check_interval(row[4], entry["final_interval"], 1.0)
         check_number(row[5], entry["worst_accuracy"], 1.0)
         check_number(row[6], entry["advantage"], 1.0)
-        assert row[7].replace("\n", "") == entry["verdict"]
+        check_number(row[7], entry.get("gain"), 1.0)
+        assert row[8].replace("\n", "") == entry["verdict"]
 
 
 def check_number(text: str, value: float | None, scale: float) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from covertfl.api.result import Result
 from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.threats import Threat
-from covertfl.decision.arguments import Source, read_callback, read_path
+from covertfl.decision.arguments import Source, read_callback, read_count, read_path
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 
@@ -75,6 +75,10 @@ class AuditReport(summary.AuditSummary, Result):
 def audit(
     *folders: Source,
     eavesdroppers: Sequence[str] | None = None,
+    trajectories: int | None = None,
+    rehearsals: int | None = None,
+    trained: int = 0,
+    trained_on: Literal["public", "federation"] = "public",
     on_progress: Callable[[str, float], None] | None = None,
 ) -> AuditReport:
     """Return what eavesdroppers would have got from runs that differ in their seeds only.
@@ -83,20 +87,42 @@ def audit(
     ----------
     folders : folders of runs or of their seeds, or public folders that a client recorded
     eavesdroppers : names to audit, all that are possible where None
+    trajectories : number of trajectories (K) that eavesdroppers know of; None for that of the
+        settings, which a public folder does not have
+    rehearsals : number of simulated runs of the same settings that a single run is compared with,
+        kept in its private folder; None for 20 with a single run and for none with several
+    trained : number of simulated runs that the eavesdroppers `trained`, `trained-public` and
+        `trained-listener` learn from; 0 to leave these out
+    trained_on : "public" for runs that an eavesdropper can simulate from the public set,
+        "federation" for runs of the same federation with the answers given, an upper bound
     on_progress : called with a detail and the share done
 
     Raises
     ------
     InvalidInput
-        if a folder holds no run, or runs differ in more than their seeds
+        if a folder holds no run, runs differ in more than their seeds, or `rehearsals` is given
+        with several runs
     """
     if not folders:
         raise InvalidInput("folders of runs are needed, got none")
     if eavesdroppers is not None:
         _check_names(eavesdroppers)
+    if trajectories is not None:
+        read_count(trajectories, "trajectories", least=2)
+    if rehearsals is not None:
+        read_count(rehearsals, "rehearsals", least=0)
+    read_count(trained, "trained", least=0)
+    if trained_on not in ("public", "federation"):
+        raise InvalidInput(f"trained_on must be public or federation, got {trained_on!r}")
     paths = [read_path(folder, "folder") for folder in folders]
     found = audit_folders(
-        paths, names=eavesdroppers, on_progress=read_callback(on_progress, "on_progress")
+        paths,
+        names=eavesdroppers,
+        trajectories=trajectories,
+        rehearsals=rehearsals,
+        trained=trained,
+        trained_on=trained_on,
+        on_progress=read_callback(on_progress, "on_progress"),
     )
     return AuditReport(**{field.name: getattr(found, field.name) for field in fields(found)})
 

@@ -7,10 +7,25 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from covertfl.auditing.coalitions import CoalitionFinding, audit_coalitions
-from covertfl.auditing.run import RunAudit, audit_loaded_run, load_run
+from covertfl.auditing.rehearsal import (
+    DEFAULT_COUNT,
+    REHEARSALS,
+    Progress,
+    Rehearsals,
+    Source,
+    find_obstacle,
+    fix_federation,
+    ignore,
+    make_rehearsed,
+    name_settings,
+    rehearse,
+)
+from covertfl.auditing.run import LoadedRun, RunAudit, audit_loaded_run, load_run
 from covertfl.auditing.summary import AuditSummary, summarise_audits
+from covertfl.eavesdroppers.trained import Rehearsed
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
@@ -24,7 +39,11 @@ def audit_folders(
     folders: Sequence[Path],
     *,
     names: Sequence[str] | None = None,
-    on_progress: Callable[[str, float], None] | None = None,
+    trajectories: int | None = None,
+    rehearsals: int | None = 0,
+    trained: int = 0,
+    trained_on: Source = "public",
+    on_progress: Progress | None = None,
 ) -> AuditSummary:
     """Audit all runs in some folders together.
 
@@ -32,30 +51,92 @@ def audit_folders(
     ----------
     folders : of runs, of several seeds of a run, or public ones that a client recorded
     names : of eavesdroppers; all that the runs allow if None, and then coalitions too
-    on_progress : called after each run with a description and the share that is done
+    trajectories : number of trajectories that eavesdroppers know of; None for that of the settings
+    rehearsals : number of simulated runs that a single run is compared with; None for
+        `DEFAULT_COUNT` of a single run and none of several
+    trained : number of simulated runs that `trained` learns from; 0 to leave it out
+    trained_on : who the clients of these runs are (`make_rehearsed`)
+    on_progress : called with a description and the share that is done
 
     Raises
     ------
     InvalidInput
-        if a folder holds no run, or the runs differ in more than their seeds
+        if a folder holds no run, the runs differ in more than their seeds, or simulated runs are
+        asked for with several runs
     """
     runs = [run for folder in folders for run in find_runs(folder)]
     _require_alike(runs)
-    kernels, done = KernelCache(), 0
+    if rehearsals and len(runs) > 1:
+        raise InvalidInput(f"rehearsals must be 0 for several runs, got {rehearsals}")
+    report = on_progress or ignore
+    kept = Rehearsals(runs[0] / REHEARSALS, KernelCache())
+    learned = _learn(runs, trained, trained_on, kept, report)
 
-    def audit_one(run: Path) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
+    def load(number: int) -> LoadedRun:
+        run = load_run(runs[number], kept.kernels, trajectories=trajectories)
+        known: dict[str, Any] = {"rehearsed": learned.get(runs[number])}
+        if len(runs) > 1 and is_fixed(run):
+            after = runs[(number + 1) % len(runs)]
+            known["other_run"] = load_run(after, kept.kernels, trajectories=trajectories).queries
+        return run.with_means(**known)
+
+    audits, coalitions = _audit_all(load, len(runs), names, report)
+    count = rehearsals if rehearsals is not None else DEFAULT_COUNT if len(runs) == 1 else 0
+    obstacle = find_obstacle(runs[0]) if count else None
+    simulated: list[RunAudit] = []
+    if count and obstacle is None:
+        settings, rehearsed = read_run(runs[0] / SETTINGS), learned.get(runs[0])
+        if rehearsed is not None and trained_on == "federation":
+            settings = fix_federation(settings)
+        found = list(audits[0].findings)
+        simulated = rehearse(
+            settings, count, kept, names=found, rehearsed=rehearsed, on_progress=report
+        )
+    notes = [f"No runs of the same settings were simulated: {obstacle}."] if obstacle else []
+    return summarise_audits(audits, coalitions, simulated=simulated, notes=notes)
+
+
+def _learn(
+    runs: Sequence[Path], count: int, source: Source, kept: Rehearsals, report: Progress
+) -> dict[Path, Rehearsed]:
+    """Return what `trained` learns from simulated runs, by run; nothing if there are none."""
+    learned: dict[str, Rehearsed] = {}
+    found = {}
+    for run in runs if count else ():
+        if (run / SETTINGS).exists():
+            settings = fix_federation(read_run(run / SETTINGS))
+            key = name_settings(settings)
+            if key not in learned:
+                learned[key] = make_rehearsed(
+                    settings, count, kept, source=source, on_progress=report
+                )
+            found[run] = learned[key]
+    return found
+
+
+def _audit_all(
+    load: Callable[[int], LoadedRun], count: int, names: Sequence[str] | None, report: Progress
+) -> tuple[list[RunAudit], list[tuple[CoalitionFinding, ...]]]:
+    done = 0
+
+    def audit_one(number: int) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
         nonlocal done
-        loaded = load_run(run, kernels)
-        audited = audit_loaded_run(loaded, names=names)
-        coalitions = audit_coalitions(loaded) if names is None else ()
+        run = load(number)
+        audited = audit_loaded_run(run, names=names)
+        coalitions = audit_coalitions(run) if names is None else ()
         done += 1
-        if on_progress is not None:
-            on_progress(f"{done} of {len(runs)} runs", done / len(runs))
+        report(f"{done} of {count} runs", done / count)
         return audited, coalitions
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        audits, coalitions = zip(*pool.map(audit_one, runs), strict=True)
-    return summarise_audits(audits, coalitions)
+        found = list(pool.map(audit_one, range(count)))
+    return [audit for audit, _ in found], [coalitions for _, coalitions in found]
+
+
+def is_fixed(run: LoadedRun) -> bool:
+    """Return whether runs with other seeds have the same clients: [data] seed is set."""
+    data = None if run.federation is None else run.federation.settings.sections.data
+    return data is not None and data.seed is not None
 
 
 def _require_alike(runs: Sequence[Path]) -> None:

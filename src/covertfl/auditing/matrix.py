@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from rich.table import Table
 from covertfl.arrays import FloatArray
 from covertfl.auditing.folders import audit_folders
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.decoys.registry import DECOYS
+from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.progress import RunProgress
@@ -28,13 +29,22 @@ if TYPE_CHECKING:
 
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
 QUEUE_POLICIES = POLICIES[:2]  # the others need a horizon
-PRINTED = ("majority", "minority", "likelihood", "repeat", "alignment", "validation")
+PRINTED = ("majority", "minority", "likelihood", "repeat", "first-moves", "fresh-labels")
 # Figure of an eavesdropper, title of its heat map, and the ends of the colour scale.
 PANELS = (
     ("names_true", "share of runs in which it names the true model", 0.0, 1.0),
     ("final_accuracy", "accuracy of its final estimate", 0.4, 0.85),
 )
-Cell = tuple[PolicyKind, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One policy with one decoy: its runs' settings but for the seed, and their folders."""
+
+    policy: str
+    decoy: str
+    settings: RunSettings
+    folders: Sequence[Path]
 
 
 def run_matrix(
@@ -44,6 +54,7 @@ def run_matrix(
     seeds: int,
     policies: Sequence[PolicyKind] | None = None,
     decoys: Sequence[str] = tuple(DECOYS),
+    replicas: Mapping[int, int] | None = None,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]:
     """Train and audit every policy with every decoy; finished runs in `out` are kept.
@@ -53,6 +64,8 @@ def run_matrix(
     settings : of the runs, except policy, decoy and seed
     seeds : number of runs for each pair
     policies : all that the problem admits if None
+    replicas : numbers of rounds of exchangeable runs by their number of trajectories, each one more
+        pair; none if None
     on_progress : called with a description and the share that is done
 
     Returns
@@ -75,17 +88,14 @@ def run_matrix(
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     report = on_progress or (lambda _detail, _share: None)
-    cells = {
-        (policy, decoy): [out / f"{policy}-{decoy}" / f"seed-{number}" for number in range(seeds)]
-        for policy in policies
-        for decoy in decoys
-    }
-    _train_cells(settings, cells, report)
+    cells = _list_cells(settings, out, seeds, policies, decoys, replicas or {})
+    _train_cells(cells, report)
     rows = []
-    for number, ((policy, decoy), folders) in enumerate(cells.items()):
-        report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
+    for number, cell in enumerate(cells):
+        report(f"auditing {cell.policy} with {cell.decoy}", 0.5 + 0.5 * number / len(cells))
         # Seed by seed: an earlier matrix of more seeds may have left others in the folder.
-        rows.append({"policy": policy, "decoy": decoy, **audit_folders(folders).to_dict()})
+        found = audit_folders(cell.folders).to_dict()
+        rows.append({"policy": cell.policy, "decoy": cell.decoy, **found})
     content = {"seeds": seeds, "rows": rows, "picture": str(out / "matrix.png")}
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round reveals actions
@@ -93,17 +103,42 @@ def run_matrix(
     return content
 
 
-def _train_cells(
+def _list_cells(
     settings: RunSettings,
-    cells: Mapping[Cell, Sequence[Path]],
-    report: Callable[[str, float], None],
-) -> None:
-    places = [
-        (settings.with_condition(policy, decoy).with_seed(settings.seed + number), folder)
-        for (policy, decoy), folders in cells.items()
-        for number, folder in enumerate(folders)
+    out: Path,
+    seeds: int,
+    policies: Sequence[PolicyKind],
+    decoys: Sequence[str],
+    replicas: Mapping[int, int],
+) -> list[Cell]:
+    """Return every policy with every decoy, and exchangeable trajectories with replicas."""
+    pairs: list[tuple[str, str, RunSettings]] = [
+        (policy, f"{policy}-{decoy}", settings.with_condition(policy, decoy))
+        for policy in policies
+        for decoy in decoys
     ]
-    num_rounds = settings.rounds * len(places)
+    for number, rounds in replicas.items():
+        chosen = settings.with_condition("exchangeable", REPLICA, trajectories=number)
+        label = f"exchangeable, K = {number}"
+        pairs.append((label, f"exchangeable-{number}", chosen.with_rounds(rounds)))
+    return [
+        Cell(
+            label,
+            chosen.sections.decoy.kind,
+            chosen,
+            [out / name / f"seed-{number}" for number in range(seeds)],
+        )
+        for label, name, chosen in pairs
+    ]
+
+
+def _train_cells(cells: Sequence[Cell], report: Callable[[str, float], None]) -> None:
+    places = [
+        (cell.settings.with_seed(cell.settings.seed + number), folder)
+        for cell in cells
+        for number, folder in enumerate(cell.folders)
+    ]
+    num_rounds = sum(settings.rounds for settings, _ in places)
     done: dict[Path, int] = {}
 
     def on_round(latest: RunProgress) -> None:
@@ -132,7 +167,7 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
         size = (14.0, 0.32 * len(rows) + 2.6)
         figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
         for axis, (key, title, low, high) in zip(axes, PANELS, strict=True):
-            names = list(rows[0]["eavesdroppers"])
+            names = list(dict.fromkeys(name for row in rows for name in row["eavesdroppers"]))
             values = np.array([_collect(row, key, names) for row in rows], dtype=np.float64)
             image = axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
             _write_values(axis, values, (low + high) / 2.0)

@@ -8,10 +8,13 @@ public folder by itself can be audited too; which trajectory is true is then unk
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from covertfl.auditing.baselines import BaseLines
+from covertfl.auditing.means import find_means
 from covertfl.auditing.overheard import (
     Queries,
     Records,
@@ -20,20 +23,16 @@ from covertfl.auditing.overheard import (
     keep_recorded,
     overhear,
 )
-from covertfl.auditing.threats import Finding, ScoreCache, listen
-from covertfl.eavesdroppers.eavesdropper import Means, Scheme
-from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
+from covertfl.auditing.threats import BASE_LINE, Finding, ScoreCache, listen
+from covertfl.eavesdroppers.eavesdropper import Means
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, NEEDS, list_possible
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
-
-SPY = 0  # the client that an eavesdropper is which takes part in the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +46,7 @@ class RunAudit:
     federation : that was run, None for a public folder
     private : records of the rounds, empty if there are none
     learner : (N,) accuracy of the true weights after each round, empty if unknown
+    trajectories : number of trajectories that the eavesdroppers know of, None if it is unknown
     """
 
     path: Path
@@ -58,6 +58,7 @@ class RunAudit:
     federation: Federation | None
     private: Records
     learner: tuple[float, ...]
+    trajectories: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,14 @@ class LoadedRun:
     @cached_property
     def means(self) -> Means:
         """Return what an eavesdropper may own and know."""
-        return Means() if self.federation is None else find_means(self.federation)
+        found = Means() if self.federation is None else find_means(self.federation, self.private)
+        return replace(found, trajectories=self.trajectories)
+
+    def with_means(self, **known: Any) -> LoadedRun:
+        """Return the same run for eavesdroppers that have more, by field of `Means`."""
+        run = replace(self)
+        run.__dict__["means"] = replace(self.means, **known)
+        return run
 
 
 def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = None) -> LoadedRun:
@@ -154,11 +162,7 @@ def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> R
                 f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {name!r}"
             )
     truth, misplaced = find_truth(run.queries, run.private) if run.private else (None, None)
-    findings = {
-        name: listen(EAVESDROPPERS[name](run.means), run.queries, truth, run.scores)
-        for name in list_possible(run.means)
-        if names is None or name in names
-    }
+    findings = find_all(run, truth, names=names)
     is_finished = (run.path / SETTINGS).exists() and (run.path / SUMMARY).exists()
     return RunAudit(
         path=run.path,
@@ -170,7 +174,46 @@ def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> R
         federation=run.federation,
         private=run.private,
         learner=_read_learner_curve(run),
+        trajectories=run.trajectories,
     )
+
+
+def find_all(
+    run: LoadedRun,
+    truth: Mapping[int, bool] | None,
+    *,
+    names: Sequence[str] | None = None,
+    by_round: bool = True,
+) -> dict[str, Finding]:
+    """Return the findings of all eavesdroppers that a run allows, with their base lines.
+
+    Parameters
+    ----------
+    truth : whether each trajectory is the true one, None if unknown
+    names : of eavesdroppers; all if None
+    by_round : whether estimates are scored after every round, or after the last one only, as those
+        of trained eavesdroppers always are
+    """
+    kinds = {name: EAVESDROPPERS[name] for name in list_possible(run.means)}
+    findings = {
+        name: listen(
+            kind(run.means),
+            run.queries,
+            truth,
+            run.scores,
+            trajectories=run.trajectories,
+            by_round=by_round and "rehearsed" not in NEEDS.get(name, ()),
+        )
+        for name, kind in kinds.items()
+        if names is None or name in names
+    }
+    if run.clients is None or run.scores is None:
+        return findings
+    alone = findings[BASE_LINE].accuracy if BASE_LINE in findings else None
+    trained = None if alone is None else alone[-1]
+    validation = run.clients.task.validation
+    lines = BaseLines(run.means, validation, run.queries, run.scores, trained)
+    return {name: replace(finding, baseline=lines.find(name)) for name, finding in findings.items()}
 
 
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
@@ -178,30 +221,3 @@ def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
         return ()
     metrics = read_lines(run.path / "metrics.jsonl")
     return tuple(line["learner_score"] for line in metrics)[: len(run.private)]
-
-
-def find_means(federation: Federation) -> Means:
-    """Return all that an eavesdropper may have: scheme, public set, a place among the clients."""
-    scheme = Scheme(
-        federation.problem,
-        federation.policy_of_truth,
-        federation.policy.takes_every_reply,
-        federation.settings.decoy_rule,
-    )
-    clients, settings = federation.responder, federation.settings
-    if not isinstance(clients, ClientResponder):
-        return Means(scheme=scheme)
-    batch_size = settings.sections.federation.batch_size
-    batches = max(len(clients.task.clients[SPY]) // batch_size, 1)
-
-    def reply(round_number: int, weights: Vector) -> LocalJob:
-        return clients.make_client_job(SPY, batches, weights, round_number)
-
-    return Means(
-        kernel=clients.kernel,
-        data=clients.task.public,
-        batch_size=batch_size,
-        scheme=scheme,
-        reply=reply,
-        seed=settings.seed,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from covertfl.auditing.threats import (
     compute_mean,
     summarise_findings,
 )
+from covertfl.auditing.tiers import Tier, group_by_tier
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
-from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
+from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper, exchangeable_bound
 from covertfl.intervals import t_interval
 from covertfl.runs.federation import Federation
 
@@ -89,6 +90,11 @@ class AuditSummary:
     mismatch: Mismatch | None
     notes: tuple[str, ...]
 
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """Return the eavesdroppers by tier: listener, public set, client, fresh data."""
+        return group_by_tier(self.threats)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `covertfl audit --json` and of audit.json."""
         bound = None
@@ -99,6 +105,7 @@ class AuditSummary:
             "runs": self.num_runs,
             "learner": self.learner.to_dict(),
             "eavesdroppers": {threat.name: threat.to_dict() for threat in self.threats},
+            "tiers": {tier.letter: tier.to_dict() for tier in self.tiers},
             "bound": bound,
             "coalitions": {str(each.size): each.to_dict() for each in self.coalitions} or None,
             "separation": self.separation.to_dict(),
@@ -108,24 +115,36 @@ class AuditSummary:
 
 
 def summarise_audits(
-    runs: Sequence[RunAudit], coalitions: Sequence[Sequence[CoalitionFinding]] = ()
+    runs: Sequence[RunAudit],
+    coalitions: Sequence[Sequence[CoalitionFinding]] = (),
+    *,
+    simulated: Sequence[RunAudit] = (),
+    notes: Sequence[str] = (),
 ) -> AuditSummary:
-    """Combine the audits of runs that differ in their seeds only, and their coalitions."""
+    """Combine the audits of runs that differ in their seeds only, and their coalitions.
+
+    Parameters
+    ----------
+    simulated : audits of simulated runs of the same settings, to compare a single run with
+    notes : further reasons to read the figures with care
+    """
     federation = next((run.federation for run in runs if run.federation is not None), None)
     records = [run.private for run in runs if run.private]
     mismatch = None
     if federation is not None and records:
         mismatch = check_model(federation.problem.oracle, records)
     separation = _summarise_separation(runs)
+    known = next((run.trajectories for run in runs if run.trajectories is not None), 2)
+    guess = 1.0 / known
     return AuditSummary(
         num_runs=len(runs),
         learner=_summarise_learner(runs),
-        threats=_summarise_threats(runs, federation),
+        threats=_compare(_summarise_threats(runs, guess), _summarise_threats(simulated, guess)),
         bound=None if federation is None else _find_bound(federation),
         coalitions=summarise_coalitions(coalitions),
         separation=separation,
         mismatch=mismatch,
-        notes=tuple(_list_notes(runs, separation, mismatch)),
+        notes=(*_list_notes(runs, separation, mismatch), *notes),
     )
 
 
@@ -149,26 +168,34 @@ def _list_exposures(run: RunAudit) -> list[float]:
     return shares
 
 
-def _summarise_threats(
-    runs: Sequence[RunAudit], federation: Federation | None
-) -> tuple[Threat, ...]:
+def _summarise_threats(runs: Sequence[RunAudit], guess: float) -> tuple[Threat, ...]:
     found = {
         name: [run.findings[name] for run in runs if name in run.findings] for name in EAVESDROPPERS
     }
     alone = compute_mean([one.accuracy[-1] for one in found[BASE_LINE] if one.accuracy])
-    guess = 0.5 if federation is None else 1.0 / (1 + federation.responder.num_decoys)
+    placed = _summarise_separation(runs).right_share
     return tuple(
-        summarise_findings(name, findings, alone, guess)
+        summarise_findings(name, findings, alone, guess, placed)
         for name, findings in found.items()
         if findings
     )
 
 
+def _compare(threats: Sequence[Threat], simulated: Sequence[Threat]) -> tuple[Threat, ...]:
+    """Return what eavesdroppers get, each with what it gets from simulated runs."""
+    known = {threat.name: threat for threat in simulated}
+    return tuple(replace(threat, simulated=known.get(threat.name)) for threat in threats)
+
+
 def _find_bound(federation: Federation) -> ScheduleBound | None:
     """Bound the best eavesdropper by schedule, where the problem and policy were those solved.
 
-    Formula F4 of docs/paper_map.md, for a finite horizon.
+    Formula F4 of docs/paper_map.md, for a finite horizon.  Exchangeable trajectories have the same
+    schedule, so that nobody does better than a guess.
     """
+    if federation.settings.sections.policy.kind == "exchangeable":
+        guess = exchangeable_bound(1 + federation.responder.num_decoys)
+        return ScheduleBound(guess, guess, guess, num_samples=0, exact=True)
     refreshed = federation.settings.sections.policy.refresh is not None
     is_replayed = federation.recorded is not None
     if not isinstance(federation.problem, FiniteHorizon) or refreshed or is_replayed:

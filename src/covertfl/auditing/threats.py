@@ -18,6 +18,8 @@ BASE_LINE = "train-alone"
 # Shares of runs, naming the true trajectory, at which a verdict gets its stronger words.
 DEFEATED_FROM, MISLED_BELOW = 0.9, 0.1
 LEAST_GAIN = 0.01  # in accuracy, that is worth a mention
+# Share of queries that must be on their right trajectory for a verdict.
+LEAST_PLACED = 0.9
 Interval = tuple[float, float]
 
 
@@ -31,11 +33,20 @@ class Finding:
         if the true trajectory is unknown
     accuracy : (N,) of its estimate after each round, None if there is nothing to score with
     belief : over trajectories, after the last round
+    baseline : accuracy that it would have had without listening, None if unknown
     """
 
     named: float | None
     accuracy: tuple[float, ...] | None
     belief: tuple[float, ...]
+    baseline: float | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Return the accuracy of its last estimate less what it would have without listening."""
+        if not self.accuracy or self.baseline is None:
+            return None
+        return self.accuracy[-1] - self.baseline
 
 
 class ScoreCache:
@@ -61,6 +72,9 @@ def listen(
     queries: Sequence[SeenQuery],
     truth: Mapping[int, bool] | None,
     scores: ScoreCache | None,
+    *,
+    trajectories: int | None = None,
+    by_round: bool = True,
 ) -> Finding:
     """Show an eavesdropper the queries one by one and return its finding.
 
@@ -68,18 +82,71 @@ def listen(
     ----------
     truth : whether each trajectory is the true one, None if unknown
     scores : of estimates, None if there is nothing to score with
+    trajectories : number of trajectories of the run (K); None for as many as were found
+    by_round : whether estimates are scored after every round, or after the last one only
     """
     curve = []
     for query in queries:
         eavesdropper.observe(query)
-        if scores is not None:
+        if scores is not None and (by_round or query is queries[-1]):
             curve.append(scores.score(eavesdropper.estimate()))
-    belief = eavesdropper.belief()
-    named = None
-    if truth is not None:
-        favourites = np.flatnonzero(belief >= belief.max() * (1.0 - 1e-12))
-        named = float(np.mean([truth[int(number)] for number in favourites]))
-    return Finding(named, tuple(curve) if scores is not None else None, tuple(belief.tolist()))
+    belief = tuple(eavesdropper.belief().tolist())
+    named = None if truth is None else judge_belief(belief, truth, trajectories)
+    return Finding(named, tuple(curve) if scores is not None else None, belief)
+
+
+def find_favourites(belief: Sequence[float]) -> list[int]:
+    """Return the most probable trajectories; several where they tie."""
+    least = max(belief) * (1.0 - 1e-12)
+    return [number for number, prob in enumerate(belief) if prob >= least]
+
+
+def judge_belief(
+    belief: Sequence[float], truth: Mapping[int, bool], trajectories: int | None = None
+) -> float:
+    """Return the probability that a choice among the most probable trajectories is right.
+
+    Who cannot choose at all guesses, which is right with probability 1/K.
+    """
+    favourites = find_favourites(belief)
+    if trajectories is not None and len(favourites) == len(belief) > 1:
+        return 1.0 / trajectories
+    return float(np.mean([truth[number] for number in favourites]))
+
+
+@dataclass(frozen=True)
+class Conviction:
+    """What an eavesdropper believes of a single run.
+
+    Parameters
+    ----------
+    favourites : most probable trajectories, numbered 0, 1, ... in the order of their first queries
+    probability : that it gives to each of them
+    num_trajectories : number of trajectories seen
+    named : whether its choice is right, 1 or 0; a share if several tie
+    """
+
+    favourites: tuple[int, ...]
+    probability: float
+    num_trajectories: int
+    named: float
+
+    def describe(self) -> str:
+        """Return the belief, whether it is right, and how strong it is."""
+        if len(self.favourites) > 1:
+            numbers = " and ".join(str(number + 1) for number in self.favourites)
+            return f"cannot choose: trajectories {numbers} have probability {self.probability:.0%}"
+        of_all = f"trajectory {self.favourites[0] + 1} of {self.num_trajectories}"
+        whom = "the true model" if self.named == 1.0 else "a decoy"
+        return f"believes in {whom}: {of_all} has probability {self.probability:.0%}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `covertfl audit --json`."""
+        return {
+            "trajectories": list(self.favourites),
+            "probability": self.probability,
+            "right": self.named == 1.0 if len(self.favourites) == 1 else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -97,6 +164,12 @@ class Threat:
     advantage : final accuracy less that of `train-alone`
     guess : probability of naming the true trajectory by a uniform guess
     accuracy_by_round : mean over runs
+    tier : "A" listener, "B" public set, "C" client, "D" fresh data
+    gain : mean over runs of the final accuracy less what it would have without listening
+    num_runs : number of runs
+    placed : share of queries that are on their right trajectory, None if unknown
+    conviction : what it believes, None for several runs
+    simulated : the same for simulated runs of the same settings, None without any
     """
 
     name: str
@@ -109,6 +182,12 @@ class Threat:
     advantage: float | None
     guess: float = 0.5
     accuracy_by_round: tuple[float, ...] | None = field(default=None, repr=False)
+    tier: str = "A"
+    gain: float | None = None
+    num_runs: int = 0
+    placed: float | None = None
+    conviction: Conviction | None = None
+    simulated: Threat | None = None
 
     @property
     def is_by_schedule(self) -> bool:
@@ -116,18 +195,50 @@ class Threat:
         return self.name in BY_SCHEDULE
 
     @property
+    def is_base_line(self) -> bool:
+        """Return whether it does not listen, and is what the others are compared with."""
+        return self.name == BASE_LINE
+
+    @property
     def verdict(self) -> str:
         """Return what the figures mean, in plain words."""
-        if self.name == BASE_LINE:
+        if self.is_base_line:
             return "the base line: what its own data is worth without listening"
         if self.names_true is None or self.interval is None:
             return "cannot be judged: which trajectory is true is not in the public records"
+        if self.placed is not None and self.placed < LEAST_PLACED:
+            return (
+                f"cannot be judged: only {self.placed:.0%} of the queries could be placed on the "
+                "right trajectory"
+            )
+        if self.conviction is not None:
+            return f"{self.conviction.describe()}{self._describe_simulated()}"
         named = f"names the true model in {self.names_true:.0%} of runs"
         text = f"{self._compare_with_guess(self.names_true, *self.interval)}: {named}"
         if self.advantage is None:
             return text
         gain = "nothing" if self.advantage < LEAST_GAIN else f"{self.advantage:.2f}"
         return f"{text} and gains {gain} over training alone"
+
+    def _describe_simulated(self) -> str:
+        simulated = self.simulated
+        if simulated is None or simulated.names_true is None:
+            return ""
+        runs = f"on {simulated.num_runs} simulated runs of the same settings"
+        if not simulated.is_judged:
+            return f"; {runs} its queries could not be placed on the right trajectories"
+        return f"; {runs} it is right in {simulated.format_share()}"
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the truth is known and enough queries are on their right trajectory."""
+        return self.names_true is not None and (self.placed is None or self.placed >= LEAST_PLACED)
+
+    def format_share(self) -> str:
+        """Return the share of runs in which it names the true trajectory, with its interval."""
+        assert self.names_true is not None and self.interval is not None
+        low, high = self.interval
+        return f"{self.names_true:.0%} [{low:.0%}, {high:.0%}]"
 
     def _compare_with_guess(self, share: float, low: float, high: float) -> str:
         if low > self.guess:
@@ -149,6 +260,21 @@ class Threat:
             "by_schedule": self.is_by_schedule,
             "verdict": self.verdict,
             "accuracy_by_round": to_list(self.accuracy_by_round),
+            "tier": self.tier,
+            "gain": self.gain,
+            "belief": None if self.conviction is None else self.conviction.to_dict(),
+            "simulated": None if self.simulated is None else self.simulated.to_short_dict(),
+        }
+
+    def to_short_dict(self) -> dict[str, Any]:
+        """Return the figures of simulated runs as `covertfl audit --json` shows them."""
+        return {
+            "runs": self.num_runs,
+            "names_true": self.names_true,
+            "interval": to_list(self.interval),
+            "final_accuracy": self.final_accuracy,
+            "gain": self.gain,
+            "right_share": self.placed,
         }
 
 
@@ -158,7 +284,11 @@ def to_list(values: Sequence[float] | None) -> list[float] | None:
 
 
 def summarise_findings(
-    name: str, findings: Sequence[Finding], alone: float | None, guess: float = 0.5
+    name: str,
+    findings: Sequence[Finding],
+    alone: float | None,
+    guess: float = 0.5,
+    placed: float | None = None,
 ) -> Threat:
     """Combine what one kind of eavesdropper found in several runs.
 
@@ -166,6 +296,7 @@ def summarise_findings(
     ----------
     alone : mean final accuracy of `train-alone`, None if unknown
     guess : probability of naming the true trajectory by a uniform guess
+    placed : share of queries that are on their right trajectory, None if unknown
     """
     curves = [finding.accuracy for finding in findings if finding.accuracy]
     finals = [curve[-1] for curve in curves]
@@ -175,9 +306,10 @@ def summarise_findings(
     if named:
         low, high = wilson_interval(sum(named), len(named))
         interval = float(low), float(high)
+    kind: Any = EAVESDROPPERS[name]
     return Threat(
         name=name,
-        threat=EAVESDROPPERS[name].threat,  # type: ignore[attr-defined]
+        threat=kind.threat,
         names_true=compute_mean(named),
         interval=interval,
         final_accuracy=final,
@@ -185,8 +317,20 @@ def summarise_findings(
         final_interval=t_interval(finals)[1:] if len(finals) > 1 else None,
         advantage=None if final is None or alone is None else final - alone,
         guess=guess,
-        accuracy_by_round=average_curves(curves),
+        accuracy_by_round=average_curves([curve for curve in curves if len(curve) > 1]),
+        tier=kind.tier,
+        gain=compute_mean([finding.gain for finding in findings if finding.gain is not None]),
+        num_runs=len(findings),
+        placed=placed,
+        conviction=_find_conviction(findings[0]) if len(findings) == 1 else None,
     )
+
+
+def _find_conviction(finding: Finding) -> Conviction | None:
+    if finding.named is None:
+        return None
+    favourites, belief = find_favourites(finding.belief), finding.belief
+    return Conviction(tuple(favourites), belief[favourites[0]], len(belief), finding.named)
 
 
 def compute_mean(values: Sequence[float]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,50 @@ import typer
 
 from covertfl.cli.options import JsonOption
 from covertfl.cli.output import print_json, print_result, show_progress
+from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
+
+# Numbers of trajectories of the matrix, and the probability that their runs make all updates.
+MATRIX_TRAJECTORIES, COMPLETION = (2, 4), 0.95
+
+
+class TrainedOn(StrEnum):
+    """Who the clients of the runs are that `trained` learns from."""
+
+    public = "public"
+    federation = "federation"
+
+
+RehearsalsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=1000,
+        help="Simulated runs of the same settings that a single run is compared with.",
+        show_default="20 for one run, 0 for several",
+    ),
+]
+TrajectoriesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K",
+        min=2,
+        max=1000,
+        help="Number of trajectories that eavesdroppers know of.",
+        show_default="that of run.toml",
+    ),
+]
+TrainedOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=0, max=100_000, help="Simulated runs for `trained` to learn from."
+    ),
+]
+TrainedOnOption = Annotated[
+    TrainedOn,
+    typer.Option(help="Clients of these runs: rows of the public set, or the federation's own."),
+]
 
 
 def audit(
@@ -17,6 +61,10 @@ def audit(
         list[Path] | None,
         typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
     ] = None,
+    rehearsals: RehearsalsOption = None,
+    trajectories: TrajectoriesOption = None,
+    trained: TrainedOption = 0,
+    trained_on: TrainedOnOption = TrainedOn.public,
     matrix: Annotated[
         Path | None,
         typer.Option(
@@ -35,6 +83,9 @@ def audit(
     cannot be known from a public folder is reported as unknown.  With one DIR the result is also
     written to DIR/audit.json, except for a public folder, which holds only what clients were sent.
 
+    A single run is compared with simulated runs of the same settings, whose results are kept in
+    DIR/private/rehearsals.
+
     Example: covertfl audit runs/many
     """
     if matrix is not None:
@@ -47,7 +98,14 @@ def audit(
     from covertfl.api.audit import audit as audit_runs
 
     with show_progress("audit") as on_progress:
-        report = audit_runs(*runs, on_progress=on_progress)
+        report = audit_runs(
+            *runs,
+            trajectories=trajectories,
+            rehearsals=rehearsals,
+            trained=trained,
+            trained_on=trained_on.value,
+            on_progress=on_progress,
+        )
     print_result(report, as_json=as_json)
     # Last, so that the result is printed even if the folder cannot be written to.
     if len(runs) == 1:
@@ -59,10 +117,29 @@ def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
     from covertfl.display.tables import print_tables
     from covertfl.runs.run_file import read_run
 
+    settings = read_run(run)
+    replicas = find_matrix_rounds(settings.problem)
     with show_progress("matrix") as on_progress:
-        content = run_matrix(read_run(run), out, seeds=seeds, on_progress=on_progress)
+        content = run_matrix(settings, out, seeds=seeds, replicas=replicas, on_progress=on_progress)
     if as_json:
         print_json(content)
     else:
         print_tables(render_matrix(content))
         print(f"Heat map: {content['picture']}")
+
+
+def find_matrix_rounds(problem: Problem) -> dict[int, int]:
+    """Return the rounds of exchangeable runs, by their number of trajectories.
+
+    They are those that bring all updates of a horizon with 95%; a queue has none in the matrix.
+    """
+    from covertfl.planning.exchangeable import find_rounds_for_accepted
+
+    if not isinstance(problem, FiniteHorizon):
+        return {}
+    found = {
+        number: find_rounds_for_accepted(problem.oracle, number * problem.updates, (COMPLETION,))
+        for number in MATRIX_TRAJECTORIES
+    }
+    rounds = {number: needed[COMPLETION] for number, needed in found.items()}
+    return {number: count for number, count in rounds.items() if count is not None}

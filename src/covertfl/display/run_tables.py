@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from covertfl.auditing.summary import AuditSummary
+from covertfl.auditing.threats import Threat
 from covertfl.display.tables import make_table
 from covertfl.runs.summary import RunSummary
 
@@ -17,7 +18,13 @@ DEMO_COLUMNS = (
     *("learner\n(paper)", "eavesdropper\n(paper)", "held the\ntrue model"),
     *("true\nqueries", "finished", "expected"),
 )
-AUDIT_COLUMNS = ("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage")
+AUDIT_COLUMNS = (
+    *("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage", "gain"),
+)
+SINGLE_COLUMNS = (
+    *("believes in", "probability", "right", "right in\nsimulated runs", "95%"),
+    *("final\naccuracy", "gain"),
+)
 DEMO_NOTE = (
     "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.  Expected "
     "is the exact probability that the policy finishes all updates.  "
@@ -104,9 +111,10 @@ def _format_beside(value: float, paper: float | None) -> str:
 
 
 def render_audit(report: AuditSummary) -> RenderableType:
-    """Render what each eavesdropper gets, a verdict on each threat, and warnings."""
+    """Render what each eavesdropper gets by tier, the best of each, verdicts, and warnings."""
     return Group(
         _render_threats(report),
+        *(tier.describe() for tier in report.tiers),
         *_describe_learner(report),
         *_describe_coalitions(report),
         "",
@@ -119,19 +127,52 @@ def _render_threats(report: AuditSummary) -> Table:
     title = f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}"
     table = make_table(title, box=SIMPLE_HEAD)
     table.add_column("eavesdropper", no_wrap=True)
-    for column in AUDIT_COLUMNS:
+    is_single = any(threat.conviction is not None for threat in report.threats)
+    for column in SINGLE_COLUMNS if is_single else AUDIT_COLUMNS:
         table.add_column(column, justify="right")
-    for threat in report.threats:
-        interval = threat.interval
-        table.add_row(
-            threat.name,
-            "unknown" if threat.names_true is None else f"{threat.names_true:.0%}",
-            "" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}",
-            _format_accuracy(threat.final_accuracy),
-            _format_accuracy(threat.peak_accuracy),
-            "" if threat.advantage is None else f"{threat.advantage:+.3f}",
-        )
+    for tier in report.tiers:
+        table.add_section()
+        table.add_row(f"[bold]{tier.title}[/bold]")
+        for threat in tier.threats:
+            table.add_row(threat.name, *(_list_single if is_single else _list_several)(threat))
     return table
+
+
+def _list_several(threat: Threat) -> list[str]:
+    return [
+        "unknown" if threat.names_true is None else f"{threat.names_true:.0%}",
+        _format_interval(threat.interval),
+        _format_accuracy(threat.final_accuracy),
+        _format_accuracy(threat.peak_accuracy),
+        _format_signed(threat.advantage),
+        _format_signed(threat.gain),
+    ]
+
+
+def _list_single(threat: Threat) -> list[str]:
+    """Return the cells of a single run: a belief, and what the rule achieves on simulated ones."""
+    found, simulated = threat.conviction, threat.simulated
+    believes = [""] * 3
+    if found is not None and not threat.is_base_line:
+        numbers = ", ".join(str(number + 1) for number in found.favourites)
+        right = {1.0: "yes", 0.0: "no"}.get(found.named, "tie")
+        believes = [numbers, f"{found.probability:.0%}", right]
+    share = None if simulated is None or threat.is_base_line else simulated.names_true
+    return [
+        *believes,
+        "" if share is None else f"{share:.0%}",
+        "" if share is None or simulated is None else _format_interval(simulated.interval),
+        _format_accuracy(threat.final_accuracy),
+        _format_signed(threat.gain),
+    ]
+
+
+def _format_interval(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
+
+
+def _format_signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}"
 
 
 def _format_accuracy(value: float | None) -> str:

@@ -2,56 +2,65 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
-from covertfl.errors import InvalidInput
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, softmax
+from covertfl.eavesdroppers.moves import find_last_layer, measure_cosine
+from covertfl.eavesdroppers.own_replies import ReplyListener
 
 # Log-odds for a cosine of 1; a cosine of 0.3 against one of 0 is close to certainty.
 ALIGNMENT_ODDS = 20.0
 
 
-class AlignmentEavesdropper(Listener):
+class AlignmentEavesdropper(ReplyListener):
     """Eavesdropper that believes in the trajectory that moves with its own replies.
 
     A client's reply pulls the true trajectory in its direction; a decoy that the server trains by
-    itself does not respond to it.
+    itself does not respond to it.  Its figures also compare a move with the reply before that; the
+    last layer alone; and the changes of both from one move to the next, in which what all clients
+    agree on largely cancels.
     """
 
     threat = "is a client: sees every query and knows its own replies"
 
     def __init__(self, means: Means) -> None:
-        if means.reply is None or means.kernel is None:
-            raise InvalidInput("the alignment eavesdropper needs to be a client, got no replies")
-        self._reply, self._kernel = means.reply, means.kernel
         super().__init__(means)
-        self._pulls: dict[int, FloatArray] = {}
-        self._cosines: dict[int, list[float]] = {}
+        self._last = find_last_layer(self._kernel.layout)
+        self._steps: dict[int, FloatArray] = {}
 
-    def observe(self, query: SeenQuery) -> None:
-        """Compare the move with the reply to the previous query, then reply to this one."""
+    def note_move(self, query: SeenQuery, step: FloatArray) -> None:
+        """Compare the move with the replies to the two queries before it."""
+        super().note_move(query, step)
         number = query.trajectory
-        earlier = self._seen.add(query)
-        if earlier is not None and query.moved and number in self._pulls:
-            move, pull = query.weights.astype(np.float64) - earlier, self._pulls[number]
-            size = math.sqrt(float(np.sum(pull * pull)))
-            if size > 0.0:
-                cosine = float(np.sum(move * pull)) / (query.moved * size)
-                self._cosines.setdefault(number, []).append(cosine)
-        job = self._reply(query.round, query.weights)
-        (replied,) = self._kernel.run([job])
-        pull = replied.astype(np.float64)
-        # The model moves towards replied weights, but against a replied gradient.
-        self._pulls[number] = -pull if job.work == "gradient" else pull - query.weights
+        pull, older = self._pulls.get(number), self._older.get(number)
+        if pull is not None:
+            self._tally.note("cosine", number, measure_cosine(step, pull))
+            self._tally.note(
+                "cosine of the last layer",
+                number,
+                measure_cosine(step[self._last], pull[self._last]),
+            )
+        if older is not None:
+            self._tally.note("cosine with the reply before", number, measure_cosine(step, older))
+        if pull is not None and older is not None:
+            change = measure_cosine(step - self._steps[number], pull - older)
+            self._tally.note("cosine of changes", number, change)
+        self._steps[number] = step
 
     def alignment(self, number: int) -> float:
         """Return the mean cosine of a trajectory's moves with its own replies; 0 without any."""
-        return float(np.mean(self._cosines.get(number, 0.0)))
+        return float(self._tally.average("cosine", len(self._seen))[number])
 
     def belief(self) -> FloatArray:
         """Return beliefs by alignment."""
-        numbers = range(len(self._seen))
-        return softmax([ALIGNMENT_ODDS * self.alignment(number) for number in numbers])
+        return softmax(ALIGNMENT_ODDS * self._tally.average("cosine", len(self._seen)))
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return mean cosines."""
+        count = len(self._seen)
+        names = (
+            "cosine",
+            "cosine of the last layer",
+            "cosine with the reply before",
+            "cosine of changes",
+        )
+        return {name: self._tally.average(name, count) for name in names}

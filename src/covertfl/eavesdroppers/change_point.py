@@ -25,6 +25,10 @@ class ChangePointEavesdropper(Listener):
             return normalise(np.ones(len(self._seen)))
         return normalise([find_fall_prob(order == number) for number in range(len(self._seen))])
 
+    def figures(self) -> dict[str, FloatArray]:
+        """Return the belief, which is the evidence of a fall."""
+        return {"fall": self.belief()}
+
 
 def find_fall_prob(queried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
     """Return the posterior probability that a trajectory is queried less after a change.

@@ -17,3 +17,7 @@ class EarlyStopEavesdropper(Listener):
         """Return equal beliefs in the trajectories that stopped first."""
         moved = np.array(self._seen.moved)
         return normalise((moved == moved.min()).astype(np.float64))
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return the number of the query at which each trajectory last moved, as a share."""
+        return {"last moved": np.array(self._seen.moved) / len(self._seen.order)}

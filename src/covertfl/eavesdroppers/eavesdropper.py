@@ -3,10 +3,17 @@
 An eavesdropper is given what clients were sent and nothing of the learner's own records.  It
 observes queries one by one; after any of them it has a belief about which trajectory is the true
 one, and an estimate of the true weights.  What it owns or knows besides (labelled data, a place
-among the clients, the problem and policy) is in `Means`, and `threat` states in one line which of
-these it uses.
+among the clients, the problem and policy, the public map) is in `Means`; `needs` lists which of
+these it cannot do without, `threat` states them in one line, and `tier` sorts eavesdroppers by what
+they have: A listens only, B has the public set, C is a client, D has data that the learner does not
+know.  `figures` are the numbers that its belief rests on; the eavesdropper `trained` learns from
+those of all others.
 
-To add one, derive it from `Listener`, implement `belief`, and enter it in `registry`:
+Trajectories that nothing tells apart get beliefs that are equal to the bit.  Numbers are therefore
+summed in the order of the weights: a change of sign leaves every square, and so every sum of them,
+as it was.
+
+To add one, derive it from `Listener`, implement `belief`, and enter it in the module of its tier:
 
     class FirstSeenEavesdropper(Listener):
         threat = "sees every query, guesses that the first one is true, owns no data"
@@ -19,17 +26,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import Problem
+from covertfl.eavesdroppers.memory import Memory
+from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
+
+# What an eavesdropper lacks, in the words of the error message, by field of `Means`.
+NEEDED = {
+    "kernel": "a model",
+    "data": "labelled data",
+    "scheme": "the scheme",
+    "reply": "to be a client",
+    "pivot": "the name of the first linear layer",
+    "axes": "the axes of the public map",
+    "fresh": "examples that the learner does not know",
+    "mark": "a pattern that it adds to its replies",
+    "other_run": "the queries of another run",
+    "rehearsed": "figures of runs with known answers",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +84,7 @@ class Scheme:
     takes_every_reply : whether a learning query always counts as an update, accepted or not
     decoys : how obfuscating queries are divided among decoys
     first : (W,) distribution of the first oracle state; None for the stationary distribution
+    exchangeable : whether the schedule is the same whichever trajectory is true
     """
 
     problem: Problem
@@ -68,6 +92,44 @@ class Scheme:
     takes_every_reply: bool = False
     decoys: DecoyRule = ONE_DECOY
     first: FloatArray | None = None
+    exchangeable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """Figures of runs whose true trajectory is known, for the eavesdropper `trained`.
+
+    Parameters
+    ----------
+    figures : (runs, K, F) of each trajectory of each run
+    truth : (runs,) index of the true trajectory
+    names : (F,) of the figures, as `trained.collect_figures` returns them
+    """
+
+    figures: FloatArray
+    truth: IntArray
+    names: tuple[str, ...]
+    memory: dict[str, Callable[[FloatArray], FloatArray]] = field(
+        init=False, default_factory=dict, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.figures.ndim != 3 or self.figures.shape[2] != len(self.names):
+            raise InvalidInput(
+                f"figures must have shape (runs, trajectories, {len(self.names)}), "
+                f"got {self.figures.shape}"
+            )
+        num_runs, num_trajectories, _ = self.figures.shape
+        if num_runs < 2 or self.truth.shape != (num_runs,):
+            raise InvalidInput(
+                f"figures and truth must be of the same runs, at least 2, "
+                f"got {num_runs} and shape {self.truth.shape}"
+            )
+        if not 0 <= self.truth.min() <= self.truth.max() < num_trajectories:
+            raise InvalidInput(
+                f"truth must lie between 0 and {num_trajectories - 1}, "
+                f"got {self.truth.min()} to {self.truth.max()}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +144,16 @@ class Means:
     scheme : problem and policy of the learner
     reply : as a client, its own job in a round, given the round and the weights it was sent
     seed : of its own randomness
+    trajectories : number K of trajectories
+    pivot : name of the weights (out, d) of the first linear layer
+    axes : (d, d); a step of the pivot times `axes` is the step by axis of the public map, the axis
+        with the largest variance first
+    fresh : labelled examples of its own that the learner does not know
+    attended : rounds in which it was asked itself, None for all
+    mark : (P,) unit pattern that it adds to its replies
+    other_run : queries of another run over the same clients
+    rehearsed : labelled figures of other runs
+    memory : what has been computed with these means
     """
 
     kernel: LocalKernel | None = None
@@ -90,12 +162,22 @@ class Means:
     scheme: Scheme | None = None
     reply: Callable[[int, Vector], LocalJob] | None = None
     seed: int = 0
+    trajectories: int | None = None
+    pivot: str | None = None
+    axes: FloatArray | None = None
+    fresh: Examples | None = None
+    attended: frozenset[int] | None = None
+    mark: Vector | None = None
+    other_run: Sequence[SeenQuery] | None = None
+    rehearsed: Rehearsed | None = None
+    memory: Memory = field(init=False, default_factory=Memory, repr=False)
 
 
 class Eavesdropper(Protocol):
     """An estimator of the true model, fed with queries; `threat` describes it in one line."""
 
     threat: ClassVar[str]
+    tier: ClassVar[str]
 
     def observe(self, query: SeenQuery) -> None:
         """Take note of the next query."""
@@ -169,14 +251,31 @@ def softmax(log_scores: Sequence[float] | FloatArray) -> FloatArray:
 
 
 class Listener(Eavesdropper):
-    """Base class that remembers the queries in `_seen` and estimates from its belief."""
+    """Base class that remembers the queries in `_seen` and estimates from its belief.
+
+    Raises
+    ------
+    InvalidInput
+        if the means lack something that it needs
+    """
+
+    tier: ClassVar[str] = "A"
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, means: Means) -> None:
+        missing = [NEEDED[need] for need in self.needs if getattr(means, need) is None]
+        if missing:
+            name = type(self).__name__.removesuffix("Eavesdropper")
+            raise InvalidInput(f"{name} needs {' and '.join(missing)}, got none")
         self._seen = Trajectories()
 
     def observe(self, query: SeenQuery) -> None:
         """Take note of the next query."""
         self._seen.add(query)
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return named evidence, each with one number for each trajectory seen so far."""
+        return {}
 
     def estimate(self) -> Sequence[Vector]:
         """Return the last query of the most probable trajectory; several where they tie."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class EnsembleEavesdropper(Listener):
     """Eavesdropper that interpolates between the latest weights of all trajectories."""
 
+    tier = "B"
+    needs: ClassVar[tuple[str, ...]] = ("kernel", "data")
     threat = "sees every query, owns labelled data and mixes trajectories"
 
     def __init__(self, means: Means) -> None:

@@ -9,6 +9,9 @@ docs/paper_map.md).
 With several decoys a hypothesis also names the lead (`decision.decoy_rule`), and the likelihood
 includes which queries the lead spares.  Queries that no hypothesis explains, as where trajectories
 were separated wrongly, are judged by the actions alone.
+
+In an exchangeable schedule every trajectory is queried as the true one is, and the posterior is
+equal to the prior.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +27,14 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, Scheme, SeenQuery, softmax
-from covertfl.errors import InvalidInput
+from covertfl.eavesdroppers.eavesdropper import (
+    Listener,
+    Means,
+    Scheme,
+    SeenQuery,
+    normalise,
+    softmax,
+)
 from covertfl.evaluation.horizon import resolve_first_distribution
 
 # Without a capacity, the largest backlogs are dropped if their total probability is below this.
@@ -166,13 +176,13 @@ class _Guess:
 class LikelihoodEavesdropper(Listener):
     """Eavesdropper that compares the likelihood of the schedule under each hypothesis."""
 
+    needs: ClassVar[tuple[str, ...]] = ("scheme",)
     threat = "sees every query, knows problem and policy, owns no data"
 
     def __init__(self, means: Means) -> None:
-        if means.scheme is None:
-            raise InvalidInput("the likelihood eavesdropper needs the scheme, got none")
-        self._scheme = means.scheme
         super().__init__(means)
+        assert means.scheme is not None
+        self._scheme = means.scheme
         self._hypotheses: list[HiddenDistribution] = []
         several = self._scheme.decoys.reserve > 0
         self._guesses = [_Guess(HiddenDistribution(self._scheme))] if several else []
@@ -182,6 +192,8 @@ class LikelihoodEavesdropper(Listener):
         earlier, known = len(self._seen.order), query.trajectory < len(self._seen)
         queried = self._seen.counts[query.trajectory] if known else 0
         super().observe(query)
+        if self._scheme.exchangeable:
+            return
         followed = (
             guess.follow(self._scheme, query.trajectory, queried) for guess in self._guesses
         )
@@ -201,6 +213,8 @@ class LikelihoodEavesdropper(Listener):
 
     def belief(self) -> FloatArray:
         """Return the posterior over the trajectories seen so far, from equal priors."""
+        if self._scheme.exchangeable:
+            return normalise(np.ones(len(self._seen)))
         logs = np.full(len(self._seen), -np.inf)
         for guess in self._guesses:
             if guess.true is not None:
@@ -212,3 +226,7 @@ class LikelihoodEavesdropper(Listener):
             others = len(self._seen.order) - np.array(self._seen.counts)
             logs = np.array([each.log_likelihood for each in known]) - choice * others
         return softmax(logs)
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return the posterior."""
+        return {"posterior": self.belief()}

@@ -18,3 +18,7 @@ class MajorityEavesdropper(Listener):
     def belief(self) -> FloatArray:
         """Return the share of queries of each trajectory (formula F3 of docs/paper_map.md)."""
         return normalise(self._seen.counts)
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return the share of queries of each trajectory."""
+        return {"share of queries": self.belief()}

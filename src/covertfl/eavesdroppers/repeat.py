@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, normalise
 
@@ -19,3 +21,7 @@ class RepeatEavesdropper(Listener):
     def belief(self) -> FloatArray:
         """Return the share of each trajectory in all repeats; equal beliefs without any."""
         return normalise(self._seen.repeats)
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return the share of each trajectory's queries that repeat the previous one."""
+        return {"repeats": np.array(self._seen.repeats) / np.array(self._seen.counts)}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, softmax
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, softmax
+from covertfl.eavesdroppers.moves import MoveListener, measure_cosine, measure_length
 
 # Log-odds for a difference of 1 in smoothness.
 SMOOTHNESS_ODDS = 10.0
 
 
-class StepShapeEavesdropper(Listener):
+class StepShapeEavesdropper(MoveListener):
     """Eavesdropper that believes in the trajectory with the smoothest steps.
 
     An average over many clients moves more smoothly than what a server trains on a single data set:
@@ -23,23 +26,19 @@ class StepShapeEavesdropper(Listener):
 
     def __init__(self, means: Means) -> None:
         super().__init__(means)
-        self._steps: dict[int, FloatArray] = {}
-        self._cosines: dict[int, list[float]] = {}
-        self._lengths: dict[int, list[float]] = {}
+        self._steps: dict[int, list[FloatArray]] = {}
+        self._ways: dict[int, FloatArray] = {}
 
-    def observe(self, query: SeenQuery) -> None:
-        """Compare the trajectory's latest step with the previous one."""
+    def note_move(self, query: SeenQuery, step: FloatArray) -> None:
+        """Compare the trajectory's latest step with the previous two."""
         number = query.trajectory
-        earlier = self._seen.add(query)
-        if earlier is None or not query.moved:
-            return
-        step = query.weights.astype(np.float64) - earlier
-        if number in self._steps:
-            last = self._lengths[number][-1]
-            cosine = float(np.sum(step * self._steps[number])) / (query.moved * last)
-            self._cosines.setdefault(number, []).append(cosine)
-        self._steps[number] = step
-        self._lengths.setdefault(number, []).append(query.moved)
+        before = self._steps.get(number, [])
+        for name, earlier in zip(("cosine", "cosine with the step before"), before, strict=False):
+            self._tally.note(name, number, measure_cosine(step, earlier))
+        self._steps[number] = [step, *before[:1]]
+        way = self._ways.get(number)
+        self._ways[number] = step if way is None else way + step
+        self._tally.note("length", number, math.log(measure_length(step)))
 
     def belief(self) -> FloatArray:
         """Return beliefs by smoothness."""
@@ -51,7 +50,33 @@ class StepShapeEavesdropper(Listener):
 
         It is the mean cosine of successive steps less half the mean absolute change of log length.
         """
-        if number not in self._cosines:
+        cosines = self._tally.read("cosine", number)
+        if not cosines:
             return 0.0
-        changes = np.diff(np.log(self._lengths[number]))
-        return float(np.mean(self._cosines[number]) - 0.5 * np.mean(np.abs(changes)))
+        return float(np.mean(cosines)) - 0.5 * self._measure_change(number)
+
+    def _measure_change(self, number: int) -> float:
+        """Return the mean absolute change of log length; 0 with fewer than two steps."""
+        changes = np.abs(np.diff(self._tally.read("length", number)))
+        return float(np.mean(changes)) if len(changes) else 0.0
+
+    def figures(self) -> dict[str, FloatArray]:
+        """Return lengths (logs, deviations, changes, trends), cosines, and the length of the way.
+
+        The way leads from the first query to the latest; its log length is 0 without a move.
+        """
+        count = len(self._seen)
+        ways = [measure_length(self._ways[n]) if n in self._ways else 1.0 for n in range(count)]
+        return {
+            "length": self._tally.average("length", count),
+            "length at first": self._tally.average("length", count, first=3),
+            "deviation of length": self._tally.spread("length", count),
+            "change of length": np.array([self._measure_change(n) for n in range(count)]),
+            "trend of length": self._tally.trend("length", count),
+            "cosine": self._tally.average("cosine", count),
+            "trend of cosine": self._tally.trend("cosine", count),
+            "cosine with the step before": self._tally.average(
+                "cosine with the step before", count
+            ),
+            "length of the way": np.log(np.maximum(ways, 1e-12)),
+        }

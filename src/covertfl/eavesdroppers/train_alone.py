@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ class TrainAloneEavesdropper(Listener):
     It takes only the scale of its initial weights from the first query.
     """
 
+    tier = "B"
+    needs: ClassVar[tuple[str, ...]] = ("kernel", "data")
     threat = "owns labelled data and does not listen"
 
     def __init__(self, means: Means) -> None:

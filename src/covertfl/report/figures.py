@@ -62,16 +62,23 @@ def name_audit_command(folder: Path) -> str:
 def _draw_shares(runs: Sequence[RunRecords], audit: Audit | None, folder: Path) -> Drawing:
     if audit is None:
         return f"There is no audit yet: {name_audit_command(folder)}", None
+    # A single run says little: what was simulated is shown instead.
+    told = {who: entry.get("simulated") or entry for who, entry in audit["eavesdroppers"].items()}
     shares = {
         who: (entry["names_true"], tuple(entry["interval"]))
-        for who, entry in audit["eavesdroppers"].items()
+        for who, entry in told.items()
         if entry["names_true"] is not None and entry["interval"] and who != "train-alone"
     }
     if not shares:
         return "The audit does not know which trajectory is true.", None
     bound = audit.get("bound")
     ends = None if bound is None else tuple(bound["interval"])
-    caption = "Share of runs whose final belief is in the true trajectory; a tie counts half."
+    simulated = any(entry.get("simulated") for entry in audit["eavesdroppers"].values())
+    runs_shown = "simulated runs of the same settings" if simulated else "runs"
+    caption = (
+        f"Share of {runs_shown} whose final belief is in the true trajectory; a tie of K counts "
+        "1/K."
+    )
     return caption, plots.plot_naming_shares(shares, ends, measures.find_guess(runs[0]))
 
 

@@ -36,6 +36,10 @@ def _is_number_or_none(value: object) -> bool:
     return value is None or _is_number(value)
 
 
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
 def _is_interval_or_none(value: object) -> bool:
     is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
     return value is None or is_pair
@@ -72,7 +76,11 @@ EAVESDROPPER: Checks = {
     "final_interval": _is_interval_or_none,
     "worst_accuracy": _is_number_or_none,
     "advantage": _is_number_or_none,
+    # Absent before eavesdroppers had tiers.
+    "tier": _is_text_or_none,
+    "gain": _is_number_or_none,
 }
+TIER: Checks = {"title": str, "verdict": str}
 
 
 def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
@@ -201,8 +209,18 @@ def read_audit(folder: Path) -> Audit | None:
         if not isinstance(coalition, dict) or not _is_number(coalition.get("rounds_seen")):
             raise InvalidInput(f"{where} lacks a valid 'rounds_seen'")
         _check_eavesdroppers(where, coalition.get("eavesdroppers") or {}, COALITION)
-    absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings"))
-    return absent | audit
+    for letter, tier in (audit.get("tiers") or {}).items():
+        wrong = _find_wrong(tier, TIER) if isinstance(tier, dict) else "title"
+        if wrong is not None:
+            raise InvalidInput(f"{path}: tier {letter!r} lacks a valid {wrong!r}")
+    absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings", "tiers"))
+    return absent | audit | {"eavesdroppers": _sort_by_tier(audit["eavesdroppers"])}
+
+
+def _sort_by_tier(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return eavesdroppers by tier; those of an audit without tiers stay in their order."""
+    known = {name: {"tier": None, "gain": None} | entry for name, entry in entries.items()}
+    return dict(sorted(known.items(), key=lambda entry: entry[1]["tier"] or ""))
 
 
 def _check_eavesdroppers(where: str, entries: Mapping[str, Any], checks: Checks) -> None:

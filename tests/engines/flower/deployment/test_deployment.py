@@ -97,7 +97,7 @@ def start_command(*arguments: object) -> subprocess.Popen[str]:
 def audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """What `covertfl audit` says of a folder."""
     capsys.readouterr()
-    app(["audit", str(folder), "--json"], standalone_mode=False)
+    app(["audit", str(folder), "--rehearsals", "0", "--json"], standalone_mode=False)
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     return said
 

@@ -31,6 +31,7 @@ class Stream(enum.IntEnum):
     ORDER = 14
     FLIP = 15
     CHOICE = 16
+    LEVEL = 17
 
 
 def make_generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

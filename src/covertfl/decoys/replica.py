@@ -103,6 +103,7 @@ class Replicas:
         image, place = values.copy(), self.layout.locate(self.pivot)
         rows = (place.stop - place.start) // self.signs.shape[1]
         image[..., place] *= np.tile(self.signs[trajectory], rows)
+        image[..., place] += np.float32(0.0)  # a flipped zero would keep its sign
         return image
 
     def start(self, drawn: Vector) -> Vector:
@@ -143,8 +144,7 @@ class Replicas:
         """
         if moves and self.offsets:
             values = values - sent
-        if trajectory:
-            values = self._reflect(values, trajectory)
+        values = self._reflect(values, trajectory)  # the same work for all trajectories
         return values + true if moves and self.offsets else values
 
 

@@ -17,6 +17,7 @@
 `responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
 `federation`: `Federation`, what does not change during a run, and `RunState`, what does.
 `generations`: `Generation`, the schedule of exchangeable trajectories, and how they move.
+`levelling`: `choose_level`, which replies a move of an exchangeable run averages.
 `packing`: `pack_state` and `unpack_state`, the state of a run as a checkpoint.
 `actions`: `decide`, which trajectory is queried in a round.
 `records`: `record_round` and `summarise`, what is written about a run.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from covertfl.runs.learner import (
     move_true,
     sift_replies,
 )
+from covertfl.runs.levelling import Level, choose_level, find_level
 from covertfl.runs.participation import (
     Attendance,
     SimulatedParticipation,
@@ -257,17 +259,42 @@ class ClientResponder(Responder):
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return the average of the replies to any replica, in the frame of the truth."""
         restored = self.restore(learner, query, outcome)
-        return average_replies(restored) if len(restored.examples) else None
+        return None if restored is None else average_replies(restored)
 
-    def restore(self, learner: LearnerState, query: Query, outcome: Outcome) -> SiftedReplies:
-        """Return the replies to a replica as if they were replies to the true weights."""
-        assert self.images is not None
-        is_moved = self.replies_are_weights
-        place, replies = query.trajectory, outcome.replies
-        values = self.images.restore(
-            replies.values, query.weights, learner.true, place, moves=is_moved
+    @cached_property
+    def level(self) -> Level:
+        """What every move of an exchangeable run averages."""
+        section = self.settings.sections.federation
+        return find_level(
+            section.participation,
+            self.success,
+            float(self.sizes.mean()),
+            by_data=section.acceptance == "data",
+            is_drawn=len(self.task.train) > 0,
         )
-        return replace(replies, values=values)
+
+    def restore(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> SiftedReplies | None:
+        """Return the replies that a move averages as if they were replies to the true weights.
+
+        None if there are too few.
+        """
+        assert self.images is not None
+        replies, seed = outcome.replies, self.settings.hidden_seed
+        generator = make_generator(seed, Stream.LEVEL, query.round)
+        used = choose_level(replies.examples, self.level, generator=generator)
+        if used is None:
+            return None
+        values = self.images.restore(
+            replies.values[used],
+            query.weights,
+            learner.true,
+            query.trajectory,
+            moves=self.replies_are_weights,
+        )
+        clients = tuple(replies.clients[place] for place in used)
+        return SiftedReplies(clients, values, replies.examples[used], ())
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD, given the average of the replies."""

@@ -16,7 +16,7 @@ the last update of a horizon the states before it go on being sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from covertfl.seeding import Stream, make_generator
 # With guard `client`: weight of the decoys' noise in the common step, and of the latest average in
 # the running mean of what clients agree on at a decoy.
 MIXED, REMEMBERED = 0.9, 0.5
+AGREED = "generation-agreed-"  # in the names of arrays in a checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Generation:
     is_owed: bool = False
     pending: Vector | None = None
     noise: Vector | None = None
-    agreed: tuple[Vector, ...] = ()
+    agreed: Mapping[int, Vector] = field(default_factory=dict)
 
     def enter(self, backlog: int) -> Generation:
         """Return the generation that a round with this backlog belongs to.
@@ -82,17 +83,19 @@ class Generation:
     def arrays(self) -> dict[str, Vector]:
         """Return the arrays by their names in a checkpoint."""
         named = {"generation-pending": self.pending, "generation-noise": self.noise}
-        named |= {f"generation-agreed-{place}": mean for place, mean in enumerate(self.agreed)}
+        named |= {f"{AGREED}{number}": mean for number, mean in self.agreed.items()}
         return {name: array for name, array in named.items() if array is not None}
 
     @classmethod
     def from_checkpoint(cls, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> Generation:
         """Return the generation of a checkpoint, the first one if it has none."""
-        agreed: list[Vector] = []
-        while (name := f"generation-agreed-{len(agreed)}") in arrays:
-            agreed.append(arrays[name])
+        agreed = {
+            int(name.removeprefix(AGREED)): array
+            for name, array in arrays.items()
+            if name.startswith(AGREED)
+        }
         pending, noise = (arrays.get(f"generation-{name}") for name in ("pending", "noise"))
-        return cls(**facts, pending=pending, noise=noise, agreed=tuple(agreed))
+        return cls(**facts, pending=pending, noise=noise, agreed=agreed)
 
 
 def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -> LearnerState:
@@ -106,9 +109,10 @@ def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -
     learner = replace(learner, decoys=decoys, moves=moves)
     if is_final:
         return learner
-    sent = learner.trajectories
     if replicas.offsets:
         sent = tuple(replicas.send(learner.true, number) for number in range(replicas.size))
+    else:
+        sent = (replicas.reflect(learner.true, 0), *decoys)
     return replace(learner, shown=learner.true, sent=sent)
 
 
@@ -174,9 +178,8 @@ def _take(
     if not replicas.mixes:
         return generation
     asked = average - learner.true if responder.replies_are_weights else average
-    agreed = list(generation.agreed or (asked,) * (replicas.size - 1))
-    noise = asked - agreed[trajectory - 1]
-    before = agreed[trajectory - 1]
-    agreed[trajectory - 1] = before + np.float32(REMEMBERED) * (asked - before)
+    before = generation.agreed.get(trajectory, asked)
+    agreed = {**generation.agreed, trajectory: before + np.float32(REMEMBERED) * (asked - before)}
+    noise = asked - before
     total = noise if generation.noise is None else generation.noise + noise
-    return replace(generation, noise=total, agreed=tuple(agreed))
+    return replace(generation, noise=total, agreed=agreed)

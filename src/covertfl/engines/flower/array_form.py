@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -67,6 +67,12 @@ class ArrayForm:
     def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
         """Store the arrays of a trajectory's weights; the weights must not be changed later."""
         self._ready[trajectory] = (weights, arrays)
+
+    def prepare(self, weights: Sequence[Vector]) -> None:
+        """Encode and store weights, all that are not stored yet."""
+        for place, vector in enumerate(weights):
+            known = [arrays for stored, arrays in self._ready.values() if stored is vector]
+            self.keep(place, vector, known[0] if known else self.write(vector))
 
     def find(self, weights: Vector) -> ArrayRecord:
         """Return the stored record of a trajectory's weights, without encoding them.

@@ -74,7 +74,7 @@ class InnerStrategies:
         *self._own, self._pending, self._spare, self._configuring, self._evaluating, self._fresh = (
             made
         )
-        self._has_replicas, self._is_pending = num_decoys == 0, False
+        self._has_replicas, self._is_pending, self._latest = num_decoys == 0, False, self._spare
         self._form, self._most_examples = form, most_examples
         self._steps = [0] * (1 + num_decoys)
         self._reported: set[str] = set()
@@ -170,8 +170,9 @@ class InnerStrategies:
         The true trajectory's own strategy stays as it is.  A copy that is `kept` waits for
         `settle`; the same work is done in any case.
         """
-        transfer_state(self._own[0], self._spare)
-        moved = self._move(self._spare, self._steps[0] + 1, weights, replies)
+        self._latest = self._spare
+        transfer_state(self._own[0], self._latest)
+        moved = self._move(self._latest, self._steps[0] + 1, weights, replies)
         if kept and moved is not None:
             self._pending, self._spare, self._is_pending = self._spare, self._pending, True
         return moved
@@ -239,7 +240,7 @@ class InnerStrategies:
         stored = {f"strategy-{number}": strategy for number, strategy in enumerate(self._own)}
         if self._has_replicas:
             # Of the same size whether or not one is pending, and so are checkpoints.
-            stored["pending"] = self._pending if self._is_pending else self._spare
+            stored["pending"] = self._pending if self._is_pending else self._latest
         return {**stored, "spokesman": self._configuring, "hearer": self._evaluating}
 
     def remember(self) -> Remembered:

@@ -35,17 +35,13 @@ from covertfl.flower import (
     make_client_app,
     make_eavesdropper_app,
 )
-from covertfl.runs.build import (
-    KernelCache,
-    build_federation,
-    find_training_task,
-    simulate_participation,
-)
+from covertfl.runs.build import KernelCache, build_federation, simulate_participation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
+from covertfl.runs.task import find_training_task
 from covertfl.seeding import Stream, draw_seed
 
 ROOT = Path(__file__).parent.parent

@@ -76,8 +76,10 @@ def test_readme_problem_file_is_the_example() -> None:
 def test_readme_advice_is_the_planners() -> None:
     problem = read_preset("sound/main").problem
     assert isinstance(problem, FiniteHorizon)
-    advice = plan_horizon(problem, generator=np.random.default_rng(0)).advice
-    assert advice in README.replace("\n> ", " ")
+    plan = plan_horizon(problem, generator=np.random.default_rng(0))
+    quoted = README.replace("\n> ", " ")
+    assert plan.advice in quoted
+    assert plan.exchangeable.advice in quoted
 
 
 @pytest.mark.parametrize("text", [README, FLOWER], ids=["README.md", "flower.md"])

@@ -16,6 +16,9 @@ def test_a_horizon_is_planned() -> None:
     assert described["completion"]["minority"] == pytest.approx([0.409, 0.479, 0.640], abs=1e-3)
     assert "45 rounds" in plan.advice and "45 rounds" in repr(plan)
     assert "<table>" in plan._repr_html_()
+    advice = plan.details.exchangeable.advice
+    assert described["exchangeable"]["advice"] == advice
+    assert advice.endswith("16 updates with 95% take 115 rounds instead of 68.")
     assert json.dumps(described, allow_nan=False)
 
 

@@ -9,6 +9,7 @@ from covertfl.auditing.coalitions import (
     overhear_together,
     summarise_coalitions,
 )
+from covertfl.auditing.overheard import find_truth
 from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 
@@ -46,6 +47,23 @@ def test_trajectories_are_told_apart_from_what_was_seen() -> None:
     assert seen[0].moved is None and seen[1].moved is None
     moved = seen[4].moved
     assert moved == pytest.approx(0.02 * np.sqrt(50), rel=1e-4)
+
+
+def test_a_coalition_tells_trajectories_with_a_common_start_apart() -> None:
+    """It misses steps, and one who sent the start too: the only one it saw may be anybody's."""
+    generator = np.random.default_rng(1)
+    latest = [generator.normal(size=200).astype(np.float32)] * 2
+    queries, records = [], []
+    for number in range(1, 41):
+        trajectory = int(generator.integers(2))
+        queries.append(SeenQuery(number, 0, latest[trajectory], None))
+        records.append({"round": number, "clients": [number % 3], "trajectory": trajectory})
+        step = 0.02 * generator.normal(size=200).astype(np.float32)
+        latest[trajectory] = latest[trajectory] + step
+    seen, kept = overhear_together(queries, records, {0, 1}, trajectories=2, part=slice(0, 150))
+    truth, misplaced = find_truth(seen, kept)
+    assert sorted(truth.values()) == [False, True] and misplaced <= 1
+    assert find_truth(*overhear_together(queries, records, {0, 1}))[1] > 5  # not knowing how many
 
 
 def test_members_are_drawn_uniformly_and_by_seed() -> None:

@@ -12,18 +12,27 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save
 
-from covertfl.auditing.overheard import Queries, find_truth, keep_recorded
+from covertfl.auditing.overheard import (
+    Queries,
+    find_first_matrix,
+    find_truth,
+    keep_recorded,
+    overhear,
+)
 from covertfl.auditing.run import audit_run
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.weights import Layout, name_content
 from covertfl.runs.build import KernelCache
 from tests.support.audits import write_public
 
 
-def make_queries(numbers: list[int]) -> Queries:
-    weights = np.zeros(1, dtype=np.float32)
-    return tuple(SeenQuery(t, number, weights, None) for t, number in enumerate(numbers, start=1))
+def make_queries(numbers: list[int], values: list[float] | None = None) -> Queries:
+    """Queries on given trajectories, of weights that are all different if not given."""
+    return tuple(
+        SeenQuery(t, number, np.full(1, values[t - 1] if values else t, np.float32), None)
+        for t, number in enumerate(numbers, start=1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,54 @@ def test_queries_misplaced_are_counted(
     found = find_truth(make_queries(separated), records)
     assert found == (truth, misplaced)
     assert found[1] <= len(separated)
+
+
+@pytest.mark.parametrize(
+    ("linked", "actual", "truth", "misplaced"),
+    [
+        # The common start, sent three times, is right on either chain, and so is where it begins.
+        ([0, 0, 0, 0, 1, 0, 1], [0, 1, 0, 0, 1, 0, 1], {0: True, 1: False}, 0),
+        ([0, 1, 1, 1, 0, 1, 0], [0, 1, 0, 0, 1, 0, 1], {0: False, 1: True}, 0),
+        # It decides nothing: the rest of each chain does.
+        ([0, 0, 0, 1, 0, 1, 1], [0, 0, 1, 1, 0, 1, 1], {0: True, 1: False}, 0),
+        ([0, 1, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0, 1], {0: True, 1: False}, 1),
+    ],
+)
+def test_weights_that_several_sent_are_right_on_each(
+    linked: list[int], actual: list[int], truth: dict[int, bool], misplaced: int
+) -> None:
+    queries = make_queries(linked, [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0])
+    records = [{"trajectory": trajectory} for trajectory in actual]
+    assert find_truth(queries, records) == (truth, misplaced)
+
+
+def test_a_chain_that_never_left_the_common_start_is_the_other_one() -> None:
+    """Most queries of the start were true, but the true trajectory is the one that moved on."""
+    queries = make_queries([0, 0, 0, 0, 1, 1], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    records = [{"trajectory": trajectory} for trajectory in (0, 0, 1, 0, 0, 0)]
+    assert find_truth(queries, records) == ({0: False, 1: True}, 0)
+
+
+def test_the_pivot_decides(tmp_path: Path) -> None:
+    """All weights together say more of the bias, which is longer, than of the pivot."""
+    sent = [
+        {"bias": np.full(3, bias, np.float32), "weight": np.full((1, 2), value, np.float32)}
+        for bias, value in [(100.0, 1.0), (105.0, -1.0), (100.0, -1.1), (105.0, 1.1)]
+    ]
+    folder = write_public(tmp_path / "public", sent)
+    by_pivot = overhear(folder, trajectories=2, pivot="weight")
+    assert [query.trajectory for query in by_pivot] == [0, 1, 1, 0]
+    step = np.sqrt(3 * 5.0**2 + 2 * 0.1**2)  # of all weights
+    assert [query.moved for query in by_pivot[2:]] == pytest.approx([step, step], rel=1e-6)
+    by_all = overhear(folder, trajectories=2)
+    assert [query.trajectory for query in by_all] != [0, 1, 1, 0]
+
+
+def test_the_pivot_is_the_first_matrix() -> None:
+    layout = Layout(("scale", "0.weight", "0.bias", "2.weight"), ((3,), (4, 3), (4,), (2, 4)))
+    pivot = find_first_matrix(layout)
+    assert pivot == "0.weight" and layout.locate(pivot) == slice(3, 15)
+    assert find_first_matrix(Layout(("point",), ((2,),))) is None
 
 
 def test_rounds_that_both_sides_have() -> None:

@@ -21,10 +21,45 @@ def test_plan_the_main_experiment(run: Run) -> None:
     assert low <= 0.906 <= high
     people = run("plan", "--preset", "sound/main")
     assert people.status == 0 and people.err == ""
-    assert people.out.splitlines()[-1] == (
+    lines = people.out.splitlines()
+    assert (
         "16 updates in 45 rounds cannot be both covert and certain: 41 to 64% at best, "
         "depending on the first round; 79 rounds give 95%."
+    ) in lines
+    assert lines[-1] == (
+        "2 replicas: an eavesdropper who knows the scheme but has no data is right half the time; "
+        "16 updates with 95% take 115 rounds instead of 68."
     )
+
+
+def test_plan_prices_exchangeable_trajectories(run: Run) -> None:
+    horizon = run("plan", "--preset", "sound/main", "--json").content["exchangeable"]
+    prices = horizon["by_trajectories"]
+    assert [price["trajectories"] for price in prices] == [1, 2, 4, 8]
+    assert [price["rounds_needed"]["0.95"] for price in prices] == [68, 115, 204, 371]
+    assert prices[1]["against_no_secrecy"]["0.95"] == pytest.approx(115 / 68)
+    assert prices[1]["against_minority"]["0.95"] == pytest.approx(115 / 79)
+    people = run("plan", "--preset", "sound/main").out
+    assert "rounds needed for 95%" in people and "1.46 times" in people
+    queue = run("plan", "--preset", "sound/queue", "--json").content["exchangeable"]
+    assert [price["stable"] for price in queue["by_trajectories"]] == [True, False, False, False]
+    assert (queue["most_trajectories"], queue["by_trajectories"][1]["load"]) == (1, 0.8)
+    assert run("plan", "--preset", "sound/queue").out.splitlines()[-1] == queue["advice"]
+
+
+def test_plan_says_that_exchangeable_trajectories_are_out_of_reach(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "problem.toml"
+    path.write_text(
+        ONE_STATE.replace("success    = [0.5]", "success    = [0.0]")
+        + "[horizon]\nrounds = 6\nupdates = 2\n"
+    )
+    prices = run("plan", path, "--json").content["exchangeable"]["by_trajectories"]
+    assert all(set(price["rounds_needed"].values()) == {None} for price in prices)
+    people = run("plan", path).out
+    assert people.splitlines()[-1].endswith("2 updates with 95% are out of reach.")
+    assert "out of reach │" in people
 
 
 def test_plan_a_queue(run: Run) -> None:
@@ -90,7 +125,7 @@ def test_pictures(run: Run, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["frontier.png"]
     assert run("plan", "--preset", "sound/main", "--plots", tmp_path / "main").status == 0
     assert {path.name for path in (tmp_path / "main").iterdir()} == {
-        "completion.png", "thresholds.png",
+        "completion.png", "thresholds.png", "exchangeable.png",
     }  # fmt: skip
     path = tmp_path / "main" / "completion.png"
     message = refuse_after_output(run("plan", "--preset", "sound/main", "--plots", path), 2)

@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from covertfl.display.plan_plots import plot_completion, plot_frontier, plot_plan
+from covertfl.display.plan_plots import plot_completion, plot_exchangeable, plot_frontier, plot_plan
 from covertfl.errors import InvalidInput
+from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
 from covertfl.planning.queue import QueuePlan, plan_queue
 from tests.support.presets import horizon_preset, queue_preset
@@ -30,7 +31,7 @@ def planned_horizon() -> HorizonPlan:
 
 def test_every_figure_of_a_plan_has_labels() -> None:
     horizon, queue = plot_plan(planned_horizon()), plot_plan(planned_queue())
-    assert list(horizon) == ["completion.png", "thresholds.png"]
+    assert list(horizon) == ["completion.png", "thresholds.png", "exchangeable.png"]
     assert list(queue) == ["frontier.png"]
     for figure in (*horizon.values(), *queue.values()):
         for axes in figure.axes:
@@ -41,6 +42,19 @@ def test_completion_is_drawn_as_it_is() -> None:
     plan = planned_horizon()
     line = plot_completion(plan).axes[0].lines[0]
     assert line.get_ydata() == pytest.approx(100.0 * compute_completion_curve(plan))
+
+
+def test_exchangeable_trajectories_are_drawn_beside_the_minority() -> None:
+    plan = planned_horizon()
+    (axes,) = plot_exchangeable(plan).axes
+    lines = {str(line.get_label()): np.asarray(line.get_ydata()) for line in axes.lines}
+    for price in plan.exchangeable.prices[1:]:
+        drawn = lines[f"K = {price.trajectories}: {price.rounds_needed[0.95]} rounds for 95%"]
+        accepted = price.trajectories * plan.problem.updates
+        curve = accepted_by_rounds(plan.problem.oracle, accepted, len(drawn) - 1)
+        assert drawn == pytest.approx(100.0 * curve)
+    minority = lines[f"minority: {plan.rounds_needed[0.95]} rounds for 95%"]
+    assert minority == pytest.approx(100.0 * compute_completion_curve(plan))
 
 
 def test_the_frontier_is_drawn_as_it_is() -> None:

@@ -1,22 +1,32 @@
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 from covertfl.auditing.folders import audit_folders
-from covertfl.auditing.overheard import find_truth, overhear
+from covertfl.auditing.overheard import find_first_matrix, find_truth, link_sent, overhear
 from covertfl.auditing.summary import LEAST_SEPARATED
 from covertfl.decoys.registry import DECOYS
-from covertfl.eavesdroppers.separation import Separator
+from covertfl.eavesdroppers.separation import NEW_FROM, link_queries, measure_distances
+from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Vector
+from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.federation import start_run
 from covertfl.runs.files import read_lines
-from tests.support.small_runs import HORIZON, merge, run_small
+from tests.support.played_runs import play
+from tests.support.small_runs import HORIZON, make_run, merge, run_small
 
 
 def walk(seed: int, steps: int, size: float = 0.15) -> list[Vector]:
@@ -29,28 +39,204 @@ def walk(seed: int, steps: int, size: float = 0.15) -> list[Vector]:
     return points
 
 
+def interleave(walks: Sequence[Sequence[Vector]], seed: int = 9) -> tuple[list[Vector], list[int]]:
+    """Queries of several trajectories in a random order, and the number of each in that order."""
+    counts = [len(points) for points in walks]
+    owners = np.repeat(np.arange(len(walks)), counts)
+    order = np.random.default_rng(seed).permutation(owners).tolist()
+    places = [iter(points) for points in walks]
+    first_seen = list(dict.fromkeys(order))
+    sent = [next(places[trajectory]) for trajectory in order]
+    return sent, [first_seen.index(trajectory) for trajectory in order]
+
+
+def place(weights: Sequence[Vector], trajectories: int | None = None) -> list[int]:
+    return [number for number, _ in link_queries(weights, trajectories=trajectories)]
+
+
 @pytest.mark.parametrize("number", [1, 2, 4])
-def test_interleaved_trajectories_are_told_apart(number: int) -> None:
-    walks = [walk(seed, 30) for seed in range(number)]
-    order = np.random.default_rng(9).permutation(np.repeat(np.arange(number), 30))
-    separator, places = Separator(), [iter(points) for points in walks]
-    named = [separator.place(next(places[trajectory]))[0] for trajectory in order]
-    first_seen = list(dict.fromkeys(order.tolist()))
-    assert named == [first_seen.index(trajectory) for trajectory in order]
+@pytest.mark.parametrize("is_known", [True, False], ids=["number known", "number unknown"])
+def test_interleaved_trajectories_are_told_apart(number: int, is_known: bool) -> None:
+    sent, owners = interleave([walk(seed, 30) for seed in range(number)])
+    assert place(sent, number if is_known else None) == owners
 
 
-def test_a_repeated_query_stays_where_it_was() -> None:
-    separator, (point, *_) = Separator(), walk(1, 1)
-    assert [separator.place(point)[0] for _ in range(3)] == [0, 0, 0]
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_images_with_flipped_columns_are_told_apart(number: int) -> None:
+    """Trajectories that move in step, each an image of the first by signs of columns."""
+    generator = np.random.default_rng(number)
+    signs = np.sign(generator.normal(size=(number, 10))).astype(np.float32)
+    points = np.stack(walk(1, 20)).reshape(20, 10, 10)
+    images = (points[:, np.newaxis] * signs[:, np.newaxis]).reshape(20, number, 100)
+    orders = [generator.permutation(number).tolist() for _ in range(20)]
+    sent = [images[step, one] for step, order in enumerate(orders) for one in order]
+    owners = [orders[0].index(one) for order in orders for one in order]
+    assert place(sent, number) == owners
 
 
 def test_movement_is_the_distance_from_the_last_query() -> None:
-    separator = Separator()
     far = np.array([30.0, 40.0], dtype=np.float32)
     near = np.array([33.0, 44.0], dtype=np.float32)
     other = np.array([-30.0, 40.0], dtype=np.float32)
-    placed = [separator.place(weights) for weights in (far, other, near, near, other)]
-    assert placed == [(0, None), (1, None), (0, 5.0), (0, 0.0), (1, 0.0)]
+    expected = [(0, None), (1, None), (0, 5.0), (0, 0.0), (1, 0.0)]
+    for number in (None, 2):
+        assert link_queries([far, other, near, near.copy(), other], trajectories=number) == expected
+    # Linked by the second coordinate alone, which leaves the two apart by 0; the first decides.
+    assert link_queries([far, other], part=slice(1, 2)) == [(0, None), (1, None)]
+
+
+def test_few_queries_and_none() -> None:
+    (point,) = walk(1, 1)
+    assert link_queries([]) == []
+    assert link_queries([point], trajectories=3) == [(0, None)]
+    assert place([point] * 3) == [0, 0, 0]
+    with pytest.raises(InvalidInput, match="at least 1, got 0"):
+        link_queries([point], trajectories=0)
+
+
+def test_distances_survive_cancellation() -> None:
+    """The last bit of one weight among large ones, equal vectors, and ordinary distances."""
+    generator = np.random.default_rng(0)
+    point = (1e3 * generator.normal(size=500)).astype(np.float32)
+    other = (1e3 * generator.normal(size=500)).astype(np.float32)
+    bit = other.copy()
+    bit[7] = np.nextafter(bit[7], np.float32(np.inf))
+    points = [point, other, bit, other.copy(), walk(0, 1)[0].repeat(5)]
+    exact = [[np.linalg.norm(a.astype(np.float64) - b) for b in points] for a in points]
+    found = measure_distances(points)
+    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=0.0)
+    assert found[1, 3] == 0.0 and 0.0 < found[1, 2] < 1e-3
+
+
+@pytest.mark.parametrize("width", [1, 7, 500])
+def test_blocks_do_not_matter(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = walk(3, 12)
+    whole = measure_distances(points)
+    monkeypatch.setattr("covertfl.eavesdroppers.separation.BLOCK", 12 * width)
+    np.testing.assert_allclose(measure_distances(points), whole, rtol=1e-12)
+
+
+# --- against all ways to divide the queries into two chains ------------------------------------
+
+
+def measure_chains(points: Sequence[Vector], owners: Sequence[int]) -> float:
+    """Total length of chains, with the first query of each counted as the module says."""
+    total = 0.0
+    latest: dict[int, Vector] = {}
+    for point, owner in zip(points, owners, strict=True):
+        from_start = min(math.dist(point, points[0]), NEW_FROM * math.hypot(*point))
+        total += math.dist(point, latest[owner]) if owner in latest else from_start
+        latest[owner] = point
+    return total
+
+
+coordinates = st.integers(min_value=-4, max_value=4).map(float)
+queries = st.lists(st.tuples(coordinates, coordinates), min_size=1, max_size=7)
+
+
+@given(queries)
+@limits(max_examples=150, deadline=None)
+def test_no_two_chains_are_shorter(points: list[tuple[float, float]]) -> None:
+    sent = [np.array(point, dtype=np.float32) for point in points]
+    placed = link_queries(sent, trajectories=2)
+    owners = [number for number, _ in placed]
+    shortest = min(measure_chains(sent, way) for way in product((0, 1), repeat=len(sent)))
+    assert measure_chains(sent, owners) == pytest.approx(shortest, abs=1e-6)
+    assert [moved is None for _, moved in placed] == [
+        number not in owners[:place] for place, number in enumerate(owners)
+    ]
+    assert list(dict.fromkeys(owners)) == list(range(max(owners) + 1))
+
+
+seeds = st.integers(min_value=0, max_value=10_000)
+
+
+@given(seeds, st.lists(st.integers(min_value=1, max_value=3), min_size=20, max_size=20))
+@limits(max_examples=30, deadline=None)
+def test_repeats_and_the_order_of_weights_change_nothing(seed: int, times: list[int]) -> None:
+    """Each query is sent once or several times, and the weights are listed in another order."""
+    start = walk(seed, 1)[0]
+    steps = [walk(seed + one, 10, 0.05) for one in (1, 2)]
+    walks = [[start + (point - points[0]) for point in points] for points in steps]
+    sent, _ = interleave(walks, seed)
+    order = np.random.default_rng(seed).permutation(100)
+    once = place(sent, 2)
+    assert place([point[order] for point in sent], 2) == once
+    copies = [
+        point.copy() for point, number in zip(sent, times, strict=True) for _ in range(number)
+    ]
+    several = place(copies, 2)
+    ends = np.cumsum(times) - 1
+    moved = [np.any(point != start) for point in sent]
+    labels = [(one, several[end]) for one, end, has in zip(once, ends, moved, strict=True) if has]
+    assert len(set(labels)) == len({one for one, _ in labels})  # the same up to names
+
+
+# --- runs from a common start ------------------------------------------------------------------
+
+KERNELS = KernelCache()
+TOXICITY = {
+    **{key: value for key, value in HORIZON.items() if key != "data"},
+    "task": "toxicity",
+    "federation": {"clients": 20, "participation": [5, 10, 20], "batch_size": 40},
+}
+
+
+def count_misplaced(base: dict[str, Any], **changes: Any) -> tuple[int, int, int]:
+    """Train a run whose decoys start where the truth starts.
+
+    Returns the number of queries, and how many are misplaced with a known and an unknown number of
+    trajectories.
+    """
+    federation = build_federation(make_run(base, **changes), KERNELS)
+    true, *decoys = start_run(federation).learner.trajectories
+    _, records, folder = play(federation, start_run(federation, [true] * (1 + len(decoys))))
+    sent = [
+        (record["round"], np.frombuffer(bytes.fromhex(record["weights"]), dtype=np.float32))
+        for record in folder.records["public/rounds.jsonl"]
+    ]
+    layout = federation.responder.layout
+    pivot = find_first_matrix(layout)
+    part = None if pivot is None else layout.locate(pivot)
+    known = link_sent(sent, trajectories=1 + len(decoys), part=part)
+    unknown = link_sent(sent, trajectories=None, part=None)
+    return len(sent), find_truth(known, records)[1], find_truth(unknown, records)[1]
+
+
+@pytest.mark.parametrize("decoy", ["public", "adversarial", "following", "random"])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    "base",
+    [
+        pytest.param(HORIZON, id="digits"),
+        pytest.param({**HORIZON, "data": {"model": "mlp"}}, id="digits, mlp"),
+        pytest.param(TOXICITY, id="toxicity", marks=pytest.mark.slow),
+    ],
+)
+def test_decoys_with_a_common_start_are_told_apart(
+    base: dict[str, Any], decoy: str, count: int
+) -> None:
+    """Whoever knows their number places every query; others take them for one."""
+    total = lost = 0
+    for policy, seed in [("optimal", 0), ("random", 1)]:
+        number, misplaced, unknown = count_misplaced(
+            base,
+            seed=seed,
+            horizon={"rounds": 40, "updates": 10},
+            decoy={"kind": decoy, "count": count},
+            policy={"kind": policy},
+        )
+        assert misplaced == 0
+        total, lost = total + number, lost + unknown
+    assert lost > 0.05 * total or base is TOXICITY  # where adversarial decoys soon are far away
+
+
+def test_points_with_a_common_start_are_told_apart() -> None:
+    """In few dimensions steps of two trajectories may cross."""
+    base = {key: HORIZON[key] for key in ("oracle", "cost", "horizon")} | {"task": "function"}
+    counts = np.array([count_misplaced(base, seed=seed) for seed in range(20)])
+    total, known, unknown = counts.sum(axis=0)
+    assert known <= 0.01 * total < 0.1 * total <= unknown
 
 
 # --- shipped tasks ----------------------------------------------------------------------------

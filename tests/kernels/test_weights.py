@@ -35,6 +35,14 @@ def test_parts_are_views_in_the_order_of_the_layout() -> None:
     assert LAYOUT.size == 10
 
 
+def test_a_parameter_is_where_the_vector_has_it() -> None:
+    vector = np.arange(10, dtype=np.float32)
+    for name, part in LAYOUT.split(vector).items():
+        np.testing.assert_array_equal(vector[LAYOUT.locate(name)], part.ravel())
+    with pytest.raises(InvalidInput, match="one of b, a, got 'c'"):
+        LAYOUT.locate("c")
+
+
 def test_a_file_has_no_more_than_names_shapes_and_numbers() -> None:
     content = serialise(LAYOUT, np.ones(10, dtype=np.float32))
     length = int.from_bytes(content[:8], "little")

@@ -53,7 +53,8 @@ class Plan(Result):
     Parameters
     ----------
     details : every figure: completion, rounds needed and the best eavesdropper of a horizon;
-        stability, least exposure and frontier of a queue
+        stability, least exposure and frontier of a queue; of both what exchangeable trajectories
+        cost
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
     decoys : what several decoys cost, None if not asked for

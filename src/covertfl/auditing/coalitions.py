@@ -1,7 +1,7 @@
 """Coalitions: clients that pool the queries they received.
 
 A client receives a query only in the rounds in which it takes part.  A coalition has the queries of
-all rounds in which at least one of its members took part, and separates trajectories by these.
+all rounds in which at least one of its members took part, and links these alone into trajectories.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.auditing.overheard import find_truth
+from covertfl.auditing.overheard import Queries, Records, find_truth, link_sent
 from covertfl.auditing.run import LoadedRun
 from covertfl.auditing.threats import Finding, Threat, listen, summarise_findings, to_list
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
-from covertfl.eavesdroppers.separation import Separator
 
 SIZES = (1, 2, 5)
 # Those that can work with a schedule that has gaps.
@@ -73,16 +72,22 @@ def choose_members(num_clients: int, size: int, *, generator: np.random.Generato
 
 
 def overhear_together(
-    queries: Sequence[SeenQuery], private: Sequence[Mapping[str, Any]], members: set[int]
-) -> tuple[list[SeenQuery], list[Mapping[str, Any]]]:
-    """Return the queries that some clients received, separated by these alone, and the records."""
-    separator, seen, records = Separator(), [], []
-    for query, record in zip(queries, private, strict=True):
-        if not members.isdisjoint(record["clients"]):
-            trajectory, moved = separator.place(query.weights)
-            seen.append(SeenQuery(query.round, trajectory, query.weights, moved))
-            records.append(record)
-    return seen, records
+    queries: Sequence[SeenQuery],
+    private: Sequence[Mapping[str, Any]],
+    members: set[int],
+    *,
+    trajectories: int | None = None,
+    part: slice | None = None,
+) -> tuple[Queries, Records]:
+    """Return the queries that some clients received, linked by these alone, and the records.
+
+    `trajectories` and `part` are as in `link_queries`.
+    """
+    pairs = zip(queries, private, strict=True)
+    seen = [(query, record) for query, record in pairs if not members.isdisjoint(record["clients"])]
+    sent = [(query.round, query.weights) for query, _ in seen]
+    records = tuple(record for _, record in seen)
+    return link_sent(sent, trajectories=trajectories, part=part), records
 
 
 def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
@@ -103,7 +108,9 @@ def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
 
 
 def _audit_coalition(run: LoadedRun, members: set[int]) -> CoalitionFinding:
-    seen, records = overhear_together(run.queries, run.private, members)
+    seen, records = overhear_together(
+        run.queries, run.private, members, trajectories=run.trajectories, part=run.part
+    )
     if not records:
         return CoalitionFinding(len(members), 0.0, {})
     truth, _ = find_truth(seen, records)

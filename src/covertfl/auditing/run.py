@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from covertfl.auditing.overheard import Queries, Records, find_truth, keep_recorded, overhear
+from covertfl.auditing.overheard import (
+    Queries,
+    Records,
+    find_first_matrix,
+    find_truth,
+    keep_recorded,
+    overhear,
+)
 from covertfl.auditing.threats import Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
@@ -55,18 +62,27 @@ class RunAudit:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """A run's folder with its queries separated, shared by all of its eavesdroppers.
+    """A run's folder with its queries linked, shared by all of its eavesdroppers.
 
     Parameters
     ----------
     private : records of the rounds, empty if there are none
     federation : that was run; None for a public folder, and for a task defined in Python
+    trajectories : number of trajectories, which is public; None if unknown
     """
 
     path: Path
     queries: Queries
     private: Records
     federation: Federation | None
+    trajectories: int | None = None
+
+    @property
+    def part(self) -> slice | None:
+        """Return the coordinates by which queries are linked, None for all."""
+        layout = None if self.federation is None else self.federation.responder.layout
+        pivot = None if layout is None else find_first_matrix(layout)
+        return None if layout is None or pivot is None else layout.locate(pivot)
 
     @property
     def clients(self) -> ClientResponder | None:
@@ -85,8 +101,13 @@ class LoadedRun:
         return Means() if self.federation is None else find_means(self.federation)
 
 
-def load_run(path: Path, kernels: KernelCache) -> LoadedRun:
-    """Read a run's folder, or a public folder as a client recorded it."""
+def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = None) -> LoadedRun:
+    """Read a run's folder, or a public folder as a client recorded it.
+
+    Parameters
+    ----------
+    trajectories : number of trajectories; None for that of the run file, unknown without one
+    """
     if not (path / SETTINGS).exists():
         public = path / "public" if (path / "public").is_dir() else path
         if not (public / "rounds.jsonl").exists():
@@ -94,16 +115,20 @@ def load_run(path: Path, kernels: KernelCache) -> LoadedRun:
                 f"{public} is neither the folder of a run nor a public folder: "
                 "run.toml or rounds.jsonl is needed"
             )
-        return LoadedRun(path, overhear(public), (), None)
+        queries = overhear(public, trajectories=trajectories)
+        return LoadedRun(path, queries, (), None, trajectories)
     settings = read_run(path / SETTINGS)
+    trajectories = trajectories or 1 + settings.decoy_rule.num_decoys
     # A task defined in Python is not in its folder: weights cannot be scored, beliefs can.
     federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
-    queries = overhear(path / "public", None if federation is None else federation.responder.layout)
+    layout = None if federation is None else federation.responder.layout
+    pivot = None if layout is None else find_first_matrix(layout)
+    queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
     private_file = path / "private" / "rounds.jsonl"
     private: Records = tuple(read_lines(private_file)) if private_file.exists() else ()
     if private:
         queries, private = keep_recorded(queries, private, path)
-    return LoadedRun(path, queries, private, federation)
+    return LoadedRun(path, queries, private, federation, trajectories)
 
 
 def audit_run(path: Path, kernels: KernelCache, *, names: Sequence[str] | None = None) -> RunAudit:

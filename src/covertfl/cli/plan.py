@@ -53,7 +53,7 @@ def plan(
 
     For a horizon: the probability of finishing covertly, the rounds needed, and the success of the
     best eavesdropper that knows the policy.  For a queue: stability, the least exposure, and costs
-    as the limit varies.
+    as the limit varies.  For both: what exchangeable trajectories cost, in rounds or in load.
 
     PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
     sound/main` prints such a file.  With a section [noise], bounds on the noise of a reply are

@@ -7,6 +7,7 @@
 - `random_weights`: a random walk
 - `adversarial`: fits the public set and contradicts the learner elsewhere (`Contradiction`)
 - `following`: follows the replies to its queries, with a correction by the server
+- `flips`: which axes replicas flip (`draw_generators`)
 - `replica`: images of the true weights, for exchangeable policies (`Replicas`)
 - `predictions`: classes, sampled labels and loss from a model's outputs
 - `step_length`: the length of a plausible true move

@@ -26,49 +26,14 @@ from typing import Literal
 
 import numpy as np
 
-from covertfl.arrays import BoolArray, IntArray
-from covertfl.errors import InvalidInput
+from covertfl.arrays import IntArray
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 Guard = Literal["listener", "public", "client"]
 SIZES = (2, 4, 8)  # numbers of trajectories
-MOST_GENERATORS = 3
 # Standard deviations of the offsets: of the last bias, and of the logarithms of the factors of the
 # last layer and of the pivot.
 BIAS_DEVIATION, LAST_DEVIATION, PIVOT_DEVIATION = 0.2, 0.1, 0.05
-
-
-def draw_subgroup(
-    trajectories: int, free: BoolArray, *, generator: np.random.Generator
-) -> Float32Array:
-    """Draw the (K, d) signs of a subgroup of order K, which flips free axes only.
-
-    The same generator draws subgroups of each other for 2, 4 and 8 trajectories, and the same flips
-    of an axis whichever others are free.
-
-    Parameters
-    ----------
-    trajectories : K, 2, 4 or 8
-    free : (d,) axes that may be flipped
-
-    Raises
-    ------
-    InvalidInput
-        if there are not enough free axes for K different members
-    """
-    needed = trajectories.bit_length() - 1
-    if int(free.sum()) < needed:
-        raise InvalidInput(
-            f"{trajectories} trajectories need at least {needed} axes that the public set does not "
-            f"know, got {int(free.sum())}"
-        )
-    while True:
-        drawn = generator.integers(0, 2, size=(MOST_GENERATORS, len(free)))[:needed] * free
-        signs = np.ones((1, len(free)), dtype=np.float32)
-        for flips in drawn:
-            signs = np.concatenate([signs, signs * np.where(flips, -1.0, 1.0)])
-        if len(np.unique(signs, axis=0)) == trajectories:
-            return signs.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +100,7 @@ class Replicas:
 
     def _reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Return images of (..., P) numbers."""
-        image, place = values.copy(), self.layout.find(self.pivot)
+        image, place = values.copy(), self.layout.locate(self.pivot)
         rows = (place.stop - place.start) // self.signs.shape[1]
         image[..., place] *= np.tile(self.signs[trajectory], rows)
         return image

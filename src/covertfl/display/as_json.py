@@ -5,10 +5,12 @@ The keys are part of the command line's interface.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle
+from covertfl.planning.exchangeable import HorizonPrice, HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan
 from covertfl.planning.noise import NoisePlan
@@ -143,7 +145,7 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
             "prefix_minority": plan.prefix_minority.tolist(),
             "minority_interval": None if interval is None else interval.tolist(),
         },
-        "rounds_needed": {f"{prob:g}": n for prob, n in plan.rounds_needed.items()},
+        "rounds_needed": _name_probs(plan.rounds_needed),
         "greedy_learning_queries": plan.greedy_learning_queries,
         "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
         "optimal": {
@@ -154,6 +156,7 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
             "covert_completion": evaluation.covert_finish_prob,
         },
         "advice": plan.advice,
+        "exchangeable": _describe_horizon_prices(plan.exchangeable),
     }
 
 
@@ -168,7 +171,7 @@ def describe_decoys(plan: DecoyPlan) -> dict[str, Any]:
             "minority": plan.minority.tolist(),
             "prefix_minority": plan.prefix_minority.tolist(),
         },
-        "rounds_needed": {f"{prob:g}": n for prob, n in plan.rounds_needed.items()},
+        "rounds_needed": _name_probs(plan.rounds_needed),
         "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
     }
 
@@ -202,7 +205,37 @@ def describe_queue_plan(plan: QueuePlan) -> dict[str, Any]:
         "frontier": [asdict(point) for point in plan.frontier],
         "trouble": plan.trouble,
         "advice": plan.advice,
+        "exchangeable": _describe_queue_prices(plan.exchangeable),
     }
+
+
+def _describe_queue_prices(plan: QueuePrices) -> dict[str, Any]:
+    return {
+        "by_trajectories": [asdict(price) for price in plan.prices],
+        "service_capacity": plan.service_capacity,
+        "most_trajectories": plan.most_trajectories,
+        "advice": plan.advice,
+    }
+
+
+def _describe_horizon_prices(plan: HorizonPrices) -> dict[str, Any]:
+    prices = [_describe_horizon_price(plan, price) for price in plan.prices]
+    return {"by_trajectories": prices, "advice": plan.advice}
+
+
+def _describe_horizon_price(plan: HorizonPrices, price: HorizonPrice) -> dict[str, Any]:
+    return {
+        "trajectories": price.trajectories,
+        "completion": price.completion,
+        "median_rounds": price.median_rounds,
+        "rounds_needed": _name_probs(price.rounds_needed),
+        "against_no_secrecy": _name_probs(plan.against_no_secrecy(price)),
+        "against_minority": _name_probs(plan.against_minority(price)),
+    }
+
+
+def _name_probs(by_prob: Mapping[float, float | None]) -> dict[str, float | None]:
+    return {f"{prob:g}": value for prob, value in by_prob.items()}
 
 
 def describe_exposure(plan: ExposurePlan) -> dict[str, Any]:

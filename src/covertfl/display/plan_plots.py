@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.display.plots import (
     PALETTE,
     annotate,
@@ -15,6 +16,7 @@ from covertfl.display.plots import (
     use_whole_numbers,
 )
 from covertfl.errors import InvalidInput
+from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
 from covertfl.planning.queue import QueuePlan
 
@@ -33,6 +35,7 @@ def plot_plan(plan: HorizonPlan | QueuePlan) -> dict[str, Figure]:
         return {
             "completion.png": plot_completion(plan),
             "thresholds.png": plot_horizon_policy(plan.solution),
+            "exchangeable.png": plot_exchangeable(plan),
         }
     return {"frontier.png": plot_frontier(plan)} if plan.frontier else {}
 
@@ -61,6 +64,46 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     axes.set_title(title, fontsize=11, loc="left")
     tidy(axes)
     return figure
+
+
+def plot_exchangeable(plan: HorizonPlan) -> Figure:
+    """Plot completion against the rounds with K exchangeable trajectories and with `minority`.
+
+    The formulas are F12, for K = 1, 2, 4 and 8, and F5; dots mark 95%.
+    """
+    problem, prices = plan.problem, plan.exchangeable.prices
+    figure = new_figure(8.0, 4.2)
+    axes = figure.subplots()
+    reached = [rounds for price in prices for rounds in price.rounds_needed.values()]
+    last = max([problem.rounds, *(rounds for rounds in reached if rounds is not None)]) + 5
+    for price, color in zip(prices, PALETTE[1:], strict=False):
+        curve = accepted_by_rounds(problem.oracle, price.trajectories * problem.updates, last)
+        name = f"K = {price.trajectories}{', no secrecy' * (price.trajectories == 1)}"
+        _draw_completion(axes, curve, price.rounds_needed[0.95], name, color=color, linewidth=2.0)
+    covert = compute_completion_curve(plan)[: last + 1]
+    _draw_completion(axes, covert, plan.rounds_needed[0.95], "minority", **DASHED)
+    here = f"this problem: {problem.rounds} rounds"
+    axes.axvline(problem.rounds, color="#555555", linestyle=":", linewidth=1.2, label=here)
+    axes.set_xlabel("rounds")
+    axes.set_ylabel("probability of finishing (%)")
+    axes.set_ylim(0, 103)
+    axes.set_xlim(0, last)
+    use_whole_numbers(axes.xaxis)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    title = f"{problem.updates} updates with K exchangeable trajectories"
+    axes.set_title(title, fontsize=11, loc="left")
+    tidy(axes)
+    return figure
+
+
+def _draw_completion(
+    axes: Any, curve: FloatArray, needed: int | None, name: str, **style: Any
+) -> None:
+    """Draw probabilities by rounds, marked where 95% is reached."""
+    for_95 = "95% out of reach" if needed is None else f"{needed} rounds for 95%"
+    axes.plot(100.0 * curve, label=f"{name}: {for_95}", **style)
+    if needed is not None and needed < len(curve):
+        axes.plot(needed, 100.0 * curve[needed], "o", color=style["color"])
 
 
 def plot_frontier(plan: QueuePlan) -> Figure:

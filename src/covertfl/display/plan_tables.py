@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.text import Text
 from covertfl.display.plots import name_state
 from covertfl.display.tables import make_fact_table, make_table, name_truth
 from covertfl.fitting.oracle import FittedOracle
+from covertfl.planning.exchangeable import HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan
 from covertfl.planning.noise import NoisePlan
@@ -18,18 +19,18 @@ from covertfl.planning.queue import QueuePlan
 
 
 def render_plan(plan: HorizonPlan | QueuePlan) -> RenderableType:
-    """Render what a problem allows, ending with one sentence of advice."""
+    """Render what a problem allows, with advice, and what exchangeable trajectories cost."""
     parts = (
         _render_horizon_plan(plan) if isinstance(plan, HorizonPlan) else _render_queue_plan(plan)
     )
-    return Group(*parts, Text(plan.advice, style="bold"))
+    prices = _render_exchangeable(plan.exchangeable)
+    return Group(*parts, Text(plan.advice, style="bold"), prices)
 
 
 def _render_horizon_plan(plan: HorizonPlan) -> list[RenderableType]:
     evaluation, bound = plan.evaluation, plan.best_eavesdropper
     needed = ", ".join(
-        f"{prob:.0%}: {'out of reach' if rounds is None else rounds}"
-        for prob, rounds in plan.rounds_needed.items()
+        f"{prob:.0%}: {_name_rounds(rounds)}" for prob, rounds in plan.rounds_needed.items()
     )
     queries = plan.greedy_learning_queries
     greedy = "may never finish" if queries is None else f"{queries:.1f} learning queries expected"
@@ -80,11 +81,53 @@ def render_decoys(plan: HorizonPlan, several: DecoyPlan) -> RenderableType:
             table.add_row(label, *(f"{prob:.3f}" for prob in probs))
     for prob in plan.rounds_needed:
         needed = (plan.rounds_needed[prob], several.rounds_needed[prob])
-        cells = ("out of reach" if rounds is None else str(rounds) for rounds in needed)
-        table.add_row(f"rounds needed for {prob:.0%}", *cells)
+        table.add_row(f"rounds needed for {prob:.0%}", *map(_name_rounds, needed))
     bounds = (plan.best_eavesdropper, several.best_eavesdropper)
     table.add_row("best eavesdropper names the truth", *(f"{bound.value:.1%}" for bound in bounds))
     return Group(Text(), table)
+
+
+def _render_exchangeable(plan: HorizonPrices | QueuePrices) -> RenderableType:
+    """Render what exchangeable trajectories cost, ending with one sentence."""
+    numbers = [price.trajectories for price in plan.prices]
+    title = "Exchangeable trajectories, by number, against an eavesdropper that knows the scheme"
+    right = (f"{number} (no secrecy)" if number == 1 else str(number) for number in numbers)
+    table = make_table(title, "", right=right)
+    table.add_row("is right without data", *(f"{1.0 / number:.1%}" for number in numbers))
+    if isinstance(plan, HorizonPrices):
+        rows = _list_horizon_prices(plan)
+    else:
+        rows = _list_queue_prices(plan)
+    for row in rows:
+        table.add_row(*row)
+    return Group(Text(), table, Text(), Text(plan.advice, style="bold"))
+
+
+def _list_horizon_prices(plan: HorizonPrices) -> Iterator[list[str]]:
+    prices = plan.prices
+    finishes = f"finishes in {plan.problem.rounds} rounds"
+    yield [finishes, *(f"{price.completion:.3f}" for price in prices)]
+    yield ["rounds needed for 50%", *(_name_rounds(price.median_rounds) for price in prices)]
+    for prob in plan.minority_rounds:
+        needed = (_name_rounds(price.rounds_needed[prob]) for price in prices)
+        yield [f"rounds needed for {prob:.0%}", *needed]
+    for name, compare in (
+        ("no secrecy", plan.against_no_secrecy),
+        ("the minority policy", plan.against_minority),
+    ):
+        ratios = (compare(price)[0.95] for price in prices)
+        cells = ("-" if ratio is None else f"{ratio:.2f} times" for ratio in ratios)
+        yield [f"rounds for 95% against {name}", *cells]
+
+
+def _list_queue_prices(plan: QueuePrices) -> Iterator[list[str]]:
+    yield ["accepted rounds needed in a round", *(f"{price.load:.4g}" for price in plan.prices)]
+    yield ["accepted rounds at most", *(f"{plan.service_capacity:.4g}" for _ in plan.prices)]
+    yield ["can be kept stable", *(name_truth(price.stable) for price in plan.prices)]
+
+
+def _name_rounds(rounds: int | None) -> str:
+    return "out of reach" if rounds is None else str(rounds)
 
 
 def render_noise(plan: NoisePlan) -> RenderableType:

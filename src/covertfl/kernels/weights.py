@@ -33,12 +33,6 @@ class Layout:
         """Number of weights of the model."""
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def find(self, name: str) -> slice:
-        """Return the place of a parameter in the vector."""
-        sizes = [math.prod(shape) for shape in self.shapes]
-        start = sum(sizes[: self.names.index(name)])
-        return slice(start, start + sizes[self.names.index(name)])
-
     def split(self, vector: Vector) -> dict[str, Vector]:
         """Return the parameters by name, as views of the vector."""
         if vector.shape != (self.size,):
@@ -51,6 +45,14 @@ class Layout:
             parts[name] = vector[start:stop].reshape(shape)
             start = stop
         return parts
+
+    def locate(self, name: str) -> slice:
+        """Return the place of a parameter in the vector."""
+        if name not in self.names:
+            raise InvalidInput(f"a parameter must be one of {', '.join(self.names)}, got {name!r}")
+        number = self.names.index(name)
+        start = sum(math.prod(shape) for shape in self.shapes[:number])
+        return slice(start, start + math.prod(self.shapes[number]))
 
     def join(self, parts: Mapping[str, npt.NDArray[np.floating]]) -> Vector:
         """Return the vector of parameters given by name.

@@ -25,6 +25,7 @@ from covertfl.evaluation.horizon import (
 )
 from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
 from covertfl.fitting.oracle import sample_oracles
+from covertfl.planning.exchangeable import HorizonPrices, price_horizon
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.minority import (
     completion_by_rounds,
@@ -56,6 +57,7 @@ class HorizonPlan:
         it may never finish
     best_eavesdropper : success of the best eavesdropper that knows the optimal policy, first oracle
         state stationary (formula F4)
+    exchangeable : rounds with exchangeable trajectories (formula F12)
     """
 
     problem: FiniteHorizon
@@ -67,6 +69,7 @@ class HorizonPlan:
     rounds_needed: dict[float, int | None]
     greedy_learning_queries: float | None
     best_eavesdropper: ScheduleBound
+    exchangeable: HorizonPrices
 
     @property
     def budget(self) -> int:
@@ -159,6 +162,7 @@ def plan_horizon(
     require_irreducible(problem.oracle)
     solution = solve_horizon(problem)
     policy = solution.policy
+    needed = _find_rounds_needed(problem)
     return HorizonPlan(
         problem=problem,
         solution=solution,
@@ -168,11 +172,12 @@ def plan_horizon(
             problem.oracle, problem.updates, problem.rounds, every_prefix=True
         ),
         minority_interval=_compute_interval(problem, evidence, generator),
-        rounds_needed=_find_rounds_needed(problem),
+        rounds_needed=needed,
         greedy_learning_queries=_count_greedy_queries(problem),
         best_eavesdropper=bound_best_eavesdropper(
             problem, policy, num_samples=_choose_num_samples(problem), generator=generator
         ),
+        exchangeable=price_horizon(problem, needed),
     )
 
 

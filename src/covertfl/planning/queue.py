@@ -17,6 +17,7 @@ from covertfl.evaluation.bounds import (
     privacy_cost_bound,
     service_capacity,
 )
+from covertfl.planning.exchangeable import QueuePrices, price_queue
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 
 # Limits of the frontier, by how far they lie above the least reachable one.
@@ -52,6 +53,7 @@ class QueuePlan:
     least_limit : least reachable value of the constrained cost, None if there is none
     frontier : optimal costs and exposure as the limit varies (formula F9)
     trouble : why the problem has no solution under its own limit although it could be kept stable
+    exchangeable : load and stability with exchangeable trajectories (formula F12)
     """
 
     problem: QueueProblem
@@ -64,6 +66,7 @@ class QueuePlan:
     least_limit: float | None
     frontier: tuple[FrontierPoint, ...]
     trouble: str | None
+    exchangeable: QueuePrices
 
     @property
     def advice(self) -> str:
@@ -109,6 +112,7 @@ def plan_queue(problem: QueueProblem) -> QueuePlan:
         least_limit=least,
         frontier=() if least is None else tuple(_trace_frontier(problem, least)),
         trouble=trouble,
+        exchangeable=price_queue(problem.load, service),
     )
 
 

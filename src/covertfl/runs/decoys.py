@@ -13,14 +13,17 @@ import secrets
 import stat
 from pathlib import Path
 
+import numpy as np
+
 from covertfl.decoys.decoy import Decoy
+from covertfl.decoys.flips import MOST_GENERATORS, draw_generators, span
 from covertfl.decoys.registry import REPLICA, make_decoy
-from covertfl.decoys.replica import Replicas, draw_offsets, draw_subgroup
+from covertfl.decoys.replica import Offsets, Replicas, draw_offsets
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import read_text
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.weights import Float32Array, Layout
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.pivot import find_pivot
@@ -61,21 +64,22 @@ def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> 
     assert task.public_map is not None
     size = settings.sections.policy.trajectories or 2
     pivot = find_pivot(task.make_model, task.public.features.shape[1:], section.pivot)
-    path = settings.sections.federation.secret
-    secret = hidden if path is None else read_secret(path, task.public_map)
-    flipping = make_generator(secret, Stream.FLIP)
-    signs = draw_subgroup(size, find_free_axes(task.public), generator=flipping)
-    has_offsets = section.guard in ("public", "client")
-    return Replicas(
-        layout,
-        pivot,
-        signs,
-        draw_choice(hidden, size),
-        draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
-        if has_offsets
-        else (),
-        mixes=section.guard == "client",
-    )
+    path, count = settings.sections.federation.secret, size.bit_length() - 1
+    if path is None:
+        flips = draw_flips(task, count, generator=make_generator(hidden, Stream.FLIP))
+    else:
+        flips = read_secret(path, task.public_map, count)
+    offsets: tuple[Offsets, ...] = ()
+    if section.guard != "listener":
+        offsets = draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
+    choice, mixes = draw_choice(hidden, size), section.guard == "client"
+    return Replicas(layout, pivot, span(flips), choice, offsets, mixes)
+
+
+def draw_flips(task: TrainingTask, count: int, *, generator: np.random.Generator) -> Float32Array:
+    """Draw (count, d) sign flips of the axes that the public set of a mapped task does not know."""
+    free = find_free_axes(task.public)
+    return draw_generators(free, count, generator=generator, known=task.validation)
 
 
 def draw_choice(hidden_seed: int, trajectories: int) -> int:
@@ -83,8 +87,8 @@ def draw_choice(hidden_seed: int, trajectories: int) -> int:
     return int(make_generator(hidden_seed, Stream.CHOICE, 0).integers(trajectories))
 
 
-def write_secret(path: str | os.PathLike[str], public_map: PublicMap) -> None:
-    """Make the secret of a federation, a file that its owner alone may read.
+def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> None:
+    """Make the secret of a federation with a mapped task, a file that its owner alone may read.
 
     Raises
     ------
@@ -97,22 +101,26 @@ def write_secret(path: str | os.PathLike[str], public_map: PublicMap) -> None:
             f"{file} exists: a federation keeps its secret, since runs with another one give both "
             "away; choose another name for another federation"
         )
+    assert task.public_map is not None
+    count = min(MOST_GENERATORS, int(find_free_axes(task.public).sum()))
+    generator = np.random.default_rng(secrets.randbits(SECRET_BITS))
+    flips = draw_flips(task, max(count, 1), generator=generator)
     content = {
         "format": FORMATS["secret"],
-        "secret": f"{secrets.randbits(SECRET_BITS):064x}",
-        "axes": len(public_map.mean),
-        "map": public_map.fingerprint,
+        "map": task.public_map.fingerprint,
+        "flips": ["".join("-" if sign < 0.0 else "+" for sign in row) for row in flips],
     }
     write_atomically(file, json.dumps(content, indent=2) + "\n", mode=0o600)
 
 
-def read_secret(path: str | os.PathLike[str], public_map: PublicMap) -> int:
-    """Return the secret of a federation.
+def read_secret(path: str | os.PathLike[str], public_map: PublicMap, count: int) -> Float32Array:
+    """Return the first (count, d) sign flips of a federation's secret.
 
     Raises
     ------
     InvalidInput
-        if it cannot be read, others may read it, or it was made for another public map
+        if the file cannot be read, others may read it, it was made for another public map, or has
+        fewer flips
     """
     file = Path(path)
     text = read_text(file, "the secret of a federation (covertfl federation init makes one)")
@@ -121,7 +129,7 @@ def read_secret(path: str | os.PathLike[str], public_map: PublicMap) -> int:
     try:
         content = json.loads(text)
         require_format("secret", content["format"], str(file))
-        secret, made_for = int(content["secret"], 16), str(content["map"])
+        rows, made_for = [str(row) for row in content["flips"]], str(content["map"])
     except (ValueError, LookupError, TypeError) as error:
         raise InvalidInput(f"{file} does not hold the secret of a federation: {error}") from error
     if made_for != public_map.fingerprint:
@@ -129,4 +137,12 @@ def read_secret(path: str | os.PathLike[str], public_map: PublicMap) -> int:
             f"{file} was made for another public map: runs of a federation must have the same task "
             "and public set ([data] seed keeps them while `seed` varies)"
         )
-    return secret
+    if any(set(row) - set("+-") or len(row) != len(public_map.mean) for row in rows):
+        raise InvalidInput(f"{file} does not hold the secret of a federation: flips must be + or -")
+    if len(rows) < count:
+        raise InvalidInput(
+            f"{file} has flips for at most {2 ** len(rows)} trajectories, got {2**count}: the "
+            "public set knows the other axes"
+        )
+    signs = [[-1.0 if sign == "-" else 1.0 for sign in row] for row in rows[:count]]
+    return np.array(signs, dtype=np.float32)

@@ -179,9 +179,21 @@ def rounds_needed(
         if not 0.0 < finish_prob <= 1.0:
             raise InvalidInput(f"finish_probs must lie in (0, 1], got {finish_prob:g}")
     read_count(max_rounds, "max_rounds")
+    by_rounds = _stationary_completion(oracle, updates, decoys.reserve)
+    return find_first_rounds(by_rounds, finish_probs, max_rounds)
+
+
+def find_first_rounds(
+    by_rounds: Iterator[float], finish_probs: Sequence[float], max_rounds: int
+) -> dict[float, int | None]:
+    """Find the first round at which each probability is reached, None beyond `max_rounds`.
+
+    Parameters
+    ----------
+    by_rounds : probabilities of finishing within 1, 2, ... rounds, read as far as needed
+    """
     needed: dict[float, int | None] = dict.fromkeys(finish_probs)
     open_probs = sorted(set(finish_probs))
-    by_rounds = _stationary_completion(oracle, updates, decoys.reserve)
     for rounds in range(1, max_rounds + 1):
         if not open_probs:
             break

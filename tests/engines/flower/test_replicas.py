@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, Strategy
@@ -20,9 +21,12 @@ from covertfl.decision.policy import GreedyPolicy
 from covertfl.engines.flower.grid import InProcessGrid, NodeCountGrid
 from covertfl.engines.flower.strategy_state import transfer_state
 from covertfl.errors import InvalidInput
-from covertfl.flower import CovertStrategy
+from covertfl.flower import CovertStrategy, Examples
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import RunProgress
+from covertfl.runs.run_file import build_run
+from covertfl.runs.task import find_training_task
+from tests import ROOT
 from tests.support.flower_runs import (
     NODES,
     RUN,
@@ -235,3 +239,27 @@ def test_arguments_that_replicas_exclude(
     with pytest.raises(InvalidInput, match=message):
         strategy.start(grid=InProcessGrid(make_app(), NODES), **start)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients' map and the server's are the same; the arrays that travel are the model's."""
+    monkeypatch.chdir(tmp_path)
+    section = (ROOT / "docs" / "flower.md").read_text().split("## Exchangeable replicas")[1]
+    code = section.split("```python")[1].split("```")[0]
+    public, task = make_task().public, make_task()
+    names: dict[str, Any] = {
+        "Examples": Examples,
+        "make_model": task.make_model,
+        "public_features": public.features,
+        "public_labels": public.labels,
+        "features": public.features,
+    }
+    exec(code, names)
+    run = {**RUN, "task": "own", "policy": {"kind": "exchangeable"}}
+    run["federation"] = {**RUN["federation"], "clients": NODES}
+    settings = build_run(run, "run", folder=tmp_path).with_task(task)
+    mapped = find_training_task(settings).public.features
+    assert np.array_equal(names["inputs"], mapped)
+    outputs = names["whole"](torch.from_numpy(public.features))
+    torch.testing.assert_close(outputs, names["model"](torch.from_numpy(mapped)))
+    assert list(names["model"].state_dict()) == list(make_first())

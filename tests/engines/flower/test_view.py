@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from covertfl.decoys.replica import draw_subgroup
+from covertfl.decoys.flips import span
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from tests.support.faulty_grid import FaultyGrid
@@ -301,10 +301,9 @@ def make_trainer(flips: Any) -> Any:
         labels = (inputs @ np.float32([[1.0], [-1.0], [0.5]]) > 0).astype(np.float32)
         moved = {key: array.numpy().copy() for key, array in arrays.items()}
         for _ in range(3):
-            for part, slope in zip(
-                moved.values(), find_slopes(moved, inputs * flips, labels), strict=True
-            ):
-                part -= np.float32(0.5) * slope
+            slopes = find_slopes(moved, inputs * flips, labels)
+            for key, slope in zip(moved, slopes, strict=True):
+                moved[key] -= np.float32(0.5) * slope
         return moved
 
     return train
@@ -319,10 +318,10 @@ def test_flipped_data_and_another_choice_give_the_same_weights(
     signs: list[Any] = []
 
     def note(*args: Any, **keywords: Any) -> Any:
-        signs.append(draw_subgroup(*args, **keywords))
+        signs.append(span(*args, **keywords))
         return signs[-1]
 
-    monkeypatch.setattr("covertfl.runs.decoys.draw_subgroup", note)
+    monkeypatch.setattr("covertfl.runs.decoys.span", note)
     public, flips = [], np.ones(3, dtype=np.float32)
     for choice in range(trajectories):
         monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -56,12 +56,16 @@ class ArrayForm:
 
     def write(self, weights: Vector) -> dict[str, Array]:
         """Encode weights as arrays; no other function makes what clients are sent."""
+        return self.write_some(weights, self.dtypes)
+
+    def write_some(self, weights: Vector, names: Iterable[str]) -> dict[str, Array]:
+        """Encode some of the arrays of weights."""
         parts = self.layout.split(weights)
         return {
             name: self.fixed[name]
             if name in self.fixed
-            else Array(np.asarray(parts[name], dtype=dtype, order="C"))
-            for name, dtype in self.dtypes.items()
+            else _encode(np.asarray(parts[name], dtype=self.dtypes[name]))
+            for name in names
         }
 
     def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
@@ -203,7 +207,13 @@ def _encode_as_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...])
     """Return a valid array in the form in which the server itself would encode it."""
     if array.stype == NUMPY_STYPE and array.data.startswith(_encode_header(dtype, shape)):
         return array
-    return Array(np.asarray(_decode(array, dtype, shape), dtype=dtype, order="C"))
+    return _encode(np.asarray(_decode(array, dtype, shape), dtype=dtype))
+
+
+def _encode(values: npt.NDArray[Any]) -> Array:
+    """Return values as Flower's `Array(values)` does for C order, in a fraction of its time."""
+    data = _encode_header(values.dtype, values.shape) + values.tobytes()
+    return Array(str(values.dtype), values.shape, NUMPY_STYPE, data)
 
 
 def _view(array: Array) -> npt.NDArray[Any]:

@@ -180,7 +180,10 @@ class GridResponder(ClientResponder):
             average = super().average(learner, query, outcome)
             return average if average is not None and is_finite(average) else None
         restored = self.restore(learner, query, outcome)
-        messages = self.inner.replace_values(self._messages(outcome), restored.values)
+        assert self.images is not None
+        # Without offsets only the pivot differs from what clients have sent.
+        names = self.layout.names if self.images.offsets else (self.images.pivot,)
+        messages = self.inner.replace_values(self._messages(outcome), restored.values, names)
         kept = outcome.accepted and query.trajectory == 0
         return self.inner.attempt(learner.true, messages, kept=kept)
 

@@ -18,6 +18,8 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, Strategy
 
 from covertfl.decision.policy import GreedyPolicy
+from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid, NodeCountGrid
 from covertfl.engines.flower.strategy_state import transfer_state
 from covertfl.errors import InvalidInput
@@ -204,6 +206,36 @@ def test_checkpoints_do_not_grow_by_the_choice(
     assert all(other == sizes[0] for other in sizes)
 
 
+@pytest.mark.parametrize("guard", ["listener", "public"])
+@pytest.mark.parametrize("trajectories", [2, 4])
+def test_all_queries_are_encoded_in_the_round_in_which_all_move(
+    trajectories: int, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    rounds, write, ask = [0], ArrayForm.write, Carrier.ask
+
+    def count(self: ArrayForm, weights: Any) -> Any:
+        written.append(rounds[-1])
+        return write(self, weights)
+
+    def watch(self: Carrier, work: Any) -> Any:
+        before = len(written)
+        replies = ask(self, work)
+        assert len(written) == before
+        rounds.append(work.round)
+        return replies
+
+    monkeypatch.setattr(ArrayForm, "write", count)
+    monkeypatch.setattr(Carrier, "ask", watch)
+    run_exchangeable(tmp_path, None, trajectories=trajectories, guard=guard)
+    moved = [line["round"] for line in read_rounds(tmp_path) if line["updated"]]
+    # Offsets keep the true weights apart from the query; after the last update nothing is sent.
+    each = trajectories + (guard == "public")
+    assert {number: written.count(number) for number in written} == {
+        0: each, **dict.fromkeys(moved[:-1], each), moved[-1]: 1
+    }  # fmt: skip
+
+
 def test_a_copy_of_a_strategy_shares_nothing_that_changes() -> None:
     class Nested(FedAvg):
         def __init__(self) -> None:
@@ -213,14 +245,14 @@ def test_a_copy_of_a_strategy_shares_nothing_that_changes() -> None:
     source, target = Nested(), Nested()
     source.seen.append(2)
     source.inside.m_t = {"w": np.ones(2)}  # type: ignore[assignment]
-    target.extra = 1  # type: ignore[attr-defined]
+    vars(target)["extra"] = 1
     own = target.inside
     transfer_state(source, target)
     assert target.seen == [1, 2] and target.seen is not source.seen
     assert target.inside is own and not hasattr(target, "extra")
     assert np.array_equal(own.m_t["w"], [1, 1])  # type: ignore[index]
     assert own.m_t is not source.inside.m_t
-    assert target.act.__self__ is target
+    assert target.act == target.configure_train
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def make_trainer(flips: Any) -> Any:
         arrays = next(iter(message.content.array_records.values()))
         generator = np.random.default_rng(int(context.node_config["partition-id"]))
         inputs = generator.normal(size=(40, 3)).astype(np.float32)
-        labels = (inputs @ np.float32([[1.0], [-1.0], [0.5]]) > 0).astype(np.float32)
+        labels = (inputs @ np.array([[1.0], [-1.0], [0.5]]) > 0).astype(np.float32)
         moved = {key: array.numpy().copy() for key, array in arrays.items()}
         for _ in range(3):
             slopes = find_slopes(moved, inputs * flips, labels)

@@ -244,7 +244,7 @@ def test_a_copy_of_a_strategy_shares_nothing_that_changes() -> None:
 
     source, target = Nested(), Nested()
     source.seen.append(2)
-    source.inside.m_t = {"w": np.ones(2)}  # type: ignore[assignment]
+    source.inside.m_t = {"w": np.ones(2)}
     vars(target)["extra"] = 1
     own = target.inside
     transfer_state(source, target)

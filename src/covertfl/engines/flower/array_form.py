@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 # Bytes that the header of an array may take in addition to its values.
 HEADER_LIMIT = 4096
@@ -56,16 +56,12 @@ class ArrayForm:
 
     def write(self, weights: Vector) -> dict[str, Array]:
         """Encode weights as arrays; no other function makes what clients are sent."""
-        return self.write_some(weights, self.dtypes)
-
-    def write_some(self, weights: Vector, names: Iterable[str]) -> dict[str, Array]:
-        """Encode some of the arrays of weights."""
         parts = self.layout.split(weights)
         return {
             name: self.fixed[name]
             if name in self.fixed
-            else _encode(np.asarray(parts[name], dtype=self.dtypes[name]))
-            for name in names
+            else _encode(np.asarray(parts[name], dtype=dtype))
+            for name, dtype in self.dtypes.items()
         }
 
     def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
@@ -143,6 +139,11 @@ class ArrayForm:
             else _encode_as_usual(record[name], dtype, self.shape(name))
             for name, dtype in self.dtypes.items()
         }
+
+    def flip(self, record: ArrayRecord, name: str, signs: Float32Array) -> dict[str, Array]:
+        """Return what `normalise` does, with the columns of one array multiplied by (d,) signs."""
+        arrays = self.normalise(record)
+        return {**arrays, name: _encode(_view(arrays[name]) * signs)}
 
 
 def make_form(arrays: ArrayRecord, layout: Layout) -> ArrayForm:

@@ -217,15 +217,20 @@ class InnerStrategies:
             for reply, record in zip(replies, metrics, strict=True)
         ]
 
-    def replace_values(
-        self, replies: Sequence[Message], values: Float32Array, names: Sequence[str]
-    ) -> list[Message]:
-        """Return valid replies as `clean` does, with the (k, P) values in arrays of some names."""
-        changed = [self._form.write_some(vector, names) for vector in values]
+    def replace_values(self, replies: Sequence[Message], values: Float32Array) -> list[Message]:
+        """Return valid replies as `clean` does, with (k, P) other values."""
         metrics = restrict_metrics(replies, self.keys.examples)
         return [
-            _rebuild(reply, self._form.normalise(find_arrays(reply)) | arrays, record)
-            for reply, arrays, record in zip(replies, changed, metrics, strict=True)
+            _rebuild(reply, self._form.write(vector), record)
+            for reply, vector, record in zip(replies, values, metrics, strict=True)
+        ]
+
+    def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:
+        """Return valid replies as `clean` does, columns of one array multiplied by (d,) signs."""
+        metrics = restrict_metrics(replies, self.keys.examples)
+        return [
+            _rebuild(reply, self._form.flip(find_arrays(reply), name, signs), record)
+            for reply, record in zip(replies, metrics, strict=True)
         ]
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:

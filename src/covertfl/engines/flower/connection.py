@@ -40,7 +40,7 @@ def connect_clients(
         start,
         form,
         inner,
-        joins=needs_vectors(inner, decoys, clients.images),
+        joins=needs_vectors(inner, decoys, clients),
         round_seconds=clients.settings.sections.engine.round_seconds,
         result=result,
     )

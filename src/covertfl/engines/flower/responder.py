@@ -20,7 +20,6 @@ from flwr.app import Message
 
 from covertfl.arrays import IntArray
 from covertfl.decoys.decoy import Decoy
-from covertfl.decoys.replica import Replicas
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -39,10 +38,10 @@ PENDING = "checkpoint/pending.json"
 
 
 def needs_vectors(
-    inner: InnerStrategies | None, decoys: Sequence[Decoy], images: Replicas | None
+    inner: InnerStrategies | None, decoys: Sequence[Decoy], clients: ClientResponder
 ) -> bool:
     """Return whether replies are needed as vectors, and not only as Flower's records."""
-    is_shifted = images is not None and bool(images.offsets)
+    is_shifted = clients.images is not None and bool(clients.images.offsets)
     return inner is None or is_shifted or any(decoy.needs_replies for decoy in decoys)
 
 
@@ -96,7 +95,7 @@ class GridResponder(ClientResponder):
         nothing = np.zeros(len(asked), dtype=np.int64)
         replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
         # Values that are not needed as vectors were checked array by array and stay in messages.
-        size = len(query.weights) if needs_vectors(self.inner, self.decoys, self.images) else 0
+        size = len(query.weights) if needs_vectors(self.inner, self.decoys, self) else 0
         sifted = sift_replies(replies, size, self.most_examples)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))

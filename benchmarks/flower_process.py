@@ -1,8 +1,10 @@
 """Run one federation over Flower's messages and measure where its time goes.
 
 Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: stock FedAvg (`stock`),
-FedAvg in `CovertStrategy` (`covert`), or the latter without records (`unrecorded`).  Prints seconds
-by part and round, peak memory, and bytes on disk.
+FedAvg in `CovertStrategy` (`covert`), the latter without records (`unrecorded`), with the true
+trajectory alone queried (`alone`) or with exchangeable replicas (`replicas-2`, `replicas-4`).
+`--built-in` averages without a wrapped strategy.  Prints seconds by part and round, peak memory,
+and bytes on disk.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ RECORDS, CHECKPOINT = "records", "checkpoint"
 # CovertStrategy's own code: reading replies, writing queries, passing replies on, the rest.
 READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
 OWN = (READING, WRITING, HANDING, OTHER)
+KINDS = ("stock", "covert", "unrecorded", "alone", "replicas-2", "replicas-4")
 
 
 class Stopwatch:
@@ -182,8 +185,15 @@ def make_app(width: int, *, trains: bool) -> ClientApp:
     return app
 
 
-def list_run_keys(clients: int, rounds: int) -> dict[str, Any]:
-    """Return the settings of a run that learns in half of its rounds."""
+def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
+    """Return the settings of a run: of `covert` one that learns in half of its rounds."""
+    scheme: dict[str, Any] = {"policy": {"kind": "random"}, "decoy": {"kind": "public"}}
+    updates, replicas = rounds // 2, kind.partition("-")[2]
+    if kind == "alone":
+        scheme, updates = {"policy": {"kind": "always-learn"}, "data": {"map": "public"}}, rounds
+    elif replicas:
+        scheme = {"policy": {"kind": "exchangeable", "trajectories": int(replicas)}}
+        updates = rounds // int(replicas)
     return {
         "federation": {
             "participation": [1, 2, max(clients, 3)],
@@ -195,9 +205,8 @@ def list_run_keys(clients: int, rounds: int) -> dict[str, Any]:
             "success": [0.2, 0.5, 0.9],
         },
         "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
-        "horizon": {"rounds": rounds, "updates": rounds // 2},
-        "policy": {"kind": "random"},
-        "decoy": {"kind": "public"},
+        "horizon": {"rounds": rounds, "updates": updates},
+        **scheme,
     }
 
 
@@ -222,13 +231,18 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
             clients=max(asked.clients, 3), examples=EXAMPLES,
         )  # fmt: skip
         CovertStrategy(
-            make_strategy,
-            run=list_run_keys(asked.clients, asked.rounds),
+            None if asked.built_in else make_strategy,
+            run=list_run_keys(asked.kind, asked.clients, asked.rounds),
             task=task,
             out=asked.folder / "run",
             seed=1,
-            round_settings=RoundSettings(records=asked.kind == "covert"),
-        ).start(grid=grid, initial_arrays=first, num_rounds=asked.rounds)
+            round_settings=RoundSettings(records=asked.kind != "unrecorded"),
+        ).start(
+            grid=grid,
+            # Exchangeable runs draw their first weights in secret.
+            initial_arrays=None if asked.kind.startswith("replicas") else first,
+            num_rounds=asked.rounds,
+        )
     watch.end_round()
     return watch
 
@@ -241,12 +255,13 @@ def measure_disk(folder: Path) -> int:
 def main() -> None:
     """Run the federation and print the measurements."""
     parser = argparse.ArgumentParser(description="measure a federation over Flower's messages")
-    parser.add_argument("kind", choices=("stock", "covert", "unrecorded"))
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("work", choices=("training", "echo"))
     parser.add_argument("parameters", type=int)
     parser.add_argument("clients", type=int)
     parser.add_argument("rounds", type=int)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--built-in", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)

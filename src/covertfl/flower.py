@@ -18,13 +18,16 @@ from covertfl.engines.flower.server_app import make_server_app
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.kernels.job import Examples
+from covertfl.tasks.public_map import PublicMap, compute_public_map
 from covertfl.tasks.task import make_server_task
 
 __all__ = [
     "CovertStrategy",
     "Examples",
     "InProcessGrid",
+    "PublicMap",
     "RoundSettings",
+    "compute_public_map",
     "make_client_app",
     "make_eavesdropper_app",
     "make_server_app",

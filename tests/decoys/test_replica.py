@@ -54,7 +54,7 @@ def test_training_on_reflected_inputs_gives_the_image_to_the_bit(optimizer: str,
 
     from covertfl.kernels.choose import choose_kernel, draw_weights
 
-    def make_model() -> nn.Module:
+    def make_model() -> nn.Sequential:
         return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.2), nn.Linear(5, 1))
 
     options = LocalOptimizer(optimizer, lr=0.05, weight_decay=0.01)  # type: ignore[arg-type]
@@ -155,7 +155,8 @@ def separate(known: Examples, signs: np.ndarray[tuple[int], np.dtype[np.float32]
 
 def test_labelled_rows_of_the_server_choose_flips_that_hide_the_classes() -> None:
     known, free = make_known(), np.ones(24, dtype=bool)
-    drawn, chosen = [], []
+    drawn: list[float] = []
+    chosen: list[float] = []
     for seed in range(20):
         for found, rows in ((drawn, None), (chosen, known)):
             generator = np.random.default_rng(seed)

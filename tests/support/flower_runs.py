@@ -126,6 +126,28 @@ def make_app(witness: Witness | None = None, train: Train = nudge) -> ClientApp:
     return app
 
 
+def run_exchangeable(
+    out: Path,
+    make_strategy: Callable[[], Strategy] | None,
+    *,
+    trajectories: int,
+    guard: str = "listener",
+    grid: InProcessGrid | None = None,
+    rounds: int = 16,
+    **options: Any,
+) -> Result:
+    """Run such a federation with exchangeable replicas, which accepts every round."""
+    scheme = {
+        "policy": {"kind": "exchangeable", "trajectories": trajectories},
+        "decoy": {"guard": guard},
+        "horizon": {"rounds": rounds, "updates": 3},
+    }
+    strategy = CovertStrategy(
+        make_strategy, run={**RUN, **scheme}, out=out, task=make_task(), **{"seed": 7, **options}
+    )
+    return strategy.start(grid=grid or InProcessGrid(make_app(), NODES))
+
+
 def run_covert(
     out: Path,
     make_strategy: Callable[[], Strategy] | None,

@@ -142,10 +142,10 @@ class Replicas:
         sent, true : (P,) what the query sent, and the unperturbed true weights
         moves : whether replies are weights, which move from where they started, or gradients
         """
-        if moves and self.offsets:
-            values = values - sent
-        values = self._reflect(values, trajectory)  # the same work for all trajectories
-        return values + true if moves and self.offsets else values
+        is_shifted = moves and bool(self.offsets)
+        # Trajectory 0 is reflected as well, by ones: the work must not tell the truth from others.
+        restored = self._reflect(values - sent if is_shifted else values, trajectory)
+        return restored + true if is_shifted else restored
 
 
 def draw_order(trajectories: int, *, generator: np.random.Generator) -> Sequence[int]:

@@ -12,12 +12,12 @@ from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
 
 # Of run files and run folders (`format` in run.toml), policy files and secrets of federations
-# (`format`) and exported models (`covertfl_format` in the metadata).
-FORMATS = {"run": 1, "policy": 1, "model": 1, "secret": 1}
+# (`format`), exported models and public maps (`covertfl_format` in the metadata).
+FORMATS = {"run": 1, "policy": 1, "model": 1, "secret": 1, "map": 1}
 
 
 def require_format(
-    kind: Literal["run", "policy", "model", "secret"], found: object, name: str
+    kind: Literal["run", "policy", "model", "secret", "map"], found: object, name: str
 ) -> None:
     """Raise InvalidInput if `found`, the format of the file `name`, is wrong or too new."""
     newest = FORMATS[kind]

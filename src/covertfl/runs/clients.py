@@ -258,12 +258,12 @@ class ClientResponder(Responder):
 
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return the average of the replies to any replica, in the frame of the truth."""
-        restored = self.restore(learner, query, outcome)
-        return None if restored is None else average_replies(restored)
+        used = self.use_level(query, outcome)
+        return None if used is None else average_replies(self.restore(learner, query, used))
 
     @cached_property
-    def level(self) -> Level:
-        """What every move of an exchangeable run averages."""
+    def level(self) -> Level | None:
+        """What every move of an exchangeable run averages, None for all replies."""
         section = self.settings.sections.federation
         return find_level(
             section.participation,
@@ -273,28 +273,32 @@ class ClientResponder(Responder):
             is_drawn=len(self.task.train) > 0,
         )
 
-    def restore(
-        self, learner: LearnerState, query: Query, outcome: Outcome
-    ) -> SiftedReplies | None:
-        """Return the replies that a move averages as if they were replies to the true weights.
-
-        None if there are too few.
-        """
-        assert self.images is not None
+    def use_level(self, query: Query, outcome: Outcome) -> Outcome | None:
+        """Return the outcome with the replies that a move averages, None if they are too few."""
         replies, seed = outcome.replies, self.settings.hidden_seed
+        if self.level is None:
+            return outcome if replies.clients else None
         generator = make_generator(seed, Stream.LEVEL, query.round)
         used = choose_level(replies.examples, self.level, generator=generator)
         if used is None:
             return None
+        clients = tuple(replies.clients[place] for place in used)
+        return replace(
+            outcome,
+            replies=SiftedReplies(clients, replies.values[used], replies.examples[used], ()),
+        )
+
+    def restore(self, learner: LearnerState, query: Query, outcome: Outcome) -> SiftedReplies:
+        """Return the replies to a replica as if they were replies to the true weights."""
+        assert self.images is not None
         values = self.images.restore(
-            replies.values[used],
+            outcome.replies.values,
             query.weights,
             learner.true,
             query.trajectory,
             moves=self.replies_are_weights,
         )
-        clients = tuple(replies.clients[place] for place in used)
-        return SiftedReplies(clients, values, replies.examples[used], ())
+        return replace(outcome.replies, values=values)
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD, given the average of the replies."""

@@ -75,26 +75,36 @@ class Generation:
         generator = make_generator(seed, Stream.ORDER, self.number)
         return draw_order(trajectories, generator=generator)[self.place]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what is not an array, as JSON values."""
-        return {"number": self.number, "place": self.place, "is_owed": self.is_owed}
+    def pack(self, replicas: Replicas, filler: Vector) -> tuple[dict[str, Any], dict[str, Vector]]:
+        """Return what a checkpoint keeps: JSON values, and arrays by name.
 
-    @property
-    def arrays(self) -> dict[str, Vector]:
-        """Return the arrays by their names in a checkpoint."""
-        named = {"generation-pending": self.pending, "generation-noise": self.noise}
-        named |= {f"{AGREED}{number}": mean for number, mean in self.agreed.items()}
-        return {name: array for name, array in named.items() if array is not None}
+        The (P,) filler takes the place of arrays that are not there yet: how long a checkpoint
+        takes to write must not tell whether the true query has been accepted.
+        """
+        named: dict[str, Vector | None] = {"pending": self.pending}
+        if replicas.mixes:
+            numbers = range(1, replicas.size)
+            named |= {"noise": self.noise}
+            named |= {f"agreed-{number}": self.agreed.get(number) for number in numbers}
+        facts = {"number": self.number, "place": self.place, "is_owed": self.is_owed}
+        arrays = {
+            f"generation-{name}": filler if array is None else array
+            for name, array in named.items()
+        }
+        return {**facts, "absent": [name for name in named if named[name] is None]}, arrays
 
     @classmethod
     def from_checkpoint(cls, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> Generation:
         """Return the generation of a checkpoint, the first one if it has none."""
+        facts = dict(facts)
+        absent = {f"generation-{name}" for name in facts.pop("absent", ())}
+        there = {name: array for name, array in arrays.items() if name not in absent}
         agreed = {
             int(name.removeprefix(AGREED)): array
-            for name, array in arrays.items()
+            for name, array in there.items()
             if name.startswith(AGREED)
         }
-        pending, noise = (arrays.get(f"generation-{name}") for name in ("pending", "noise"))
+        pending, noise = (there.get(f"generation-{name}") for name in ("pending", "noise"))
         return cls(**facts, pending=pending, noise=noise, agreed=agreed)
 
 
@@ -169,17 +179,18 @@ def _take(
     """Return the generation with the average of the replies to a trajectory.
 
     The noise of replies to a decoy is what they ask for less what clients agree on there; that part
-    must stay out, or decoys would learn.
+    must stay out, or decoys would learn.  It is computed for the true query as well, so that all
+    queries take the same time, and is not used there.
     """
     replicas = responder.replicas
     assert replicas is not None
-    if trajectory == 0:
-        return replace(generation, pending=average)
+    taken = replace(generation, pending=average)
     if not replicas.mixes:
-        return generation
+        return generation if trajectory else taken
     asked = average - learner.true if responder.replies_are_weights else average
     before = generation.agreed.get(trajectory, asked)
-    agreed = {**generation.agreed, trajectory: before + np.float32(REMEMBERED) * (asked - before)}
     noise = asked - before
+    agreed = {**generation.agreed, trajectory: before + np.float32(REMEMBERED) * noise}
     total = noise if generation.noise is None else generation.noise + noise
-    return replace(generation, noise=total, agreed=agreed)
+    mixed = replace(generation, noise=total, agreed=agreed)
+    return mixed if trajectory else taken

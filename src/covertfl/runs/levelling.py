@@ -43,8 +43,11 @@ class Level(NamedTuple):
 
 def find_level(
     participation: list[int], success: FloatArray, size: float, *, by_data: bool, is_drawn: bool
-) -> Level:
-    """Return what every move of a federation averages.
+) -> Level | None:
+    """Return what every move of a federation averages, None for all replies.
+
+    All are used if rounds have the same number of clients, whatever the state, and are not accepted
+    by their data.
 
     Parameters
     ----------
@@ -58,6 +61,8 @@ def find_level(
         for count, prob in zip(participation, success, strict=True)
         if prob > LEAST_SUCCESS and count > 0
     ]
+    if not by_data and len(set(useful)) == 1:
+        return None
     replies = max(1, round(USED_SHARE * min(useful, default=1)))
     if not by_data:
         return Level(replies, None)

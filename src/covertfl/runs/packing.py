@@ -20,13 +20,16 @@ from covertfl.runs.responder import Remembered
 NOTHING = Remembered()
 
 
-def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> Checkpoint:
+def pack_state(
+    state: RunState, layout: Layout, kept: Remembered = NOTHING, *, replicas: Replicas | None = None
+) -> Checkpoint:
     """Return the state as a checkpoint.
 
     Parameters
     ----------
     layout : names and shapes of the model's parameters, kept for export
     kept : state of those who answer the queries
+    replicas : of an exchangeable run, whose decoys are images of the truth and need not be kept
     """
     learner = state.learner
     arrays = {"true": learner.true}
@@ -56,9 +59,9 @@ def pack_state(state: RunState, layout: Layout, kept: Remembered = NOTHING) -> C
         "live": asdict(state.live),
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
-    if learner.shown is not None:  # decoys are images of the truth and need not be kept
-        facts["generation"] = state.generation.to_dict()
-        arrays |= state.generation.arrays
+    if replicas is not None:
+        facts["generation"], generation = state.generation.pack(replicas, learner.true)
+        arrays |= generation
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
 
 

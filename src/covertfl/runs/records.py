@@ -82,7 +82,8 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
             "exposure": after.exposure,
         },
     )
-    folder.seal(pack_state(after, responder.layout, responder.remember()))
+    kept, replicas = responder.remember(), responder.replicas
+    folder.seal(pack_state(after, responder.layout, kept, replicas=replicas))
 
 
 def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:

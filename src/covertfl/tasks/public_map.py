@@ -12,14 +12,21 @@ public majority class exactly as they are.  That is what the decoy `replica` use
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.format import FORMATS, require_format
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Rows that are mapped at a time, to limit the memory of their double precision copies.
 ROWS_AT_A_TIME = 10_000
@@ -56,6 +63,50 @@ class PublicMap:
             rows = slice(start, start + ROWS_AT_A_TIME)
             mapped[rows] = ((features[rows] - self.mean) @ self.basis) * self.scale
         return mapped
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the map to a safetensors file, for clients."""
+        from safetensors.numpy import save
+
+        arrays = {"mean": self.mean, "basis": self.basis, "scale": self.scale}
+        metadata = {"covertfl_format": str(FORMATS["map"]), "fingerprint": self.fingerprint}
+        write_atomically(path, save(arrays, metadata=metadata))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PublicMap:
+        """Return the map that `save` wrote.
+
+        Raises
+        ------
+        InvalidInput
+            if the file cannot be read, is no public map, or has a newer format
+        """
+        from safetensors import SafetensorError, safe_open
+
+        name = os.fspath(path)
+        try:
+            with safe_open(name, framework="numpy") as content:
+                facts = content.metadata() or {}
+                version = facts.get("covertfl_format", "")
+                require_format("map", int(version) if version.isdecimal() else version, name)
+                mean, basis, scale = map(content.get_tensor, ("mean", "basis", "scale"))
+        except OSError as error:
+            raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+        except SafetensorError as error:
+            raise InvalidInput(f"{name}: not the file of a public map: {error}") from error
+        width = len(mean) if mean.ndim == 1 else -1
+        if basis.shape != (width, width) or scale.shape != (width,):
+            raise InvalidInput(f"{name}: the arrays of a public map must fit together")
+        return cls(mean, basis, scale, facts.get("fingerprint", ""))
+
+    def as_module(self) -> nn.Module:
+        """Return the map of (n, d) inputs as a torch module, to put in front of a model.
+
+        It has no parameters and adds nothing to the state_dict of a model.
+        """
+        from covertfl.tasks.map_module import MapModule
+
+        return MapModule(self.mean, self.basis, self.scale)
 
 
 def compute_public_map(public: Examples, loss: Loss) -> PublicMap:

@@ -56,6 +56,32 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def exchange(trajectories: int, guard: str = "listener", **federation: Any) -> dict[str, Any]:
+    """Settings of an exchangeable run, with another federation."""
+    return {
+        "policy": {"kind": "exchangeable", "trajectories": trajectories},
+        "decoy": {"guard": guard},
+        "federation": federation,
+    }
+
+
+RUNS |= {
+    "2 replicas": (HORIZON, {**exchange(2), "rounds": 20}),
+    "4 replicas of a perceptron": (
+        HORIZON,
+        {**exchange(4, "public"), "rounds": 25, "updates": 2, "data": {"model": "mlp"}},
+    ),
+    "8 replicas": (HORIZON, {**exchange(8), "rounds": 25, "updates": 1}),
+    "2 replicas, fedsgd": (HORIZON, {**exchange(2, "client", algorithm="fedsgd"), "rounds": 20}),
+    "4 replicas, fedsgd": (
+        HORIZON,
+        {**exchange(4, algorithm="fedsgd", acceptance="model"), "rounds": 30, "updates": 3},
+    ),
+    "queue of 2 replicas": (QUEUE, {**exchange(2, "client"), "rounds": 40}),
+    "queue of 4 replicas": (QUEUE, {**exchange(4, "public", algorithm="fedsgd"), "rounds": 40}),
+}
+
+
 def read_records(out: Path) -> dict[str, bytes]:
     """All files of a run but the one that names its engine."""
     return {name: content for name, content in read_folder(out).items() if name != "run.toml"}
@@ -70,21 +96,28 @@ def test_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert set(simulated) == set(flower)
     for file in simulated:
         assert flower[file] == simulated[file], file
+    assert any(read_column(tmp_path / "flower", "updated")) or "replicas" not in name
 
 
 class Cut(BaseException):
     """The end of a process, as far as a test can feel it."""
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-def test_the_same_bytes_after_cuts(algorithm: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "federation": {"algorithm": algorithm, "misread": 0.3},
-        "decoy": {"kind": "mirrored", "count": 3},
-    }
+MIRRORED: dict[str, Any] = {"decoy": {"kind": "mirrored", "count": 3}}
+CUT_RUNS: dict[str, dict[str, Any]] = {
+    "fedavg": merge(MIRRORED, {"federation": {"misread": 0.3}}),
+    "fedsgd": merge(MIRRORED, {"federation": {"misread": 0.3, "algorithm": "fedsgd"}}),
+    "2 replicas": exchange(2, "client", acceptance="model"),
+    "4 replicas": {**exchange(4, "public", algorithm="fedsgd"), "updates": 1},
+}
+
+
+@pytest.mark.parametrize("name", CUT_RUNS)
+def test_the_same_bytes_after_cuts(name: str, tmp_path: Path) -> None:
+    changes = CUT_RUNS[name]
     train(make_run(**changes), tmp_path / "simulated")
     settings, out = make_run(**merge(changes, FLOWER)), tmp_path / "flower"
-    for stop in (1, 4, 9):
+    for stop in (1, 2, 4, 5, 9):
 
         def cut(progress: RunProgress, stop: int = stop) -> None:
             if progress.round == stop:

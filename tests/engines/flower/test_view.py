@@ -24,11 +24,20 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from covertfl.decoys.flips import span
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from tests.support.faulty_grid import FaultyGrid
-from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
-from tests.support.small_runs import read_rounds
+from tests.support.flower_runs import (
+    NODES,
+    ROUNDS,
+    Witness,
+    make_app,
+    make_first,
+    run_covert,
+    run_exchangeable,
+)
+from tests.support.small_runs import read_folder, read_rounds
 
 STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
     "built-in": None,
@@ -235,3 +244,92 @@ def test_arrays_of_other_kinds_keep_them(tmp_path: Path) -> None:
     result = run_covert(tmp_path, FedAdam, [1, 2], app=make_app(witness), arrays=doubles)
     kinds = {entry[1] for shown in witness.seen for entry in shown["arrays"]["arrays"]}
     assert kinds == {"float64"} == {array.dtype for array in result.arrays.values()}
+
+
+@pytest.mark.parametrize("guard", ["listener", "client"])
+@pytest.mark.parametrize("name", ["built-in", "FedAvg", "FedAdam", "Krum"])
+@pytest.mark.parametrize("trajectories", [2, 4])
+def test_nothing_but_values_depends_on_the_choice(
+    trajectories: int, name: str, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witnesses, slots = [], []
+    for choice in range(trajectories):
+        monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)
+        witnesses.append(Witness())
+        out = tmp_path / str(choice)
+        grid = FaultyGrid(
+            make_app(witnesses[-1]),
+            NODES,
+            connected=lambda number: range(NODES) if number % 3 else range(2),
+            faults=lambda number, client: "error" if number in (3, 6) else None,
+        )
+        run_exchangeable(
+            out, STRATEGIES[name], trajectories=trajectories, guard=guard, grid=grid,
+            round_settings=RoundSettings(patience=0.0), evaluate=True,
+        )  # fmt: skip
+        assert sum(record["updated"] for record in read_rounds(out)) >= 2
+        slots.append([record["trajectory"] ^ choice for record in read_rounds(out)])
+    assert all(other == slots[0] for other in slots)
+    for other in witnesses[1:]:
+        assert other.seen == witnesses[0].seen
+        assert repeats(other) == repeats(witnesses[0])
+        assert other.weights != witnesses[0].weights
+
+
+def repeats(witness: Witness) -> list[int]:
+    """For each query, the first one with the same weights."""
+    sent = [weights for _, _, weights in witness.weights]
+    return [sent.index(weights) for weights in sent]
+
+
+def find_slopes(parts: dict[str, Any], inputs: Any, labels: Any) -> list[Any]:
+    """The gradient of a perceptron's cross-entropy, parameter by parameter."""
+    first, first_bias, last, last_bias = parts.values()
+    hidden = np.maximum(inputs @ first.T + first_bias, 0)
+    error = (1 / (1 + np.exp(-(hidden @ last.T + last_bias))) - labels) / len(labels)
+    back = (error @ last) * (hidden > 0)
+    return [back.T @ inputs, back.sum(axis=0), error.T @ hidden, error.sum(axis=0)]
+
+
+def make_trainer(flips: Any) -> Any:
+    """A client that takes steps of gradient descent on data of its own, with flipped inputs."""
+
+    def train(message: Message, context: Any) -> dict[str, Any]:
+        arrays = next(iter(message.content.array_records.values()))
+        generator = np.random.default_rng(int(context.node_config["partition-id"]))
+        inputs = generator.normal(size=(40, 3)).astype(np.float32)
+        labels = (inputs @ np.array([[1.0], [-1.0], [0.5]]) > 0).astype(np.float32)
+        moved = {key: array.numpy().copy() for key, array in arrays.items()}
+        for _ in range(3):
+            slopes = find_slopes(moved, inputs * flips, labels)
+            for key, slope in zip(moved, slopes, strict=True):
+                moved[key] -= np.float32(0.5) * slope
+        return moved
+
+    return train
+
+
+@pytest.mark.parametrize("name", ["built-in", "FedAdam", "FedMedian"])
+@pytest.mark.parametrize("trajectories", [2, 4])
+def test_flipped_data_and_another_choice_give_the_same_weights(
+    trajectories: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an eavesdropper without data sees does not tell which trajectory is the true one."""
+    signs: list[Any] = []
+
+    def note(*args: Any, **keywords: Any) -> Any:
+        signs.append(span(*args, **keywords))
+        return signs[-1]
+
+    monkeypatch.setattr("covertfl.runs.decoys.span", note)
+    public, flips = [], np.ones(3, dtype=np.float32)
+    for choice in range(trajectories):
+        monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)
+        out = tmp_path / str(choice)
+        flips = signs[0][choice] if signs else flips
+        grid = InProcessGrid(make_app(train=make_trainer(flips)), NODES)
+        run_exchangeable(out, STRATEGIES[name], trajectories=trajectories, grid=grid)
+        public.append(read_folder(out / "public"))
+        assert sum(record["updated"] for record in read_rounds(out)) == 3
+    assert len(public[0]) > 3 * trajectories
+    assert all(other == public[0] for other in public)

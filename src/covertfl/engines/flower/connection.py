@@ -40,7 +40,7 @@ def connect_clients(
         start,
         form,
         inner,
-        joins=needs_vectors(inner, decoys),
+        joins=needs_vectors(inner, decoys, clients),
         round_seconds=clients.settings.sections.engine.round_seconds,
         result=result,
     )
@@ -51,6 +51,7 @@ def connect_clients(
         decoys,
         clients.success,
         clients.recorded,
+        clients.images,
         form=form,
         exchange=carrier,
         pending=given.folder / PENDING,
@@ -76,7 +77,8 @@ def _wrap(
             f"{clients.settings.name}: [federation] algorithm must be fedavg where a strategy is "
             "wrapped: the strategy itself decides how replies are aggregated"
         )
-    inner = InnerStrategies(given.make_strategy, clients.num_decoys, form, most_examples)
+    # Replicas are images of the true trajectory and have no strategies of their own.
+    inner = InnerStrategies(given.make_strategy, len(clients.decoys), form, most_examples)
     if checkpoint is not None:
         inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner

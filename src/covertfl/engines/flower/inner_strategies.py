@@ -1,10 +1,11 @@
 """Wrapped strategies: one for each trajectory, and others with a single duty each.
 
 A server optimiser remembers where its model went, so the true trajectory and each decoy have a
-strategy of their own.  The config that is sent to clients comes from a strategy that never sees a
-reply, so it cannot depend on the actions; evaluations by clients go to one that never configures a
-round.  Work whose result is discarded, done so that every round takes the same time, is given to a
-spare strategy.
+strategy of their own.  Replicas are images of the true trajectory, which alone has a strategy then:
+the replies to each of them are aggregated by a copy of it.  The config that is sent to clients
+comes from a strategy that never sees a reply, so it cannot depend on the actions; evaluations by
+clients go to one that never configures a round.  Work whose result is discarded, done so that every
+round takes the same time, is given to a spare strategy.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ from covertfl.engines.flower.strategy_state import (
     pack_state,
     require_distinct,
     restore_state,
+    transfer_state,
     unpack_state,
 )
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
 from covertfl.runs.responder import Remembered
 
 logger = logging.getLogger("flwr")
@@ -60,15 +62,19 @@ class InnerStrategies:
     Parameters
     ----------
     make : makes the strategy, a new one each time
+    num_decoys : that have strategies of their own, 0 with replicas
     most_examples : largest number of examples that is accepted in a client's evaluation
     """
 
     def __init__(
         self, make: MakeStrategy, num_decoys: int, form: ArrayForm, most_examples: int
     ) -> None:
-        made = [_make_checked(make) for _ in range(1 + num_decoys + 4)]
+        made = [_make_checked(make) for _ in range(1 + num_decoys + 5)]
         require_distinct(made)
-        *self._own, self._spare, self._configuring, self._evaluating, self._fresh = made
+        *self._own, self._pending, self._spare, self._configuring, self._evaluating, self._fresh = (
+            made
+        )
+        self._has_replicas, self._is_pending, self._latest = num_decoys == 0, False, self._spare
         self._form, self._most_examples = form, most_examples
         self._steps = [0] * (1 + num_decoys)
         self._reported: set[str] = set()
@@ -158,6 +164,24 @@ class InnerStrategies:
             self._form.keep(trajectory, moved, arrays)
         return moved
 
+    def attempt(self, weights: Vector, replies: Sequence[Message], *, kept: bool) -> Vector | None:
+        """Return where a copy of the true trajectory's strategy moves to; None where it fails.
+
+        The true trajectory's own strategy stays as it is.  A copy that is `kept` waits for
+        `settle`; the same work is done in any case.
+        """
+        self._latest = self._spare
+        transfer_state(self._own[0], self._latest)
+        moved = self._move(self._latest, self._steps[0] + 1, weights, replies)
+        if kept and moved is not None:
+            self._pending, self._spare, self._is_pending = self._spare, self._pending, True
+        return moved
+
+    def settle(self) -> None:
+        """Let the copy that `attempt` kept take the place of the true trajectory's strategy."""
+        self._own[0], self._pending, self._is_pending = self._pending, self._own[0], False
+        self._steps[0] += 1
+
     def _move(
         self, strategy: Strategy, number: int, weights: Vector, replies: Sequence[Message]
     ) -> Vector | None:
@@ -193,6 +217,22 @@ class InnerStrategies:
             for reply, record in zip(replies, metrics, strict=True)
         ]
 
+    def replace_values(self, replies: Sequence[Message], values: Float32Array) -> list[Message]:
+        """Return valid replies as `clean` does, with (k, P) other values."""
+        metrics = restrict_metrics(replies, self.keys.examples)
+        return [
+            _rebuild(reply, self._form.write(vector), record)
+            for reply, vector, record in zip(replies, values, metrics, strict=True)
+        ]
+
+    def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:
+        """Return valid replies as `clean` does, columns of one array multiplied by (d,) signs."""
+        metrics = restrict_metrics(replies, self.keys.examples)
+        return [
+            _rebuild(reply, self._form.flip(find_arrays(reply), name, signs), record)
+            for reply, record in zip(replies, metrics, strict=True)
+        ]
+
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
         """Return replies that lead a strategy to a decoy's proposal."""
         innermost = list(list_nested(self._fresh).values())[-1]
@@ -205,13 +245,18 @@ class InnerStrategies:
 
     def _list_stored(self) -> dict[str, Strategy]:
         """Return the strategies whose state matters, by their names in a checkpoint."""
-        own = {f"strategy-{number}": strategy for number, strategy in enumerate(self._own)}
-        return {**own, "spokesman": self._configuring, "hearer": self._evaluating}
+        stored = {f"strategy-{number}": strategy for number, strategy in enumerate(self._own)}
+        if self._has_replicas:
+            # Of the same size whether or not one is pending, and so are checkpoints.
+            stored["pending"] = self._pending if self._is_pending else self._latest
+        return {**stored, "spokesman": self._configuring, "hearer": self._evaluating}
 
     def remember(self) -> Remembered:
         """Return what the strategies have changed since they were made."""
         arrays: Arrays = {}
         facts: dict[str, Any] = {"steps": list(self._steps), "lost": []}
+        if self._has_replicas:
+            facts["is_pending"] = self._is_pending
         for role, strategy in self._list_stored().items():
             packed, lost = pack_state(role, strategy, self._fresh, arrays)
             facts |= packed
@@ -233,6 +278,7 @@ class InnerStrategies:
                 "stored; only arrays, numbers, text and lists or dictionaries of them can"
             )
         self._steps = [int(step) for step in stored.facts["steps"]]
+        self._is_pending = bool(stored.facts.get("is_pending", False))
         for role, strategy in self._list_stored().items():
             unpack_state(role, strategy, stored.facts, stored.arrays)
 

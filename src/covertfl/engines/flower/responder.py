@@ -3,6 +3,8 @@
 The work of a round does not depend on the action: every query is sent to all sampled clients and
 their replies are read in the same way; the true trajectory's move and a decoy's are both computed,
 and the one that is not needed is discarded (`GridResponder.update`, `GridResponder.rescore`).
+With replicas the replies to each are aggregated in the frame of the truth (`GridResponder.average`)
+and all trajectories move in the same round.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ from covertfl.seeding import Stream, make_generator
 PENDING = "checkpoint/pending.json"
 
 
-def needs_vectors(inner: InnerStrategies | None, decoys: Sequence[Decoy]) -> bool:
+def needs_vectors(
+    inner: InnerStrategies | None, decoys: Sequence[Decoy], clients: ClientResponder
+) -> bool:
     """Return whether replies are needed as vectors, and not only as Flower's records."""
-    return inner is None or any(decoy.needs_replies for decoy in decoys)
+    is_shifted = clients.images is not None and bool(clients.images.offsets)
+    return inner is None or is_shifted or any(decoy.needs_replies for decoy in decoys)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,7 +95,7 @@ class GridResponder(ClientResponder):
         nothing = np.zeros(len(asked), dtype=np.int64)
         replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
         # Values that are not needed as vectors were checked array by array and stay in messages.
-        size = len(query.weights) if needs_vectors(self.inner, self.decoys) else 0
+        size = len(query.weights) if needs_vectors(self.inner, self.decoys, self) else 0
         sifted = sift_replies(replies, size, self.most_examples)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
@@ -136,7 +141,12 @@ class GridResponder(ClientResponder):
     def rescore(
         self, scores: Sequence[float], before: LearnerState, after: LearnerState
     ) -> tuple[float, ...]:
-        """Score every trajectory anew, moved or not, so that every round takes the same time."""
+        """Score every trajectory anew, moved or not, so that every round takes the same time.
+
+        Replicas all move in the same rounds, so that they need not be scored in the others.
+        """
+        if self.images is not None:
+            return super().rescore(scores, before, after)
         return tuple(self.score(weights) for weights in after.trajectories)
 
     def move_learner(
@@ -155,6 +165,41 @@ class GridResponder(ClientResponder):
         messages = self.inner.clean(self._messages(outcome))
         true = self.inner.aggregate(0, learner.true, messages, kept=kept)
         return learner if true is None else replace(learner, true=true, updates=learner.updates + 1)
+
+    def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
+        """Return what the replies to any replica amount to, in the frame of the truth.
+
+        That is their average, or where a copy of the wrapped strategy moves on them.  None where
+        there are none, or the aggregation fails: the round is then not accepted, whichever
+        trajectory it was.
+        """
+        if self.inner is None:
+            average = super().average(learner, query, outcome)
+            return average if average is not None and is_finite(average) else None
+        used = self.use_level(query, outcome)
+        if used is None:
+            return None
+        messages, images = self._messages(used), self.images
+        assert images is not None
+        if images.offsets:
+            restored = self.restore(learner, query, used)
+            messages = self.inner.replace_values(messages, restored.values)
+        else:  # as `restore` does, array by array
+            messages = self.inner.flip(messages, images.pivot, images.signs[query.trajectory])
+        kept = outcome.accepted and query.trajectory == 0
+        return self.inner.attempt(learner.true, messages, kept=kept)
+
+    def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
+        """Move the true trajectory at the end of a generation, unless to what is not finite."""
+        if self.inner is None:
+            settled = super().settle(learner, average)
+        else:
+            settled = replace(learner, true=average, updates=learner.updates + 1)
+        if not is_finite(settled.true):
+            return learner
+        if self.inner is not None:
+            self.inner.settle()
+        return settled
 
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True

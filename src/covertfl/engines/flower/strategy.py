@@ -38,11 +38,14 @@ from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
     StartSettings,
     StrategySettings,
+    refuse_with_replicas,
 )
 from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.learner import LearnerState
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.settings import RunSettings
@@ -121,6 +124,7 @@ class CovertStrategy(StrategySettings, Strategy):
     def _run_all(self, start: StartSettings) -> Result:
         started, result = time.perf_counter(), Result()
         settings = find_run_settings(self, start.num_rounds)
+        refuse_with_replicas(self, start, settings)
         federation = self._build(settings)  # an impossible run is refused before a folder is made
         clients = federation.responder
         if not isinstance(clients, ClientResponder):
@@ -131,8 +135,7 @@ class CovertStrategy(StrategySettings, Strategy):
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)
-            for trajectory, weights in enumerate(state.learner.trajectories):
-                form.keep(trajectory, weights, form.write(weights))
+            form.prepare(_list_encoded(state.learner))
 
             def evaluate(state: RunState) -> None:
                 """Evaluate the true arrays on the server, whatever was sent."""
@@ -141,10 +144,16 @@ class CovertStrategy(StrategySettings, Strategy):
                     if metrics is not None:
                         result.evaluate_metrics_serverapp[state.round] = metrics
 
+            def prepare_next(state: RunState) -> None:
+                """Encode what replicas send next, all of them in the round in which they move."""
+                if clients.replicas is not None:
+                    form.prepare(_list_encoded(state.learner))
+                evaluate(state)
+
             if state.round == 0:
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
-            rounds = watch_run(run, self.on_round, started, after_round=evaluate)
+            rounds = watch_run(run, self.on_round, started, after_round=prepare_next)
             final = carrier.run(rounds, clients.kernel)
             (self.folder / PENDING).unlink(missing_ok=True)
             result.arrays = form.find(final.learner.true)
@@ -187,3 +196,8 @@ class CovertStrategy(StrategySettings, Strategy):
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
         logger.info("\t└──> covert run in %s", self.folder)
+
+
+def _list_encoded(learner: LearnerState) -> tuple[Vector, ...]:
+    """Return the weights whose arrays are needed: of all queries, and the true ones."""
+    return learner.trajectories if learner.sent is None else (*learner.sent, learner.true)

@@ -61,6 +61,25 @@ def restore_state(before: Sequence[tuple[Strategy, dict[str, Any]]]) -> None:
         vars(owner).update(state)
 
 
+def transfer_state(source: Strategy, target: Strategy) -> None:
+    """Set a strategy, and those that it wraps, to copies of another one's attributes.
+
+    Both come from the same function.  Functions, and what cannot be copied, stay the target's own.
+    """
+    owners = list_nested(target)
+    for place, owner in list_nested(source).items():
+        theirs, own = vars(owner), vars(owners[place])
+        for key in set(own) - set(theirs):
+            del own[key]
+        for key, value in theirs.items():
+            if isinstance(value, Strategy) or (key in own and _is_same(value, own[key])):
+                continue
+            try:
+                own[key] = copy.deepcopy(value)
+            except Exception:  # a lock, a connection: nothing that an aggregation changes
+                own.setdefault(key, value)
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, Strategy) or callable(value):
         return value

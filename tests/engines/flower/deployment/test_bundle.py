@@ -15,7 +15,8 @@ from covertfl.engines.flower.client_app import format_client_run
 from covertfl.engines.flower.deployment.bundle import build_bundle, find_own_app, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.errors import InvalidInput
-from covertfl.runs.run_file import format_run
+from covertfl.files.toml import parse_toml
+from covertfl.runs.run_file import build_run, format_run
 from tests import ROOT
 from tests.support.small_runs import make_run
 
@@ -46,6 +47,33 @@ def test_the_bundle_does_not_depend_on_the_scheme(tmp_path: Path) -> None:
         write_app(folder, format_client_run(as_deployed(make_run(**scheme))))
         bundles.add(build_bundle(folder))
     assert len(bundles) == 1
+
+
+def test_nodes_get_the_public_map_and_nothing_else_of_replicas(tmp_path: Path) -> None:
+    scheme: dict[str, Any] = {
+        "policy": {"kind": "exchangeable", "trajectories": 4},
+        "decoy": {"guard": "client", "pivot": "weight"},
+        "federation": {**SMALL["federation"], "secret": str(tmp_path / "hidden.json")},
+        "data": {"seed": 5},
+    }
+    known = format_client_run(as_deployed(make_run(**scheme)))
+    plain = format_client_run(as_deployed(make_run(**SMALL, data={"seed": 5, "map": "public"})))
+    assert known == plain
+    assert build_run(parse_toml(known, "run"), "run", folder=tmp_path).sections.data.map == "public"
+    (tmp_path / "app").mkdir()
+    write_app(tmp_path / "app", known)
+    build_bundle(tmp_path / "app")
+    for section, key in (
+        ("federation", "secret"),
+        ("task", "trajectories"),
+        ("anything", "guard"),
+        ("anything", "pivot"),
+        ("anything", "policy"),
+        ("anything", "decoy"),
+    ):
+        text = f'[{section}]\n{key} = "4"\n'
+        with pytest.raises(InvalidInput, match=rf"run\.toml .*must not have the key {key}"):
+            build_bundle(make_project(tmp_path / key, run__toml=text))
 
 
 def test_bundles_that_would_tell_are_refused(tmp_path: Path) -> None:

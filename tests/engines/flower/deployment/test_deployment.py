@@ -48,6 +48,11 @@ RUN: dict[str, Any] = {
     "policy": {"kind": "random"},
     "engine": {"kind": "flower", "mode": "deployment"},
 }
+EXCHANGEABLE: dict[str, Any] = {
+    **RUN,
+    "policy": {"kind": "exchangeable", "trajectories": 2},
+    "decoy": {"guard": "public"},
+}
 
 
 @pytest.fixture
@@ -113,7 +118,7 @@ def test_a_deployment_that_is_ended_and_resumed(
 ) -> None:
     rounds = 7
     run, out = tmp_path / "run.toml", tmp_path / "out"
-    run.write_text(format_run(make_run(**RUN, rounds=rounds, updates=3), {}))
+    run.write_text(format_run(make_run(**EXCHANGEABLE, rounds=rounds, updates=3), {}))
 
     command = start_command("deploy-local", run, "--out", out, "--nodes", 4)
     try:
@@ -266,7 +271,8 @@ def check_bundle_content(bundle: bytes) -> None:
     assert project["tool"]["flwr"]["app"]["config"] == {}
     known = tomllib.loads(content["client_run.toml"])
     assert not set(known) & {"policy", "decoy", "oracle", "cost", "horizon", "queue", "updates"}
-    for word in ("policy", "decoy", "secret", "horizon", "covert_", "privacy"):
+    words = ("policy", "decoy", "secret", "horizon", "covert_", "privacy", "exchange", "replica")
+    for word in words:
         assert not any(word in text for text in content.values()), word
 
 

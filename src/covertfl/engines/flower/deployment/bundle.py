@@ -13,7 +13,7 @@ import re
 import tomllib
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +25,8 @@ SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
 CLIENT_RUN = "client_run.toml"
 # Keys that reveal when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
-    {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "preset", "queue", "updates"}
+    {"arrivals", "budget", "cost", "guard", "horizon", "learn_prob", "oracle", "pivot", "preset"}
+    | {"queue", "secret", "trajectories", "updates"}
 )
 # ... and words that do so in any key.
 SECRET_WORDS = frozenset({"covert", "decoy", "decoys", "exposure", "obfuscate", "policy"})
@@ -168,12 +169,20 @@ def _read_settings(name: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _check_keys(settings: Mapping[str, Any], place: str) -> None:
-    found = [key for key in settings if _is_revealing(key.lower())]
+    found = [key for key in _list_keys(settings) if _is_revealing(key.lower())]
     if found:
         raise InvalidInput(
             f"{place} would be sent to every node and must not have the key {min(found)}, which "
             "reveals the scheme: settings of the server belong in a file that only it can read"
         )
+
+
+def _list_keys(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of settings and of their sections."""
+    for key, value in settings.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from value
 
 
 def _is_revealing(key: str) -> bool:

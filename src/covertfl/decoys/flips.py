@@ -55,9 +55,10 @@ def draw_generators(
         members, candidates = span(chosen), _draw_new(free, chosen, generator=generator)
         best = next(candidates)
         if fit is not None:
-            others = [best, *(next(candidates) for _ in range(CANDIDATES - 1))]
-            parts = [_separate(*fit, members * candidate).max() for candidate in others]
-            best = others[int(np.argmin(parts))]
+            others = np.stack([best, *(next(candidates) for _ in range(CANDIDATES - 1))])
+            new = (others[:, np.newaxis] * members).reshape(-1, len(free))
+            apart = _separate(*fit, new).reshape(CANDIDATES, -1).max(axis=1)
+            best = others[int(np.argmin(apart))]
         chosen = np.concatenate([chosen, best[np.newaxis]])
     return chosen
 

@@ -397,11 +397,13 @@ def report_exactness(results: Result) -> str:
 # --- tiers ----------------------------------------------------------------------------------------
 
 
-def measure_tiers(runs: int, workers: int) -> Result:
+def measure_tiers(runs: int, workers: int, only: str = "") -> Result:
     results: Result = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, (clients, asked) in FEDERATIONS.items():
             for guard in GUARDS:
+                if only not in f"{name}, {guard}":
+                    continue
                 settings = make_settings(
                     rounds=34,
                     federation={
@@ -467,7 +469,7 @@ def measure(asked: argparse.Namespace) -> Result:
         }
     if asked.what == "exactness":
         return measure_exactness(asked.runs or 200, asked.workers)
-    return measure_tiers(asked.runs or 200, asked.workers)
+    return measure_tiers(asked.runs or 200, asked.workers, asked.only)
 
 
 def main() -> int:
@@ -476,6 +478,7 @@ def main() -> int:
     parser.add_argument("what", choices=("accuracy", "exactness", "tiers"))
     parser.add_argument("--runs", type=int)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", default="", help="tiers: part of a federation's name and guard")
     parser.add_argument("--keep", type=Path, help="keep the results as JSON")
     parser.add_argument("--read", type=Path, help="results of an earlier call")
     parser.add_argument("--write", action="store_true", help="write docs/exchangeable.md")

@@ -21,13 +21,19 @@ from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Float32Array
 
 MOST_GENERATORS = 3  # of a subgroup of 8
-CANDIDATES = 200
+CANDIDATES = 500
+SHAPE = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles of outputs that are compared
 MOST_ROWS = 5000  # examples that candidates are compared on
 RIDGE = 0.1  # penalty of the linear fit, as a share of the inputs' mean square
 
 
 def draw_generators(
-    free: BoolArray, count: int, *, generator: np.random.Generator, known: Examples | None = None
+    free: BoolArray,
+    count: int,
+    *,
+    generator: np.random.Generator,
+    known: Examples | None = None,
+    public: Float32Array | None = None,
 ) -> Float32Array:
     """Draw (count, d) sign flips of free axes that generate a subgroup of order 2^count.
 
@@ -38,6 +44,7 @@ def draw_generators(
     free : (d,) axes that may be flipped
     count : 1, 2 or 3
     known : labelled examples that the server holds, to compare candidates; None to take the first
+    public : (n, d) inputs of the public set, on which a decoy should answer like the truth
 
     Raises
     ------
@@ -58,7 +65,11 @@ def draw_generators(
             others = np.stack([best, *(next(candidates) for _ in range(CANDIDATES - 1))])
             new = (others[:, np.newaxis] * members).reshape(-1, len(free))
             apart = _separate(*fit, new).reshape(CANDIDATES, -1).max(axis=1)
-            best = others[int(np.argmin(apart))]
+            score = apart / np.median(apart)
+            if public is not None:
+                differ = _differ(fit[2], public, new).reshape(CANDIDATES, -1).max(axis=1)
+                score += differ / np.median(differ)
+            best = others[int(np.argmin(score))]
         chosen = np.concatenate([chosen, best[np.newaxis]])
     return chosen
 
@@ -107,6 +118,22 @@ def _fit(known: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
     penalty = RIDGE * np.trace(gram) / len(gram)
     moments = inputs.T @ (wanted - wanted.mean(axis=0))
     return inputs, wanted, np.linalg.solve(gram + penalty * np.eye(len(gram)), moments).T
+
+
+def _differ(fit: FloatArray, public: Float32Array, signs: Float32Array) -> FloatArray:
+    """Return (k,) how far reflections of a fit answer otherwise than the fit does, on some inputs.
+
+    Quantiles of standardised outputs are compared: offsets hide level and scale, but not the shape.
+    """
+    inputs = public[:MOST_ROWS].astype(np.float64)
+    worst = np.zeros(len(signs))
+    for weights in fit:
+        shapes = []
+        for outputs in (inputs @ weights[:, np.newaxis], inputs @ (signs * weights).T):
+            spread = outputs.std(axis=0) + 1e-12
+            shapes.append(np.quantile((outputs - outputs.mean(axis=0)) / spread, SHAPE, axis=0))
+        worst = np.maximum(worst, np.abs(shapes[1] - shapes[0]).mean(axis=0))
+    return worst + 1e-12
 
 
 def _separate(

@@ -26,42 +26,44 @@ from typing import Literal
 
 import numpy as np
 
-from covertfl.arrays import IntArray
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 Guard = Literal["listener", "public", "client"]
 SIZES = (2, 4, 8)  # numbers of trajectories
-# Standard deviations of the offsets: of the last bias, and of the logarithms of the factors of the
-# last layer and of the pivot.
-BIAS_DEVIATION, LAST_DEVIATION, PIVOT_DEVIATION = 0.2, 0.1, 0.05
+# Standard deviations of the offsets at both ends: of the last bias, and of the logarithms of the
+# factors of the last layer and of the pivot.
+DEVIATIONS = (0.2, 0.1, 0.05)
+PACE = 16  # updates from one end to the other
 
 
 @dataclass(frozen=True, eq=False)
 class Offsets:
-    """What is added to the weights that a slot sends, the same in the whole run.
+    """What is added to the weights that a slot sends.
+
+    It moves evenly from one end to the other during the first `PACE` updates, so that neither the
+    level nor the trend of what a trajectory answers is its own.
 
     Parameters
     ----------
-    bias : added to all biases of the last layer
-    last, pivot : factors of the weights of the last layer and of the pivot
+    first, last : (3,) at both ends: added to all biases of the last layer, and logarithms of the
+        factors of the weights of the last layer and of the pivot
     """
 
-    bias: float
-    last: float
-    pivot: float
+    first: FloatArray
+    last: FloatArray
+
+    def find(self, updates: int) -> tuple[np.float32, np.float32, np.float32]:
+        """Return the bias and the factors of the last layer and of the pivot after some updates."""
+        share = min(updates / PACE, 1.0)
+        bias, last, pivot = (1.0 - share) * self.first + share * self.last
+        return np.float32(bias), np.float32(np.exp(last)), np.float32(np.exp(pivot))
 
 
 def draw_offsets(trajectories: int, *, generator: np.random.Generator) -> tuple[Offsets, ...]:
     """Draw the offsets of all slots, independent and identically distributed."""
-    normal = generator.standard_normal((trajectories, 3))
-    return tuple(
-        Offsets(
-            float(BIAS_DEVIATION * bias),
-            float(np.exp(LAST_DEVIATION * last)),
-            float(np.exp(PIVOT_DEVIATION * pivot)),
-        )
-        for bias, last, pivot in normal
-    )
+    drawn = generator.standard_normal((trajectories, 2, 3)) * DEVIATIONS
+    return tuple(Offsets(first, last) for first, last in drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,16 +115,17 @@ class Replicas:
         """
         return self.reflect(drawn, self.choice)
 
-    def send(self, true: Vector, trajectory: int) -> Vector:
-        """Return the weights that a query of a trajectory sends."""
+    def send(self, true: Vector, trajectory: int, updates: int = 0) -> Vector:
+        """Return the weights that a query of a trajectory sends after some updates."""
         image = self.reflect(true, trajectory)
         if self.offsets:
-            offsets, parts = self.offsets[trajectory ^ self.choice], self.layout.split(image)
-            parts[self.pivot][...] *= np.float32(offsets.pivot)
+            added, last, pivot = self.offsets[trajectory ^ self.choice].find(updates)
+            parts = self.layout.split(image)
+            parts[self.pivot][...] *= pivot
             weights, bias = self._find_last()
-            parts[weights][...] *= np.float32(offsets.last)
+            parts[weights][...] *= last
             if bias is not None:
-                parts[bias][...] += np.float32(offsets.bias)
+                parts[bias][...] += added
         return image
 
     def _find_last(self) -> tuple[str, str | None]:

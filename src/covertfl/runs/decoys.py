@@ -79,7 +79,9 @@ def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> 
 def draw_flips(task: TrainingTask, count: int, *, generator: np.random.Generator) -> Float32Array:
     """Draw (count, d) sign flips of the axes that the public set of a mapped task does not know."""
     free = find_free_axes(task.public)
-    return draw_generators(free, count, generator=generator, known=task.validation)
+    return draw_generators(
+        free, count, generator=generator, known=task.validation, public=task.public.features
+    )
 
 
 def draw_choice(hidden_seed: int, trajectories: int) -> int:

@@ -120,7 +120,8 @@ def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -
     if is_final:
         return learner
     if replicas.offsets:
-        sent = tuple(replicas.send(learner.true, number) for number in range(replicas.size))
+        numbers = range(replicas.size)
+        sent = tuple(replicas.send(learner.true, number, learner.updates) for number in numbers)
     else:
         sent = (replicas.reflect(learner.true, 0), *decoys)
     return replace(learner, shown=learner.true, sent=sent)
@@ -130,8 +131,8 @@ def recall(learner: LearnerState, replicas: Replicas, shown: Vector | None) -> L
     """Return the state of a checkpoint, which holds the true weights alone, and those shown."""
     if shown is None:
         return show(learner, replicas)
-    before = show(replace(learner, true=shown), replicas)
-    return show(replace(before, true=learner.true), replicas, is_final=True)
+    before = show(replace(learner, true=shown, updates=learner.updates - 1), replicas)
+    return show(replace(learner, shown=shown, sent=before.sent), replicas, is_final=True)
 
 
 def advance(

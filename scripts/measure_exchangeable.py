@@ -241,8 +241,8 @@ def draw_schedule(
     return queries, seen.get(choice, 0)
 
 
-def measure_schedules(trajectories: int) -> dict[str, list[float]]:
-    """Return by eavesdropper whether it names the truth in each of many schedules, ties shared."""
+def measure_schedules(trajectories: int) -> dict[str, float]:
+    """Return by eavesdropper in which share of many schedules it names the truth, ties shared."""
     settings = make_settings()
     policy = ConstantPolicy(1.0 / trajectories)
     scheme = Scheme(settings.problem, policy, exchangeable=True)
@@ -256,7 +256,7 @@ def measure_schedules(trajectories: int) -> dict[str, list[float]]:
             belief = eavesdropper.belief()
             best = np.flatnonzero(belief >= belief.max() * (1.0 - 1e-12))
             named[name].append(float(true in best) / len(best))
-    return named
+    return {name: float(np.mean(shares)) for name, shares in named.items()}
 
 
 def look_at_runs(settings: RunSettings, seeds: Sequence[int]) -> list[Result]:
@@ -328,14 +328,16 @@ def with_secret(settings: RunSettings, folder: Path) -> RunSettings:
     return replace(settings, sections=fixed.model_copy(update={"federation": federation}))
 
 
-def measure_exactness(runs: int, workers: int) -> Result:
+def measure_exactness(runs: int, workers: int, only: str = "") -> Result:
     results: Result = {"schedules": {}, "runs": {}}
-    for trajectories in ROUNDS:
+    for trajectories in () if only else ROUNDS:
         print(f"schedules, K = {trajectories}", file=sys.stderr)
         results["schedules"][str(trajectories)] = measure_schedules(trajectories)
     with tempfile.TemporaryDirectory() as folder:
         for trajectories, rounds in ROUNDS.items():
             for guard in GUARDS:
+                if only not in guard:
+                    continue
                 settings = make_settings(
                     rounds=rounds, policy={"trajectories": trajectories}, decoy={"guard": guard}
                 )
@@ -343,6 +345,7 @@ def measure_exactness(runs: int, workers: int) -> Result:
                 what = f"K = {trajectories}, guard {guard}"
                 found = share_out(look_at_runs, shared, runs, workers, what)
                 results["runs"][f"{trajectories} {guard}"] = summarise_runs(found, "A")
+                print(json.dumps(results["runs"][f"{trajectories} {guard}"]), file=sys.stderr)
     return results
 
 
@@ -376,8 +379,7 @@ def report_exactness(results: Result) -> str:
     ]
     for name in BY_SCHEDULE:
         cells = [
-            interval_text(float(np.mean(results["schedules"][key][name])), SCHEDULES, 0.99)
-            for key in ("2", "4")
+            interval_text(results["schedules"][key][name], SCHEDULES, 0.99) for key in ("2", "4")
         ]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     runs = results["runs"]
@@ -473,7 +475,7 @@ def measure(asked: argparse.Namespace) -> Result:
             for name, share in (("no positives", 0.0), ("10% positives", 0.1))
         }
     if asked.what == "exactness":
-        return measure_exactness(asked.runs or 200, asked.workers)
+        return measure_exactness(asked.runs or 200, asked.workers, asked.only)
     return measure_tiers(asked.runs or 200, asked.workers, asked.only)
 
 
@@ -483,7 +485,7 @@ def main() -> int:
     parser.add_argument("what", choices=("accuracy", "exactness", "tiers"))
     parser.add_argument("--runs", type=int)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", default="", help="tiers: part of a federation's name and guard")
+    parser.add_argument("--only", default="", help="part of a guard's name, or of a federation's")
     parser.add_argument("--keep", type=Path, help="keep the results as JSON")
     parser.add_argument("--read", type=Path, help="results of an earlier call")
     parser.add_argument("--write", action="store_true", help="write docs/exchangeable.md")

@@ -33,7 +33,7 @@ Guard = Literal["listener", "public", "client"]
 SIZES = (2, 4, 8)  # numbers of trajectories
 # Standard deviations of the offsets at both ends: of the last bias, and of the logarithms of the
 # factors of the last layer and of the pivot.
-DEVIATIONS = (0.2, 0.1, 0.05)
+DEVIATIONS = (0.1, 0.05, 0.025)
 PACE = 16  # updates from one end to the other
 
 

@@ -15,6 +15,7 @@ the last update of a horizon the states before it go on being sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,8 +29,8 @@ from covertfl.runs.learner import LearnerState
 from covertfl.runs.responder import Outcome, Query, Responder
 from covertfl.seeding import Stream, make_generator
 
-# With guard `client`: weight of the decoys' noise in the common step, and of the latest average in
-# the running mean of what clients agree on at a decoy.
+# With guard `client`: weight of the noise of all decoys in the common step, and of the latest
+# average in the running mean of what clients agree on at a decoy.
 MIXED, REMEMBERED = 0.9, 0.5
 AGREED = "generation-agreed-"  # in the names of arrays in a checkpoint
 
@@ -165,7 +166,9 @@ def advance(
         assert generation.pending is not None
         target = generation.pending
         if generation.noise is not None:
-            target = (target + np.float32(MIXED) * generation.noise).astype(np.float32)
+            # The more decoys, the less of each: their noise together has the same size.
+            share = np.float32(MIXED / math.sqrt(replicas.size - 1))
+            target = (target + share * generation.noise).astype(np.float32)
         learner = show(responder.settle(learner, target), replicas, is_final=is_last)
     return learner, generation.leave(), outcome
 

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "engines": "files seeding decision kernels tasks decoys runs",
     "flower": "kernels tasks engines",
     "training": "runs engines",
-    "models": "files kernels runs",
+    "models": "files kernels tasks runs",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels tasks decoys runs engines training "
     "eavesdroppers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | typ
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
 
 
-MAPPED = {"data": {"map": "public"}, "policy": {"kind": "greedy"}}
+MAPPED: dict[str, Any] = {"data": {"map": "public"}, "policy": {"kind": "greedy"}}
 
 
 def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class PublicMap:
         # As an array: safetensors writes several entries of metadata in any order.
         fingerprint = np.frombuffer(self.fingerprint.encode(), dtype=np.uint8)
         metadata = {"covertfl_format": str(FORMATS["map"])}
-        arrays = {**self.arrays, "fingerprint": fingerprint}
+        arrays: dict[str, Any] = {**self.arrays, "fingerprint": fingerprint}
         write_atomically(path, save(arrays, metadata=metadata))
 
     @property
@@ -115,7 +115,9 @@ class PublicMap:
         InvalidInput
             if an array is missing, or their shapes do not fit together
         """
-        shapes = {key: np.shape(arrays.get(key)) for key in ("mean", "basis", "scale")}
+        shapes = {
+            key: arrays[key].shape if key in arrays else () for key in ("mean", "basis", "scale")
+        }
         width = shapes["mean"][0] if len(shapes["mean"]) == 1 else -1
         if shapes != {"mean": (width,), "basis": (width, width), "scale": (width,)}:
             raise InvalidInput(f"{name}: the arrays of a public map must fit together")

@@ -10,6 +10,7 @@ from pathlib import Path
 from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
+from covertfl.runs.folder import MAP
 from covertfl.runs.progress import OnRound, PreparedRun, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
@@ -103,5 +104,9 @@ def _train_on_flower(
 
 
 def is_finished(settings: RunSettings, path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a run that has done all its rounds."""
-    return (Path(path) / SUMMARY).exists() and read_summary(path).rounds >= settings.rounds
+    """Return whether a folder holds a run that has done all its rounds, and its public map."""
+    folder, sections = Path(path), settings.sections
+    has_map = sections.data.map is not None and sections.task != "function"
+    if has_map and not (folder / MAP).exists():
+        return False
+    return (folder / SUMMARY).exists() and read_summary(folder).rounds >= settings.rounds

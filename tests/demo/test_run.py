@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -9,17 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from covertfl.cli import app as cli
-from covertfl.demo.run import CONDITIONS, NUM_SEEDS, Condition, run_demo
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.demo.run import CONDITIONS, EXCHANGEABLE_ROUNDS, NUM_SEEDS, Condition, run_demo
+from covertfl.display.run_tables import render_demo
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
+from covertfl.planning.exchangeable import find_rounds_for_accepted
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
+from covertfl.runs.summary import read_summary
 from covertfl.training import train
 
 pytest.importorskip("torch")
@@ -66,6 +72,47 @@ def test_rows_are_in_order_and_complete(small_demo: Demo) -> None:
 def test_all_rows_are_in_order_and_complete(demo: Demo) -> None:
     check_rows(demo[1], NUM_SEEDS)
     assert all(row["exposure"] < 1.0 for row in demo[1].values())
+
+
+def test_replicas_leave_one_that_knows_the_scheme_a_guess(small_demo: Demo) -> None:
+    """It has half of each run: its estimate is the mean over both models, sent or not."""
+    greedy, replica = small_demo[1].values()
+    assert greedy["aware_named"] == 1.0
+    assert abs(greedy["aware_accuracy"] - greedy["learner_accuracy"]) < 0.01
+    assert replica["aware_named"] == 0.5
+    summary = read_summary(small_demo[0] / "runs" / FEW[1].folder / "seed-0")
+    assert summary.decoy_accuracy is not None and summary.learner_accuracy is not None
+    both = np.mean([summary.learner_accuracy, *summary.decoy_accuracy])
+    assert abs(replica["aware_accuracy"] - both) < 0.02
+
+
+def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> None:
+    problem = FEW[1].settings(0).problem
+    assert isinstance(problem, FiniteHorizon)
+    needed = find_rounds_for_accepted(problem.oracle, 2 * problem.updates, (0.95,))
+    assert needed[0.95] == EXCHANGEABLE_ROUNDS
+    row = small_demo[1][FEW[1]]
+    assert (row["rounds"], row["expected_exposure"]) == (EXCHANGEABLE_ROUNDS, 0.5)
+    # The success probabilities in force are those of the federation, near the printed ones.
+    assert abs(row["expected_completion"] - 0.95) < 0.03
+
+
+@pytest.mark.slow
+def test_one_that_knows_the_scheme_gets_all_of_the_papers_and_half_of_replicas(demo: Demo) -> None:
+    for condition, row in demo[1].items():
+        expected = NUM_SEEDS / 2 if condition.is_exchangeable else NUM_SEEDS
+        assert row["aware_named"] == expected, condition
+
+
+def test_the_table_fits_into_a_hundred_columns(small_demo: Demo) -> None:
+    rows = [{**row, "runs": NUM_SEEDS, "aware_named": 2.5} for row in small_demo[1].values()]
+    console = Console(width=100, file=io.StringIO())
+    console.print(render_demo(rows))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for row in rows:
+        assert f"{row['policy']:<12} {row['decoy']}" in text
+    assert "2.5/5" in text and "\u2026" not in text
 
 
 @pytest.mark.slow
@@ -164,7 +211,7 @@ def test_the_command_prints_a_table(
     out, err = capsys.readouterr()
     assert err == ""
     assert "\x1b" not in out
-    for part in ("greedy", "(0.84)", "(0.83)", "1 of 1", str(tmp_path / "new" / "folder")):
+    for part in ("greedy", "(0.84)", "(0.83)", "1/1", str(tmp_path / "new" / "folder")):
         assert part in out
     # Once more into the same folder: its own runs are replaced.
     run_command(tmp_path / "new" / "folder", monkeypatch, "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from covertfl.errors import InvalidInput
-from covertfl.models.export import ExportedModel, export_model, load_weights
+from covertfl.models.export import ExportedModel, export_model, load_public_map, load_weights
 from covertfl.runs.checkpoint import read_checkpoint
-from tests.support.small_runs import FUNCTION_QUEUE, run_small
+from covertfl.runs.task import find_training_task
+from covertfl.tasks.public_map import PublicMap
+from covertfl.training import train
+from tests.support.small_runs import FUNCTION_QUEUE, make_run, run_small
 
 pytest.importorskip("torch")
 
@@ -28,6 +32,7 @@ def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | typ
         "output": str(output),
         "rounds": summary.rounds,
         "updates_done": summary.updates_done,
+        "inputs": None,
     }
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint is not None
@@ -36,6 +41,44 @@ def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | typ
     assert not tensors
     np.testing.assert_array_equal(joined, checkpoint.arrays["true"])
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
+
+
+MAPPED: dict[str, Any] = {"data": {"map": "public"}, "policy": {"kind": "greedy"}}
+
+
+def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> None:
+    """Weights and map, from the file alone, have the accuracy that the run reports."""
+    summary = run_small(tmp_path / "run", **MAPPED)
+    output = tmp_path / "model.safetensors"
+    assert export_model(tmp_path / "run", output).inputs == "public_map"
+    with safe_open(output, framework="numpy") as content:
+        assert content.metadata()["covertfl_inputs"] == "public_map"
+        parts = {name for name in content.keys() if "public_map" in name}  # noqa: SIM118
+        assert parts == {"public_map.mean", "public_map.basis", "public_map.scale"}
+    weights, found = load_weights(output), load_public_map(output)
+    assert found is not None
+    raw = find_training_task(make_run(policy=MAPPED["policy"])).validation
+    logits = found.apply(raw.features) @ weights.pop("0.weight").T + weights.pop("0.bias")
+    assert not weights
+    assert np.mean(logits.argmax(axis=1) == raw.labels) == summary.learner_accuracy
+    own = PublicMap.load(tmp_path / "run" / "map.safetensors")
+    assert found.fingerprint == own.fingerprint != ""
+
+
+def test_the_map_of_a_run_is_written_again_when_it_is_resumed(tmp_path: Path) -> None:
+    run_small(tmp_path / "run", **MAPPED)
+    file, output = tmp_path / "run" / "map.safetensors", tmp_path / "model.safetensors"
+    written = file.read_bytes()
+    file.unlink()
+    with pytest.raises(InvalidInput, match=r"map\.safetensors is missing.*--resume"):
+        export_model(tmp_path / "run", output)
+    train(make_run(**MAPPED), tmp_path / "run", resume=True)
+    assert file.read_bytes() == written
+    # Another run in its place has no map.
+    train(make_run(), tmp_path / "run", force=True)
+    assert not file.exists()
+    export_model(tmp_path / "run", output)
+    assert load_public_map(output) is None
 
 
 def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:

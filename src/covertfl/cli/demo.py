@@ -20,7 +20,8 @@ def demo(
     """Train a toxicity classifier covertly and show what leaks.
 
     Trains the paper's two scenarios with several policies and decoys, five seeds each, and shows
-    what the paper's eavesdropper ends up with; writes a page with the curves.
+    what the paper's eavesdropper and one that knows the scheme end up with; writes a page with the
+    curves.
 
     Example: covertfl demo
     """

@@ -23,7 +23,8 @@ def export(
 ) -> None:
     """Write the true model of a run to a file.
 
-    The file holds one tensor for each parameter, by name.  Hand it over on a channel that no client
+    The file holds one tensor for each parameter, by name, and the public map of a run whose inputs
+    pass one (replicas need it).  Hand it over on a channel that no client
     can read: sent through the federation, in a query or any other message, it would reveal at once
     what the whole run has hidden.
 
@@ -39,3 +40,8 @@ def export(
             f"{output}: the true weights after {exported.rounds} rounds and "
             f"{exported.updates_done} updates.  Keep it off the channel that clients can read."
         )
+        if exported.inputs is not None:
+            print(
+                "Inputs pass the public map first: it is in the file as public_map.mean, "
+                "public_map.basis and public_map.scale; x -> ((x - mean) @ basis) * scale."
+            )

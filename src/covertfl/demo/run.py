@@ -2,7 +2,9 @@
 
 20 clients train the toxicity classifier in 45 rounds, with 16 updates to make.  The public set,
 which the eavesdropper owns, has no toxic comments in scenario 1, and a tenth of it is toxic in
-scenario 2.  The eavesdropper is the paper's: proportional sampling, equation (6) of the paper.
+scenario 2.  One eavesdropper is the paper's: proportional sampling, equation (6) of the paper.
+The other knows problem and policy (`eavesdroppers.likelihood`).  Exchangeable replicas, which hold
+it at one half, have the rounds that finish all updates with 95% (`planning.exchangeable`).
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from covertfl.auditing.run import RunAudit, audit_run
+from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
+from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.runs.build import KernelCache
 from covertfl.runs.progress import RunProgress
 from covertfl.runs.run_file import build_run
@@ -28,6 +32,9 @@ from covertfl.training import train_all
 
 NUM_SEEDS = 5
 LISTENER = "majority"  # the paper's eavesdropper
+AWARE = "likelihood"  # one that knows the scheme
+TRAJECTORIES = 2  # of exchangeable runs
+EXCHANGEABLE_ROUNDS = 115  # enough for 16 updates of 2 trajectories with 95%
 POSITIVE_SHARES = {1: 0.0, 2: 0.1}
 # Table 1 of the paper, by scenario, policy and decoy.
 PAPER = {
@@ -51,15 +58,22 @@ class Condition:
         """Return the name of the folder of its runs."""
         return f"scenario-{self.scenario}-{self.policy}-{self.decoy}"
 
+    @property
+    def is_exchangeable(self) -> bool:
+        """Return whether its trajectories are exchangeable."""
+        return self.policy == "exchangeable"
+
     def settings(self, seed: int) -> RunSettings:
         """Return the settings of the run with one seed."""
-        content = {
+        content: dict[str, Any] = {
             "task": "toxicity",
             "seed": seed,
             "data": {"public_positive_share": POSITIVE_SHARES[self.scenario]},
             "policy": {"kind": self.policy},
             "decoy": {"kind": self.decoy},
         }
+        if self.is_exchangeable:
+            content |= {"rounds": EXCHANGEABLE_ROUNDS}
         return build_run(content, "demo", folder=Path())
 
 
@@ -68,6 +82,8 @@ CONDITIONS = (
     *(Condition(scenario, policy, "public") for scenario in (1, 2) for policy in POLICIES),
     Condition(2, "optimal", "adversarial"),
     Condition(2, "minority", "adversarial"),
+    Condition(1, "exchangeable", "replica"),
+    Condition(2, "exchangeable", "replica"),
 )
 
 
@@ -79,28 +95,46 @@ def _describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, A
     federation = runs[0].federation
     summaries = [run.summary for run in runs if run.summary is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
-    expected = evaluate_horizon_policy(federation.problem, federation.policy.policy)
+    exposure, completion = _expect(condition, federation.problem, federation.policy.policy)
     return {
         "scenario": condition.scenario,
         "policy": condition.policy,
         "decoy": condition.decoy,
         "learner_accuracy": _mean(summary.learner_accuracy for summary in summaries),
-        "eavesdropper_accuracy": _mean(_find_curve(run)[-1] for run in runs),
-        "eavesdropper_worst": max(_find_curve(run)[-1] for run in runs),
-        "held_true": sum(run.findings[LISTENER].named or 0.0 for run in runs),
+        "eavesdropper_accuracy": _mean(_find_curve(run, LISTENER)[-1] for run in runs),
+        "eavesdropper_worst": max(_find_curve(run, LISTENER)[-1] for run in runs),
+        "held_true": _count_named(runs, LISTENER),
+        "aware_accuracy": _mean(_find_curve(run, AWARE)[-1] for run in runs),
+        "aware_named": _count_named(runs, AWARE),
         "runs": len(runs),
+        "rounds": federation.problem.rounds,
         "exposure": _mean(summary.exposure for summary in summaries),
         "completion": _mean(summary.completed for summary in summaries),
-        "expected_exposure": expected.exposure,
-        "expected_completion": expected.finish_prob,
+        "expected_exposure": exposure,
+        "expected_completion": completion,
         "updates_done": _mean(summary.updates_done for summary in summaries),
         "paper": PAPER.get((condition.scenario, condition.policy, condition.decoy)),
     }
 
 
-def _find_curve(run: RunAudit) -> tuple[float, ...]:
-    """Return the accuracy of the eavesdropper's estimate after each round."""
-    return run.findings[LISTENER].accuracy or ()
+def _expect(condition: Condition, problem: FiniteHorizon, policy: Policy) -> tuple[float, float]:
+    """Return the expected share of true queries and the probability of all updates, exactly."""
+    if condition.is_exchangeable:
+        accepted = TRAJECTORIES * problem.updates
+        by_rounds = accepted_by_rounds(problem.oracle, accepted, problem.rounds)
+        return 1.0 / TRAJECTORIES, float(by_rounds[-1])
+    expected = evaluate_horizon_policy(problem, policy)
+    return expected.exposure, expected.finish_prob
+
+
+def _find_curve(run: RunAudit, name: str) -> tuple[float, ...]:
+    """Return the accuracy of an eavesdropper's estimate after each round."""
+    return run.findings[name].accuracy or ()
+
+
+def _count_named(runs: Sequence[RunAudit], name: str) -> float:
+    """Return in how many runs an eavesdropper names the true model; a tie of K counts 1 / K."""
+    return sum(run.findings[name].named or 0.0 for run in runs)
 
 
 def _mean(values: Any) -> float:
@@ -127,11 +161,14 @@ def run_demo(
     kernels, panels, rows = KernelCache(), [], []
     for number, condition in enumerate(conditions):
         part = places[number * seeds : (number + 1) * seeds]
-        audits = [audit_run(path, kernels, names=[LISTENER]) for _, path in part]
+        audits = [audit_run(path, kernels, names=[LISTENER, AWARE]) for _, path in part]
         rows.append(_describe_row(condition, audits))
-        title = f"scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy"
-        learner, eavesdropper = [run.learner for run in audits], list(map(_find_curve, audits))
-        panels.append(Panel(title, np.array(learner), np.array(eavesdropper)))
+        title = f"scenario {condition.scenario}: {condition.policy},\n{condition.decoy} decoy"
+        learner = np.array([run.learner for run in audits])
+        curves = [
+            np.array([_find_curve(run, name) for run in audits]) for name in (LISTENER, AWARE)
+        ]
+        panels.append(Panel(title, learner, *curves))
     content = {"rows": rows, "page": str(folder / "index.html")}
     write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")
     write_atomically(folder / "index.html", render_page(rows, panels))

@@ -15,8 +15,8 @@ from covertfl.display.tables import make_table
 from covertfl.runs.summary import RunSummary
 
 DEMO_COLUMNS = (
-    *("learner\n(paper)", "eavesdropper\n(paper)", "held the\ntrue model"),
-    *("true\nqueries", "finished", "expected"),
+    *("learner\n(paper)", "eavesdropper\nthat counts\n(paper)", "names\nthe\ntruth"),
+    *("one that\nknows\nscheme", "names\nthe\ntruth", "true\nqueries", "finished\n(expected)"),
 )
 AUDIT_COLUMNS = (
     *("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage", "gain"),
@@ -25,10 +25,12 @@ SINGLE_COLUMNS = (
     *("believes in", "probability", "right", "right in\nsimulated runs", "95%"),
     *("final\naccuracy", "gain"),
 )
-DEMO_NOTE = (
-    "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.  Expected "
-    "is the exact probability that the policy finishes all updates.  "
-    "The paper's figures are for another data set (Civil Comments)."
+DEMO_NOTES = (
+    "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.",
+    "Names the truth: in how many runs; a tie counts one half.  Expected: the exact probability.",
+    "The paper's figures are for another data set (Civil Comments).",
+    "Last two rows: replicas leave even one that knows the scheme a guess between two models (one",
+    "that counts guesses, too: its figure over five runs is chance), in 115 rounds instead of 45.",
 )
 
 
@@ -83,27 +85,26 @@ def _describe_missing(summaries: Sequence[RunSummary]) -> list[str]:
 
 def render_demo(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Render the demonstration's results with the paper's numbers in brackets."""
-    ends = "what the learner and the paper's eavesdropper end up with"
-    title = f"Accuracy of {ends}, means over seeds"
-    table = make_table(title, box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("scenario", "policy", "decoy"):
-        table.add_column(column, no_wrap=True)
+    title = "Accuracy of the learner and of two eavesdroppers at the end, means over seeds"
+    style: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": False, "show_edge": False}
+    table = make_table(title, box=SIMPLE_HEAD, **style)
+    table.add_column("scenario, policy,\ndecoy", no_wrap=True)
     for column in DEMO_COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        paper = row["paper"] or {}
+        paper, runs = row["paper"] or {}, row["runs"]
+        finished = f"{row['completion'] * runs:.0f}/{runs}"
         table.add_row(
-            str(row["scenario"]),
-            row["policy"],
-            row["decoy"],
+            f"{row['scenario']}  {row['policy']:<12} {row['decoy']}",
             _format_beside(row["learner_accuracy"], paper.get("learner_accuracy")),
             _format_beside(row["eavesdropper_accuracy"], paper.get("eavesdropper_accuracy")),
-            f"{row['held_true']:g} of {row['runs']}",
+            f"{row['held_true']:g}/{runs}",
+            f"{row['aware_accuracy']:.3f}",
+            f"{row['aware_named']:g}/{runs}",
             f"{row['exposure']:.0%}",
-            f"{row['completion'] * row['runs']:.0f} of {row['runs']}",
-            f"{row['expected_completion']:.0%}",
+            f"{finished} ({row['expected_completion']:.0%})",
         )
-    return Group(table, DEMO_NOTE)
+    return Group(table, "", *DEMO_NOTES)
 
 
 def _format_beside(value: float, paper: float | None) -> str:

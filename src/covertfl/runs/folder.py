@@ -6,6 +6,7 @@
     private/rounds.jsonl         a line per round: observation, action, outcome, costs
     private/updates.jsonl        a line per update: task, round of arrival, round of completion
     metrics.jsonl                a line per round: accuracies and exposure
+    map.safetensors              the public map, if the run's inputs pass one
     checkpoint/state.safetensors the state after the last complete round
     summary.json                 results of a run that has ended
 
@@ -36,6 +37,7 @@ from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
+from covertfl.tasks.public_map import PublicMap
 
 LINE_FILES = (
     "public/rounds.jsonl",
@@ -44,6 +46,7 @@ LINE_FILES = (
     "metrics.jsonl",
 )
 WEIGHTS = "public/weights"
+MAP = "map.safetensors"
 
 
 class RunFolder:
@@ -111,6 +114,13 @@ class RunFolder:
             if path.stem not in sent:
                 with report_errors(path):
                     path.unlink()
+
+    def keep_map(self, public_map: PublicMap | None) -> None:
+        """Write the public map that stands in front of the model, unless it is there already."""
+        path = self.path / MAP
+        if public_map is not None and not path.exists():
+            with report_errors(path):
+                public_map.save(path)
 
     def close(self) -> None:
         """Close all files and release the lock."""
@@ -274,12 +284,13 @@ def _remove_run(path: Path) -> None:
     for name in ("public", "private"):
         if (path / name).exists():
             shutil.rmtree(path / name)
-    for name in (SETTINGS, SUMMARY, CHECKPOINT, "metrics.jsonl"):
+    for name in (SETTINGS, SUMMARY, CHECKPOINT, MAP, "metrics.jsonl"):
         (path / name).unlink(missing_ok=True)
 
 
 def _remove_leftovers(path: Path) -> None:
     """Remove temporary files of interrupted writes."""
-    for pattern in (f".{SETTINGS}.*", f".{SUMMARY}.*", f"{WEIGHTS}/.*.*", "checkpoint/.*.*"):
+    own = (f".{name}.*" for name in (SETTINGS, SUMMARY, MAP))
+    for pattern in (*own, f"{WEIGHTS}/.*.*", "checkpoint/.*.*"):
         for leftover in path.glob(pattern):
             leftover.unlink()

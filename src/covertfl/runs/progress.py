@@ -10,6 +10,7 @@ from pathlib import Path
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.folder import RunFolder
@@ -48,7 +49,10 @@ def prepare_run(
     """Build a run and open its folder."""
     federation, folder = build_federation(settings, kernels), RunFolder(path)
     try:
-        return PreparedRun(federation, _open_run(federation, folder, resume, force), folder)
+        state = _open_run(federation, folder, resume, force)
+        if isinstance(federation.responder, ClientResponder):
+            folder.keep_map(federation.responder.task.public_map)
+        return PreparedRun(federation, state, folder)
     except BaseException:
         folder.close()
         raise

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,12 +66,19 @@ class PublicMap:
         return mapped
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a safetensors file, for clients."""
+        """Write the map to a safetensors file, for clients; the same map gives the same bytes."""
         from safetensors.numpy import save
 
-        arrays = {"mean": self.mean, "basis": self.basis, "scale": self.scale}
-        metadata = {"covertfl_format": str(FORMATS["map"]), "fingerprint": self.fingerprint}
+        # As an array: safetensors writes several entries of metadata in any order.
+        fingerprint = np.frombuffer(self.fingerprint.encode(), dtype=np.uint8)
+        metadata = {"covertfl_format": str(FORMATS["map"])}
+        arrays: dict[str, Any] = {**self.arrays, "fingerprint": fingerprint}
         write_atomically(path, save(arrays, metadata=metadata))
+
+    @property
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return `mean`, `basis` and `scale` by name."""
+        return {"mean": self.mean, "basis": self.basis, "scale": self.scale}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublicMap:
@@ -86,18 +94,34 @@ class PublicMap:
         name = os.fspath(path)
         try:
             with safe_open(name, framework="numpy") as content:
-                facts = content.metadata() or {}
-                version = facts.get("covertfl_format", "")
+                version = (content.metadata() or {}).get("covertfl_format", "")
                 require_format("map", int(version) if version.isdecimal() else version, name)
-                mean, basis, scale = map(content.get_tensor, ("mean", "basis", "scale"))
+                arrays = {key: content.get_tensor(key) for key in content.keys()}  # noqa: SIM118
         except OSError as error:
             raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
         except SafetensorError as error:
             raise InvalidInput(f"{name}: not the file of a public map: {error}") from error
-        width = len(mean) if mean.ndim == 1 else -1
-        if basis.shape != (width, width) or scale.shape != (width,):
+        fingerprint = arrays.pop("fingerprint", np.empty(0, dtype=np.uint8))
+        return cls.from_arrays(arrays, fingerprint.tobytes().decode(), name)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, FloatArray], fingerprint: str, name: str
+    ) -> PublicMap:
+        """Return the map of `arrays`, by field, from the file `name`.
+
+        Raises
+        ------
+        InvalidInput
+            if an array is missing, or their shapes do not fit together
+        """
+        shapes = {
+            key: arrays[key].shape if key in arrays else () for key in ("mean", "basis", "scale")
+        }
+        width = shapes["mean"][0] if len(shapes["mean"]) == 1 else -1
+        if shapes != {"mean": (width,), "basis": (width, width), "scale": (width,)}:
             raise InvalidInput(f"{name}: the arrays of a public map must fit together")
-        return cls(mean, basis, scale, facts.get("fingerprint", ""))
+        return cls(arrays["mean"], arrays["basis"], arrays["scale"], fingerprint)
 
     def as_module(self) -> nn.Module:
         """Return the map of (n, d) inputs as a torch module, to put in front of a model.

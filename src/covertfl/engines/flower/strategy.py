@@ -132,6 +132,7 @@ class CovertStrategy(StrategySettings, Strategy):
         folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
         try:
             checkpoint = open_folder(self, settings, folder)
+            folder.keep_map(clients.task.public_map)
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)

@@ -51,9 +51,11 @@ def make_run(seed: int, *, levelled: bool, rounds: int = 150) -> list[SeenQuery]
 
 
 def name_truth(seed: int, *, levelled: bool) -> float:
+    """Return 1 if the truth is named, 0 if not, 1/2 if the trajectories tie."""
     queries = make_run(seed, levelled=levelled)
     true = int(queries[0].weights[0] == 0.0)
-    return float(feed(AttendanceEavesdropper(make_means()), queries).belief()[true] > 0.5)
+    belief = feed(AttendanceEavesdropper(make_means()), queries).belief()
+    return 0.5 + 0.5 * float(np.sign(belief[true] - belief[1 - true]))
 
 
 def enumerate_states(accepted: BoolArray) -> FloatArray:

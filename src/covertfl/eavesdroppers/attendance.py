@@ -48,9 +48,9 @@ def smooth_states(oracle: Oracle, first: FloatArray, accepted: BoolArray) -> Flo
 class AttendanceEavesdropper(MoveListener):
     """Eavesdropper that believes in the trajectory whose accepted rounds explain the moves.
 
-    The log length of a trajectory's moves is regressed on its number and on
-    the expected success probability of the round in which the trajectory was accepted before.  Only a negative slope counts.  With schedules that are not exchangeable all beliefs are
-    equal.
+    The log length of a trajectory's moves is regressed on their number and on the expected success
+    probability of the round in which the trajectory was accepted before.  Only a negative slope
+    counts.  With schedules that are not exchangeable all beliefs are equal.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("scheme",)

@@ -90,10 +90,8 @@ def audit_folders(
         settings, rehearsed = read_run(runs[0] / SETTINGS), learned.get(runs[0])
         if rehearsed is not None and trained_on == "federation":
             settings = fix_federation(settings)
-        found = list(audits[0].findings)
-        simulated = rehearse(
-            settings, count, kept, names=found, rehearsed=rehearsed, on_progress=report
-        )
+        told: dict[str, Any] = {"rehearsed": rehearsed, "on_progress": report}
+        simulated = rehearse(settings, count, kept, names=list(audits[0].findings), **told)
     notes = [f"No runs of the same settings were simulated: {obstacle}."] if obstacle else []
     return summarise_audits(audits, coalitions, simulated=simulated, notes=notes)
 

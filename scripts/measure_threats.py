@@ -29,7 +29,7 @@ BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
 # The paper's federation; its decoys move in every obfuscating round.
 CONTENT = {
     "task": "toxicity",
-    "federation": {"participation": [5, 10, 20]},
+    "federation": {"participation": [5, 10, 20], "mark": 0.2},
     "decoy": {"gated": False},
 }
 

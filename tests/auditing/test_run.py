@@ -171,7 +171,7 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
 def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:
     run_small(tmp_path / "run", FUNCTION_QUEUE)
     found = audit_run(tmp_path / "run", KernelCache())
-    assert set(found.findings) == {*BARE, "likelihood"}
+    assert set(found.findings) == {*BARE, "likelihood", "attendance"}
     assert all(finding.accuracy is None for finding in found.findings.values())
     assert found.learner == ()
     assert audit_coalitions(load_run(tmp_path / "run", KernelCache())) == ()

@@ -289,16 +289,18 @@ def audit_separation(run: Path) -> tuple[float, list[str]]:
     return content["separation"]["right_share"], content["warnings"]
 
 
-@pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
 @pytest.mark.parametrize("decoy", DECOYS)
 @pytest.mark.parametrize(
-    "name",
+    ("name", "gated"),
     [
-        pytest.param("toxicity", marks=[needs_text, pytest.mark.slow]),
-        "digits",
-        "digits, logistic",
-        "digits, fedsgd",
-        "embeddings",
+        pytest.param("toxicity", True, marks=[needs_text, pytest.mark.slow]),
+        pytest.param("toxicity", False, marks=[needs_text, pytest.mark.slow]),
+        ("digits", True),
+        ("digits", False),
+        # Decoys that move in every round are the harder ones to link.
+        ("digits, logistic", False),
+        ("digits, fedsgd", False),
+        ("embeddings", False),
     ],
 )
 def test_decoys_of_shipped_tasks_are_told_apart(
@@ -328,7 +330,7 @@ def test_several_decoys_are_told_apart(tmp_path: Path) -> None:
 def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
     """In few dimensions two trajectories may start close to each other."""
     shares = []
-    for seed in range(20):
+    for seed in range(10):
         base = {key: HORIZON[key] for key in ("oracle", "cost", "horizon")}
         run_small(tmp_path / str(seed), {**base, "task": "function"}, seed=seed)
         share, warnings = audit_separation(tmp_path / str(seed))

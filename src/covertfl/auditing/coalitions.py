@@ -115,7 +115,15 @@ def _audit_coalition(run: LoadedRun, members: set[int]) -> CoalitionFinding:
         return CoalitionFinding(len(members), 0.0, {})
     truth, _ = find_truth(seen, records)
     findings = {
-        name: listen(EAVESDROPPERS[name](run.means), seen, truth, run.scores) for name in NAMES
+        name: listen(
+            EAVESDROPPERS[name](run.means),
+            seen,
+            truth,
+            run.scores,
+            trajectories=run.trajectories,
+            by_round=False,
+        )
+        for name in NAMES
     }
     return CoalitionFinding(len(members), len(records) / len(run.private), findings)
 

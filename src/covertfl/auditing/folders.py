@@ -43,6 +43,7 @@ def audit_folders(
     rehearsals: int | None = 0,
     trained: int = 0,
     trained_on: Source = "public",
+    by_round: bool = True,
     on_progress: Progress | None = None,
 ) -> AuditSummary:
     """Audit all runs in some folders together.
@@ -56,6 +57,7 @@ def audit_folders(
         `DEFAULT_COUNT` of a single run and none of several
     trained : number of simulated runs that `trained` learns from; 0 to leave it out
     trained_on : who the clients of these runs are (`make_rehearsed`)
+    by_round : whether estimates are scored after every round, or after the last one only
     on_progress : called with a description and the share that is done
 
     Raises
@@ -80,7 +82,7 @@ def audit_folders(
             known["other_run"] = load_run(after, kept.kernels, trajectories=trajectories).queries
         return run.with_means(**known)
 
-    audits, coalitions = _audit_all(load, len(runs), names, report)
+    audits, coalitions = _audit_all(load, len(runs), names, by_round, report)
     count = rehearsals if rehearsals is not None else DEFAULT_COUNT if len(runs) == 1 else 0
     obstacle = find_obstacle(runs[0]) if count else None
     simulated: list[RunAudit] = []
@@ -88,10 +90,8 @@ def audit_folders(
         settings, rehearsed = read_run(runs[0] / SETTINGS), learned.get(runs[0])
         if rehearsed is not None and trained_on == "federation":
             settings = fix_federation(settings)
-        found = list(audits[0].findings)
-        simulated = rehearse(
-            settings, count, kept, names=found, rehearsed=rehearsed, on_progress=report
-        )
+        told: dict[str, Any] = {"rehearsed": rehearsed, "on_progress": report}
+        simulated = rehearse(settings, count, kept, names=list(audits[0].findings), **told)
     notes = [f"No runs of the same settings were simulated: {obstacle}."] if obstacle else []
     return summarise_audits(audits, coalitions, simulated=simulated, notes=notes)
 
@@ -115,14 +115,18 @@ def _learn(
 
 
 def _audit_all(
-    load: Callable[[int], LoadedRun], count: int, names: Sequence[str] | None, report: Progress
+    load: Callable[[int], LoadedRun],
+    count: int,
+    names: Sequence[str] | None,
+    by_round: bool,
+    report: Progress,
 ) -> tuple[list[RunAudit], list[tuple[CoalitionFinding, ...]]]:
     done = 0
 
     def audit_one(number: int) -> tuple[RunAudit, tuple[CoalitionFinding, ...]]:
         nonlocal done
         run = load(number)
-        audited = audit_loaded_run(run, names=names)
+        audited = audit_loaded_run(run, names=names, by_round=by_round)
         coalitions = audit_coalitions(run) if names is None else ()
         done += 1
         report(f"{done} of {count} runs", done / count)

@@ -94,7 +94,7 @@ def run_matrix(
     for number, cell in enumerate(cells):
         report(f"auditing {cell.policy} with {cell.decoy}", 0.5 + 0.5 * number / len(cells))
         # Seed by seed: an earlier matrix of more seeds may have left others in the folder.
-        found = audit_folders(cell.folders).to_dict()
+        found = audit_folders(cell.folders, by_round=False).to_dict()
         rows.append({"policy": cell.policy, "decoy": cell.decoy, **found})
     content = {"seeds": seeds, "rows": rows, "picture": str(out / "matrix.png")}
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"

@@ -144,12 +144,15 @@ def audit_run(path: Path, kernels: KernelCache, *, names: Sequence[str] | None =
     return audit_loaded_run(load_run(path, kernels), names=names)
 
 
-def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> RunAudit:
+def audit_loaded_run(
+    run: LoadedRun, *, names: Sequence[str] | None = None, by_round: bool = True
+) -> RunAudit:
     """Show eavesdroppers the queries of a run and return what they found.
 
     Parameters
     ----------
     names : of eavesdroppers; all that the run allows if None
+    by_round : whether estimates are scored after every round, or after the last one only
 
     Raises
     ------
@@ -162,7 +165,7 @@ def audit_loaded_run(run: LoadedRun, *, names: Sequence[str] | None = None) -> R
                 f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {name!r}"
             )
     truth, misplaced = find_truth(run.queries, run.private) if run.private else (None, None)
-    findings = find_all(run, truth, names=names)
+    findings = find_all(run, truth, names=names, by_round=by_round)
     is_finished = (run.path / SETTINGS).exists() and (run.path / SUMMARY).exists()
     return RunAudit(
         path=run.path,

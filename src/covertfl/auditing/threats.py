@@ -298,8 +298,8 @@ def summarise_findings(
     guess : probability of naming the true trajectory by a uniform guess
     placed : share of queries that are on their right trajectory, None if unknown
     """
-    curves = [finding.accuracy for finding in findings if finding.accuracy]
-    finals = [curve[-1] for curve in curves]
+    scored = [finding.accuracy for finding in findings if finding.accuracy]
+    finals, curves = [one[-1] for one in scored], [one for one in scored if len(one) > 1]
     final = compute_mean(finals)
     named = [finding.named for finding in findings if finding.named is not None]
     interval = None
@@ -317,7 +317,7 @@ def summarise_findings(
         final_interval=t_interval(finals)[1:] if len(finals) > 1 else None,
         advantage=None if final is None or alone is None else final - alone,
         guess=guess,
-        accuracy_by_round=average_curves([curve for curve in curves if len(curve) > 1]),
+        accuracy_by_round=average_curves(curves),
         tier=kind.tier,
         gain=compute_mean([finding.gain for finding in findings if finding.gain is not None]),
         num_runs=len(findings),

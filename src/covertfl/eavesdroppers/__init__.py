@@ -10,6 +10,7 @@
 - `moves`: what those that look at moves share
 - `early_stop`, `repeat`, `step_shape`, `last_layer`, `rounding`, `map_spectrum`, `two_runs`: from
   how the weights move
+- `attendance`: from how their lengths go with the rounds in which few clients took part
 - `own_data`: labelled data of an eavesdropper's own
 - `validation`, `anti_validation`, `fine_tune`, `ensemble`, `train_alone`: from what weights are
   worth on these data

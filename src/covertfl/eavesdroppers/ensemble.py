@@ -26,13 +26,21 @@ class EnsembleEavesdropper(Listener):
     def __init__(self, means: Means) -> None:
         self._own = OwnData(means, "ensemble")
         super().__init__(means)
-        self._mixtures: list[tuple[float, FloatArray, Vector]] = []
+        self._best: tuple[FloatArray, Vector] | None = None
 
     def observe(self, query: SeenQuery) -> None:
-        """Evaluate all mixtures again if a trajectory has moved."""
+        """Forget the mixtures if a trajectory has moved."""
         super().observe(query)
         if query.moved != 0.0:
-            self._mixtures = [self._mix(shares) for shares in self._list_shares()]
+            self._best = None
+
+    def _find_best(self) -> tuple[FloatArray, Vector]:
+        """Return shares and weights of the mixture with the lowest loss on its own data."""
+        if self._best is None:
+            mixtures = [self._mix(shares) for shares in self._list_shares()]
+            _, shares, weights = min(mixtures, key=lambda mixture: mixture[0])
+            self._best = shares, weights
+        return self._best
 
     def _list_shares(self) -> list[FloatArray]:
         number = len(self._seen)
@@ -54,8 +62,8 @@ class EnsembleEavesdropper(Listener):
 
     def belief(self) -> FloatArray:
         """Return the shares of the trajectories in the best mixture."""
-        return normalise(min(self._mixtures, key=lambda mixture: mixture[0])[1])
+        return normalise(self._find_best()[0])
 
     def estimate(self) -> Sequence[Vector]:
         """Return the mixture with the lowest loss on its own data."""
-        return (min(self._mixtures, key=lambda mixture: mixture[0])[2],)
+        return (self._find_best()[1],)

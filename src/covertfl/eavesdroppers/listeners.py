@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from covertfl.eavesdroppers.attendance import AttendanceEavesdropper
 from covertfl.eavesdroppers.change_point import ChangePointEavesdropper
 from covertfl.eavesdroppers.early_stop import EarlyStopEavesdropper
 from covertfl.eavesdroppers.eavesdropper import Listener
@@ -28,5 +29,6 @@ LISTENERS: Mapping[str, type[Listener]] = {
     "last-layer": LastLayerEavesdropper,
     "rounding": RoundingEavesdropper,
     "map-spectrum": MapSpectrumEavesdropper,
+    "attendance": AttendanceEavesdropper,
     "two-runs": TwoRunsEavesdropper,
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -22,47 +20,12 @@ from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Float32Array, name_content, serialise
 from covertfl.models.export import export_model, load_weights
 from covertfl.runs import generations
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.decoys import read_secret, write_secret
 from covertfl.runs.generations import Generation
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
-from tests.support.small_runs import (
-    HORIZON,
-    QUEUE,
-    Stopped,
-    make_run,
-    merge,
-    read_folder,
-    read_rounds,
-    stop_after,
-)
-
-ROUNDS = 40
-GUARDS = ("listener", "public", "client")
-EXCHANGEABLE: dict[str, Any] = {
-    "data": {"model": "mlp", "public_classes": 1, "public_class_share": 1.0, "public_size": 0.25},
-    "policy": {"kind": "exchangeable"},
-}
-BASES = {
-    "horizon": merge(HORIZON, {**EXCHANGEABLE, "rounds": ROUNDS}),
-    "queue": merge(QUEUE, {**EXCHANGEABLE, "rounds": 60}),
-}
-
-
-def make_exchangeable(base: str = "horizon", trajectories: int = 2, **changes: Any) -> RunSettings:
-    policy = {"kind": "exchangeable", "trajectories": trajectories}
-    return make_run(BASES[base], policy=policy, **changes)
-
-
-def find_clients(settings: RunSettings) -> ClientResponder:
-    responder = build_federation(settings, KernelCache()).responder
-    assert isinstance(responder, ClientResponder)
-    return responder
+from tests.support.exchangeable_runs import BASES, GUARDS, find_clients, make_exchangeable
+from tests.support.small_runs import Stopped, make_run, merge, read_folder, read_rounds, stop_after
 
 
 def read_public(folder: Path) -> dict[str, bytes]:
@@ -336,83 +299,6 @@ def test_cut_runs_go_on_to_the_same_bytes(
             )
     train(settings, tmp_path / "cut", resume=True)
     assert read_folder(tmp_path / "cut") == read_folder(tmp_path / "whole")
-
-
-# --- the secret of a federation ---------------------------------------------------------------
-
-
-def make_secret(folder: Path) -> Path:
-    task = find_training_task(make_exchangeable())
-    path = folder / "federation.json"
-    assert write_secret(path, task) == 8
-    return path
-
-
-def test_runs_of_a_federation_share_their_flips(tmp_path: Path) -> None:
-    path = make_secret(tmp_path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    shared, drawn = (
-        [
-            find_clients(
-                make_exchangeable(trajectories=4, seed=seed, data={"seed": 3}, federation=section)
-            ).images
-            for seed in (3, 4, 5)
-        ]
-        for section in ({"secret": str(path)}, {})
-    )
-    signs = [each.signs.tobytes() for each in shared if each is not None]
-    assert len(signs) == 3 and len(set(signs)) == 1
-    assert len({each.signs.tobytes() for each in drawn if each is not None}) == 3
-
-
-def test_more_trajectories_have_the_flips_of_fewer(tmp_path: Path) -> None:
-    path = make_secret(tmp_path)
-    found = {
-        count: find_clients(
-            make_exchangeable(trajectories=count, federation={"secret": str(path)})
-        ).images
-        for count in (2, 4, 8)
-    }
-    two, four, eight = (each.signs for each in found.values() if each is not None)
-    np.testing.assert_array_equal(two, four[:2])
-    np.testing.assert_array_equal(four, eight[:4])
-
-
-def test_a_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
-    path = make_secret(tmp_path)
-    before = path.read_bytes()
-    with pytest.raises(InvalidInput, match="exists: a federation keeps its secret"):
-        make_secret(tmp_path)
-    assert path.read_bytes() == before
-    path.chmod(0o640)
-    with pytest.raises(InvalidInput, match="readable by its owner only"):
-        find_clients(make_exchangeable(federation={"secret": str(path)}))
-
-
-def test_a_secret_of_another_federation_is_refused(tmp_path: Path) -> None:
-    path = make_secret(tmp_path)
-    with pytest.raises(InvalidInput, match="another public map"):
-        find_clients(make_exchangeable(seed=9, federation={"secret": str(path)}))
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("{", "does not hold the secret"),
-        ("[]", "does not hold the secret"),
-        (json.dumps({"format": 1, "flips": ["+-"]}), "does not hold the secret"),
-        (json.dumps({"format": 99, "flips": [], "map": ""}), "newer version"),
-    ],
-)
-def test_a_damaged_secret_is_refused(content: str, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "federation.json"
-    path.write_text(content)
-    path.chmod(0o600)
-    public_map = find_training_task(make_exchangeable()).public_map
-    assert public_map is not None
-    with pytest.raises(InvalidInput, match=sentence) as refusal:
-        read_secret(path, public_map, 1)
-    assert os.fspath(path) in str(refusal.value)
 
 
 # --- refusals ---------------------------------------------------------------------------------

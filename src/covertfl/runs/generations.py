@@ -114,18 +114,17 @@ def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -
 
     After the last update of a horizon (`is_final`), queries stay as they are.
     """
-    others = range(1, replicas.size)
-    decoys = tuple(replicas.reflect(learner.true, number) for number in others)
+    # The true weights are reflected by ones: their zeros then have the same sign as a decoy's.
+    true, *decoys = (replicas.reflect(learner.true, number) for number in range(replicas.size))
     moves = (learner.updates,) * len(decoys)
-    learner = replace(learner, decoys=decoys, moves=moves)
+    learner = replace(learner, true=true, decoys=tuple(decoys), moves=moves)
     if is_final:
         return learner
+    sent = learner.trajectories
     if replicas.offsets:
         numbers = range(replicas.size)
-        sent = tuple(replicas.send(learner.true, number, learner.updates) for number in numbers)
-    else:
-        sent = (replicas.reflect(learner.true, 0), *decoys)
-    return replace(learner, shown=learner.true, sent=sent)
+        sent = tuple(replicas.send(true, number, learner.updates) for number in numbers)
+    return replace(learner, shown=true, sent=sent)
 
 
 def recall(learner: LearnerState, replicas: Replicas, shown: Vector | None) -> LearnerState:

@@ -54,6 +54,11 @@ def set_choice(monkeypatch: pytest.MonkeyPatch, choice: int) -> None:
     monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_: choice)
 
 
+def use_all_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every move use all replies, not only as many as those of the smallest round."""
+    monkeypatch.setattr("covertfl.runs.clients.find_level", lambda *_, **__: None)
+
+
 def move_by_hand(make: Make, out: Path, first: dict[str, Any]) -> dict[str, Any]:
     """What a strategy makes of the replies to the true queries, had nothing else been sent."""
     strategy, parts = make(), first
@@ -82,7 +87,10 @@ def move_by_hand(make: Make, out: Path, first: dict[str, Any]) -> dict[str, Any]
 
 @pytest.mark.parametrize("name", [name for name in WRAPPED if name != "built-in"])
 @pytest.mark.parametrize("guard", ["listener", "public"])
-def test_the_truth_moves_as_its_strategy_says(name: str, guard: str, tmp_path: Path) -> None:
+def test_the_truth_moves_as_its_strategy_says(
+    name: str, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_all_replies(monkeypatch)
     make, first = WRAPPED[name], []
     assert make is not None
 
@@ -141,6 +149,7 @@ def wish_for(wishes: dict[int, float]) -> InProcessGrid:
 def test_failures_are_judged_alike(
     trajectories: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    use_all_replies(monkeypatch)
     wishes = {1: 1.0, 3: 2.0, 4: 3.0, 7: 1.0, 8: 1.0}
     asked = []
     for choice in range(trajectories):

@@ -46,6 +46,10 @@ def test_streams_have_numbers_that_never_change() -> None:
         "FINAL": 11,
         "MOVE": 12,
         "MISREADING": 13,
+        "ORDER": 14,
+        "FLIP": 15,
+        "CHOICE": 16,
+        "LEVEL": 17,
     }
 
 

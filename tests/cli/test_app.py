@@ -19,12 +19,21 @@ from tests.support.commands import Run, refuse
 
 
 def commands() -> dict[str, Any]:
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    """Return all commands by name, those of a group as "group command"."""
+    found: dict[str, Any] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        inside = getattr(command, "commands", None)
+        found |= (
+            {name: command}
+            if inside is None
+            else {f"{name} {part}": each for part, each in inside.items()}
+        )
+    return found
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_has_help_with_an_example(name: str, run: Run) -> None:
-    outcome = run(name, "--help")
+    outcome = run(*name.split(), "--help")
     assert outcome.status == 0
     assert f"Example: covertfl {name}" in " ".join(outcome.out.split())
     assert "\\[" not in outcome.out

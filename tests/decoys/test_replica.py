@@ -185,3 +185,12 @@ def test_fewer_trajectories_have_a_subgroup() -> None:
     ]
     np.testing.assert_array_equal(flips[0], flips[2][:1])
     np.testing.assert_array_equal(flips[1], flips[2][:2])
+
+
+def test_a_zero_has_the_same_sign_in_all_images() -> None:
+    """A weight that is exactly zero, as of a column that never moves, must not name the truth."""
+    replicas, weights = make_replicas(2), draw_vector()
+    weights[:4], weights[4:8] = 0.0, -0.0
+    for trajectory in range(4):
+        image = replicas.reflect(weights, trajectory)
+        assert not np.signbit(image[:8]).any()

@@ -25,6 +25,7 @@ from covertfl.runs.public import PublicTranscript
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 from tests.support.exchangeable_runs import BASES, GUARDS, find_clients, make_exchangeable
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import Stopped, make_run, merge, read_folder, read_rounds, stop_after
 
 
@@ -168,9 +169,13 @@ def reflect_public(folder: Path, replicas: Replicas, trajectory: int) -> dict[st
     return {**files, "public/rounds.jsonl": text.encode()}
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-@pytest.mark.parametrize("guard", GUARDS)
-@pytest.mark.parametrize(("base", "trajectories"), [("horizon", 2), ("horizon", 4), ("queue", 2)])
+@pytest.mark.parametrize(
+    ("base", "trajectories", "guard", "algorithm"),
+    mark_slow(
+        itertools.product(("horizon", "queue"), (2, 4), GUARDS, ("fedavg", "fedsgd")),
+        fast=[("horizon", 2, "listener", "fedavg"), ("queue", 2, "client", "fedsgd")],
+    ),
+)
 def test_another_choice_with_reflected_records_gives_the_same_public_folder(
     base: str,
     trajectories: int,
@@ -280,9 +285,13 @@ def test_mixed_noise_has_the_decoys_replies_in_the_common_step(tmp_path: Path) -
 # --- interruptions ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-@pytest.mark.parametrize("guard", GUARDS)
-@pytest.mark.parametrize("base", ["horizon", "queue"])
+@pytest.mark.parametrize(
+    ("base", "guard", "algorithm"),
+    mark_slow(
+        itertools.product(("horizon", "queue"), GUARDS, ("fedavg", "fedsgd")),
+        fast=[("horizon", "client", "fedavg"), ("queue", "listener", "fedsgd")],
+    ),
+)
 def test_cut_runs_go_on_to_the_same_bytes(
     base: str, guard: str, algorithm: str, tmp_path: Path
 ) -> None:

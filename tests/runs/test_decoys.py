@@ -14,7 +14,9 @@ pytest.importorskip("torch")
 from covertfl.errors import InvalidInput
 from covertfl.runs.decoys import read_secret, write_secret
 from covertfl.runs.task import find_training_task
+from covertfl.training import train
 from tests.support.exchangeable_runs import find_clients, make_exchangeable
+from tests.support.small_runs import Stopped, stop_after
 
 
 def make_secret(folder: Path) -> Path:
@@ -84,8 +86,34 @@ def test_a_damaged_secret_is_refused(content: str, sentence: str, tmp_path: Path
     path = tmp_path / "federation.json"
     path.write_text(content)
     path.chmod(0o600)
-    public_map = find_training_task(make_exchangeable()).public_map
-    assert public_map is not None
+    task = find_training_task(make_exchangeable())
     with pytest.raises(InvalidInput, match=sentence) as refusal:
-        read_secret(path, public_map, 1)
+        read_secret(path, task, 1)
     assert os.fspath(path) in str(refusal.value)
+
+
+def change_secret(path: Path) -> None:
+    """Exchange the first two flips of a secret."""
+    content = json.loads(path.read_text())
+    first, second, *rest = content["flips"]
+    path.write_text(json.dumps({**content, "flips": [second, first, *rest]}))
+
+
+def test_a_run_is_not_resumed_with_other_flips(tmp_path: Path) -> None:
+    """Decoys would jump, and the truth would not."""
+    path = make_secret(tmp_path)
+    settings = make_exchangeable(federation={"secret": str(path)})
+    with pytest.raises(Stopped):
+        train(settings, tmp_path / "run", on_round=stop_after(7))
+    change_secret(path)
+    with pytest.raises(InvalidInput, match="its flips are not those of the checkpoint"):
+        train(settings, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("flips", [["+" * 64], ["-" + "+" * 63] * 2])
+def test_flips_that_generate_no_group_are_refused(flips: list[str], tmp_path: Path) -> None:
+    path = make_secret(tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "flips": flips}))
+    with pytest.raises(InvalidInput, match="flips must be independent"):
+        read_secret(path, find_training_task(make_exchangeable()), len(flips))

@@ -100,15 +100,6 @@ def fix_federation(settings: RunSettings) -> RunSettings:
     return replace(settings, sections=sections.model_copy(update={"data": data}))
 
 
-def _forget_secret(settings: RunSettings) -> RunSettings:
-    """Return the settings without the secret of a federation that other seeds do not have."""
-    sections = settings.sections
-    if sections.data.seed is not None:
-        return settings
-    federation = sections.federation.model_copy(update={"secret": None})
-    return replace(settings, sections=sections.model_copy(update={"federation": federation}))
-
-
 def find_obstacle(run: Path) -> str | None:
     """Return why runs of the same settings cannot be simulated, None if they can."""
     if not (run / SETTINGS).exists():
@@ -138,6 +129,9 @@ def rehearse(
     names : of eavesdroppers
     rehearsed : what `trained` learned from; results with it are not kept
     """
+    # Other clients have another public map, for which the flips of replicas were not made.
+    if settings.sections.policy.kind == "exchangeable":
+        settings = fix_federation(settings)
     file = f"{name_settings(settings)}.json"
     known = _read_audits(None if rehearsed is not None else rehearsals.read(file))
     seeds = choose_seeds(settings, count, 1)
@@ -152,7 +146,7 @@ def rehearse(
         return _make_audit(findings, len(told.queries), misplaced)
 
     found = simulate_seeds(
-        _forget_secret(settings),
+        settings,
         missing,
         rehearsals.kernels,
         audit_one,

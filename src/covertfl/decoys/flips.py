@@ -56,7 +56,8 @@ def draw_generators(
             f"{2**count} trajectories need at least {count} axes that the public set does not "
             f"know, got {int(free.sum())}"
         )
-    fit = None if known is None or len(known) == 0 else _fit(known)
+    has_classes = known is not None and len(np.unique(known.labels[:MOST_ROWS])) > 1
+    fit = _fit(known) if known is not None and has_classes else None
     chosen = np.ones((0, len(free)), dtype=np.float32)
     for _ in range(count):
         members, candidates = span(chosen), _draw_new(free, chosen, generator=generator)

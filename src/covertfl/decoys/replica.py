@@ -20,6 +20,7 @@ part of the model.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -91,6 +92,11 @@ class Replicas:
     def size(self) -> int:
         """Number of trajectories, K."""
         return len(self.signs)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the signs, by which a resumed run knows that they are the same."""
+        return hashlib.sha256(self.signs.tobytes()).hexdigest()
 
     def find_trajectory(self, slot: int) -> int:
         """Return the trajectory in a slot: 0 for the true one."""

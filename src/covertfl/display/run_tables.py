@@ -199,7 +199,9 @@ def _describe_learner(report: AuditSummary) -> list[str]:
 
 
 def _describe_coalitions(report: AuditSummary) -> list[str]:
-    lines = []
+    lines: list[str] = []
+    if not any(threat.is_judged for threat in report.threats):
+        return lines  # too few queries are on their right trajectory for any share
     for found in report.coalitions:
         named = ", ".join(f"{threat.name} {threat.names_true:.0%}" for threat in found.threats)
         clients = "client sees" if found.size == 1 else "clients see"

@@ -35,6 +35,8 @@ def check_sections(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
     if sections.federation.mark and sections.engine.kind != "simulated":
         raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")
+    if sections.data.map is not None and sections.task == "function":
+        raise InvalidInput(f"{name}: [data] map needs clients that train a model, got function")
     check_exchangeable(sections, name)
 
 

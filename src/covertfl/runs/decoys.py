@@ -27,7 +27,7 @@ from covertfl.kernels.weights import Float32Array, Layout
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.pivot import find_pivot
-from covertfl.tasks.public_map import PublicMap, find_free_axes
+from covertfl.tasks.public_map import find_free_axes
 from covertfl.tasks.task import TrainingTask
 
 SECRET_BITS = 256
@@ -68,7 +68,7 @@ def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> 
     if path is None:
         flips = draw_flips(task, count, generator=make_generator(hidden, Stream.FLIP))
     else:
-        flips = read_secret(path, task.public_map, count)
+        flips = read_secret(path, task, count)
     offsets: tuple[Offsets, ...] = ()
     if section.guard != "listener":
         offsets = draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
@@ -118,8 +118,8 @@ def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> int:
     return int(2 ** len(flips))
 
 
-def read_secret(path: str | os.PathLike[str], public_map: PublicMap, count: int) -> Float32Array:
-    """Return the first (count, d) sign flips of a federation's secret.
+def read_secret(path: str | os.PathLike[str], task: TrainingTask, count: int) -> Float32Array:
+    """Return the first (count, d) sign flips of a federation's secret, for a mapped task.
 
     Raises
     ------
@@ -137,12 +137,13 @@ def read_secret(path: str | os.PathLike[str], public_map: PublicMap, count: int)
         rows, made_for = [str(row) for row in content["flips"]], str(content["map"])
     except (ValueError, LookupError, TypeError) as error:
         raise InvalidInput(f"{file} does not hold the secret of a federation: {error}") from error
-    if made_for != public_map.fingerprint:
+    assert task.public_map is not None
+    if made_for != task.public_map.fingerprint:
         raise InvalidInput(
             f"{file} was made for another public map: runs of a federation must have the same task "
             "and public set ([data] seed keeps them while `seed` varies)"
         )
-    if any(set(row) - set("+-") or len(row) != len(public_map.mean) for row in rows):
+    if any(set(row) - set("+-") or len(row) != len(task.public_map.mean) for row in rows):
         raise InvalidInput(f"{file} does not hold the secret of a federation: flips must be + or -")
     if len(rows) < count:
         raise InvalidInput(
@@ -150,4 +151,11 @@ def read_secret(path: str | os.PathLike[str], public_map: PublicMap, count: int)
             "public set knows the other axes"
         )
     signs = [[-1.0 if sign == "-" else 1.0 for sign in row] for row in rows[:count]]
-    return np.array(signs, dtype=np.float32)
+    flips = np.array(signs, dtype=np.float32)
+    known = ~find_free_axes(task.public)
+    if len(np.unique(span(flips), axis=0)) < 2**count or np.any(flips[:, known] < 0.0):
+        raise InvalidInput(
+            f"{file} was changed: flips must be independent and leave axes alone that the public "
+            "set knows"
+        )
+    return flips

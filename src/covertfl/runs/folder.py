@@ -231,9 +231,12 @@ class RunFolder:
         self._fresh = {}
 
     def finish(self, summary: RunSummary) -> None:
-        """Write the summary of a run that has ended."""
+        """Write the summary of a run that has ended, for its owner only.
+
+        The number of learning queries, beside what clients were sent, names the true trajectory.
+        """
         text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
-        write_atomically(self.path / SUMMARY, text)
+        write_atomically(self.path / SUMMARY, text, mode=0o600)
 
 
 def require_readable(path: str | os.PathLike[str]) -> None:

@@ -168,7 +168,9 @@ def advance(
             # The more decoys, the less of each: their noise together has the same size.
             share = np.float32(MIXED / math.sqrt(replicas.size - 1))
             target = (target + share * generation.noise).astype(np.float32)
-        learner = show(responder.settle(learner, target), replicas, is_final=is_last)
+        settled = responder.settle(learner, target)
+        is_final = is_last and settled.updates > learner.updates
+        learner = show(settled, replicas, is_final=is_final)
     return learner, generation.leave(), outcome
 
 

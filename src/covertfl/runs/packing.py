@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
+from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import RunState
@@ -60,6 +61,7 @@ def pack_state(
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
     if replicas is not None:
+        facts["flips"] = replicas.fingerprint
         facts["generation"], generation = state.generation.pack(replicas, learner.true)
         arrays |= generation
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
@@ -68,8 +70,19 @@ def pack_state(
 def unpack_state(
     checkpoint: Checkpoint, records: Iterator[Mapping[str, Any]], replicas: Replicas | None = None
 ) -> RunState:
-    """Return the state from a checkpoint and the private records of the rounds so far."""
+    """Return the state from a checkpoint and the private records of the rounds so far.
+
+    Raises
+    ------
+    InvalidInput
+        if the replicas have other flips than before, which would give the truth away
+    """
     facts, arrays = checkpoint.facts, checkpoint.arrays
+    if replicas is not None and facts.get("flips") != replicas.fingerprint:
+        raise InvalidInput(
+            "the run cannot be resumed: its flips are not those of the checkpoint, so the secret "
+            "of the federation, or its public set, has changed since the run began"
+        )
     memory = None
     if facts["memory_steps"] is not None:
         memory = ServerMemory(facts["memory_steps"], arrays["memory-mean"], arrays["memory-square"])

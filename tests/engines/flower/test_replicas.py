@@ -39,6 +39,7 @@ from tests.support.flower_runs import (
     read_round,
     run_exchangeable,
 )
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_folder, read_rounds
 
 Make = Callable[[], Strategy]
@@ -169,8 +170,13 @@ class Cut(BaseException):
     """The end of a process, as far as a test can feel it."""
 
 
-@pytest.mark.parametrize("name", WRAPPED)
-@pytest.mark.parametrize(("trajectories", "guard"), [(2, "client"), (4, "listener")])
+@pytest.mark.parametrize(
+    ("trajectories", "guard", "name"),
+    mark_slow(
+        [(*case, name) for case in ((2, "client"), (4, "listener")) for name in WRAPPED],
+        fast=[(2, "client", "FedAdam")],
+    ),
+)
 def test_the_same_bytes_after_cuts(
     name: str, trajectories: int, guard: str, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from tests.support.flower_runs import (
     run_covert,
     run_exchangeable,
 )
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_folder, read_rounds
 
 STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
@@ -246,9 +248,15 @@ def test_arrays_of_other_kinds_keep_them(tmp_path: Path) -> None:
     assert kinds == {"float64"} == {array.dtype for array in result.arrays.values()}
 
 
-@pytest.mark.parametrize("guard", ["listener", "client"])
-@pytest.mark.parametrize("name", ["built-in", "FedAvg", "FedAdam", "Krum"])
-@pytest.mark.parametrize("trajectories", [2, 4])
+@pytest.mark.parametrize(
+    ("trajectories", "name", "guard"),
+    mark_slow(
+        itertools.product(
+            (2, 4), ("built-in", "FedAvg", "FedAdam", "Krum"), ("listener", "client")
+        ),
+        fast=[(2, "FedAvg", "listener"), (4, "built-in", "client"), (2, "Krum", "client")],
+    ),
+)
 def test_nothing_but_values_depends_on_the_choice(
     trajectories: int, name: str, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,8 +317,13 @@ def make_trainer(flips: Any) -> Any:
     return train
 
 
-@pytest.mark.parametrize("name", ["built-in", "FedAdam", "FedMedian"])
-@pytest.mark.parametrize("trajectories", [2, 4])
+@pytest.mark.parametrize(
+    ("trajectories", "name"),
+    mark_slow(
+        itertools.product((2, 4), ("built-in", "FedAdam", "FedMedian")),
+        fast=[(2, "FedAdam"), (4, "built-in")],
+    ),
+)
 def test_flipped_data_and_another_choice_give_the_same_weights(
     trajectories: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

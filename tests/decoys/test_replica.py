@@ -169,12 +169,46 @@ def test_the_choice_of_flips_does_not_depend_on_the_frame() -> None:
     """Reflecting all labelled rows leaves the flips as they are: the theorem needs this."""
     known, free = make_known(), np.ones(24, dtype=bool)
     signs = np.where(np.random.default_rng(8).random(24) < 0.5, -1.0, 1.0).astype(np.float32)
-    reflected = Examples(known.features * signs, known.labels)
+    public = np.random.default_rng(9).gamma(2.0, size=(300, 24)).astype(np.float32) - 2.0
     one, other = (
-        draw_generators(free, 3, generator=np.random.default_rng(2), known=rows)
-        for rows in (known, reflected)
+        draw_generators(
+            free,
+            3,
+            generator=np.random.default_rng(2),
+            known=Examples(known.features * flipped, known.labels),
+            public=public * flipped,
+        )
+        for flipped in (np.ones_like(signs), signs)
     )
     np.testing.assert_array_equal(one, other)
+
+
+def test_flips_leave_the_shape_of_answers_on_the_public_set_alone() -> None:
+    """Public inputs are skewed in half of the axes: those are flipped less."""
+    known, free = make_known(), np.ones(24, dtype=bool)
+    generator = np.random.default_rng(7)
+    public = generator.normal(size=(800, 24)).astype(np.float32)
+    weights = known.features[known.labels == 1.0].mean(axis=0)
+    weights -= known.features[known.labels == 0.0].mean(axis=0)
+    public[:, ::2] = np.sign(weights[::2]) * (generator.exponential(size=(800, 12)) - 1.0)
+
+    def skew(signs: np.ndarray[tuple[int], np.dtype[np.float32]]) -> float:
+        outputs = public @ (weights * signs)
+        return float(np.mean(((outputs - outputs.mean()) / outputs.std()) ** 3))
+
+    plain = np.ones(24, dtype=np.float32)
+    changes: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(12):
+        for uses, found in changes.items():
+            [flips] = draw_generators(
+                free,
+                1,
+                generator=np.random.default_rng(seed),
+                known=known,
+                public=public if uses else None,
+            )
+            found.append(abs(skew(flips) - skew(plain)))
+    assert np.mean(changes[True]) < 0.7 * np.mean(changes[False])
 
 
 def test_fewer_trajectories_have_a_subgroup() -> None:

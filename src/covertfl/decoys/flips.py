@@ -2,11 +2,12 @@
 
 A decoy is the true model with some inputs reflected.  Whether it still ranks examples depends on
 which axes are flipped, and over random flips its ranking (AUC) has a deviation of about 0.1.  A
-server that holds labelled examples draws several candidates and keeps the one whose reflections of
-a linear fit separate the classes least.
+server that holds labelled examples draws several candidates and keeps one whose reflections of a
+linear fit separate the classes badly, and answer the public set as the fit itself does.
 
-This keeps the theorem of docs/exchangeable.md: reflecting the examples reflects the fit, so the
-outputs of each reflected fit, and with them the choice, stay the same.
+This keeps the theorem of docs/exchangeable.md: reflecting all inputs, those of the public set
+included, reflects the fit, so the outputs of each reflected fit, and with them the choice, stay the
+same.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def write_page(content: Mapping[str, Any], seeds: int, seconds: float) -> None:
         f"Made on {datetime.date.today().isoformat()} by `python scripts/measure_threats.py "
         f"--seeds {seeds} --write` in {seconds:.0f} s: toxicity, scenario 2, {seeds} seeds, decoys "
         "that move in every obfuscating round. Share of runs in which each eavesdropper names the "
-        "true trajectory; a uniform guess has one half."
+        "true trajectory; a uniform guess has one half, and a quarter with K = 4."
     )
     text = PAGE.read_text("utf-8")
     before, rest = text.split(BEGIN)

@@ -164,8 +164,8 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
     from matplotlib import pyplot as plt
 
     with mpl.rc_context({"font.size": 9}):
-        size = (14.0, 0.32 * len(rows) + 2.6)
-        figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
+        size = (4.0 + 0.45 * len(rows[0]["eavesdroppers"]), 2 * (0.28 * len(rows) + 2.0))
+        figure, axes = plt.subplots(2, 1, figsize=size, sharey=True)
         for axis, (key, title, low, high) in zip(axes, PANELS, strict=True):
             names = list(dict.fromkeys(name for row in rows for name in row["eavesdroppers"]))
             values = np.array([_collect(row, key, names) for row in rows], dtype=np.float64)
@@ -176,8 +176,9 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
             axis.set_xlabel("eavesdropper")
             figure.colorbar(image, ax=axis, shrink=0.8)
         labels = [f"{row['policy']}, {row['decoy']} decoy" for row in rows]
-        axes[0].set_yticks(range(len(rows)), labels)
-        axes[0].set_ylabel("policy and decoy")
+        for axis in axes:
+            axis.set_yticks(range(len(rows)), labels)
+            axis.set_ylabel("policy and decoy")
         figure.tight_layout()
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from covertfl.auditing.threats import Threat, to_list
+from covertfl.eavesdroppers.registry import EAVESDROPPERS
 
+# Share of runs named from which a number of fresh examples is enough.
+ENOUGH = 0.9
 # Every eavesdropper knows the scheme and sees the queries; what it has besides.
 TIERS = {"A": "listener", "B": "public set", "C": "client", "D": "fresh data"}
 
@@ -53,7 +56,25 @@ class Tier:
             found = f"names the true model in {told.format_share()} of {told.num_runs} {runs}"
         number = sum(not threat.is_base_line for threat in self.threats)
         who = f"the best of {number}, {best.name}," if number > 1 else best.name
-        return f"{self.title}: {who} {found}{_describe_accuracy(told)}."
+        enough = f"  {self._describe_enough()}" if self.letter == "D" else ""
+        return f"{self.title}: {who} {found}{_describe_accuracy(told)}.{enough}"
+
+    def _describe_enough(self) -> str:
+        """Return how many labelled examples suffice, and what they are worth without listening."""
+        sizes = {
+            int(getattr(EAVESDROPPERS[threat.name], "number", 0)): _choose_figures(threat)
+            for threat in self.threats
+            if threat.is_judged and hasattr(EAVESDROPPERS[threat.name], "number")
+        }
+        for number, threat in sorted(sizes.items()):
+            if threat.names_true is not None and threat.names_true >= ENOUGH:
+                alone = ""
+                if threat.final_accuracy is not None and threat.gain is not None:
+                    base = threat.final_accuracy - threat.gain
+                    alone = f"; training alone on them gives {base:.3f}"
+                return f"{number} labelled examples are enough to be right in 90% of runs{alone}."
+        most = max(sizes, default=0)
+        return f"{most} labelled examples are not enough to be right in 90% of runs."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""

@@ -381,42 +381,6 @@ MUTANTS = (
         'softmax(-self._tally.last("loss", len(self._seen)))',
         "tests/eavesdroppers/test_validation.py",
     ),
-    # --- exchangeable runs ---
-    Mutant(
-        "a-flipped-zero-keeps-its-sign",
-        "decoys/replica.py",
-        "image[..., place] += np.float32(0.0)",
-        "image[..., place] += np.float32(-0.0)",
-        "tests/decoys/test_replica.py",
-    ),
-    Mutant(
-        "offsets-follow-the-truth",
-        "decoys/replica.py",
-        "self.offsets[trajectory ^ self.choice]",
-        "self.offsets[trajectory]",
-        "tests/decoys/test_replica.py",
-    ),
-    Mutant(
-        "the-final-model-is-sent",
-        "runs/generations.py",
-        "    if is_final:\n        return learner\n",
-        "",
-        "tests/runs/test_exchangeable.py",
-    ),
-    Mutant(
-        "a-move-averages-all-replies",
-        "runs/levelling.py",
-        "        return np.sort(generator.permutation(len(examples))[: level.replies])",
-        "        return np.arange(len(examples))",
-        "tests/runs/test_levelling.py",
-    ),
-    Mutant(
-        "known-axes-are-flipped",
-        "decoys/flips.py",
-        "np.flatnonzero(free)",
-        "np.arange(len(free))",
-        "tests/decoys/test_replica.py",
-    ),
 )
 
 

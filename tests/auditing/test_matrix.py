@@ -16,6 +16,8 @@ from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run
 
+pytestmark = pytest.mark.slow
+
 DECOYS = ("random", "public")
 
 

@@ -35,6 +35,8 @@ from covertfl.runs.settings import LARGEST_SEED
 from tests.support.audits import describe_findings
 from tests.support.small_runs import FUNCTION_QUEUE, make_run, read_folder, run_small
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["majority", "validation", "train-alone"]
 
 

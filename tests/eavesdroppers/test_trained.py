@@ -31,6 +31,8 @@ from tests.support.small_federation import (
     train_truth,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS = (TrainedListenerEavesdropper, TrainedPublicEavesdropper, TrainedEavesdropper)
 NUM_RUNS = 12
 

@@ -42,6 +42,8 @@ from tests.support.flower_runs import (
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_folder, read_rounds
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[[], Strategy]
 WRAPPED: dict[str, Make | None] = {
     "built-in": None,

@@ -57,7 +57,7 @@ def test_some_eavesdroppers_only(folder: Path) -> None:
 
 
 def test_one_run_is_compared_with_simulated_ones(folder: Path) -> None:
-    found = cf.audit(folder / "seed-0", eavesdroppers=["minority"])
+    found = cf.audit(folder / "seed-0", eavesdroppers=["minority"], rehearsals=None)
     (threat,) = found.threats
     assert threat.simulated is not None and threat.simulated.num_runs == 20
     assert [tier.letter for tier in found.tiers] == ["A"]

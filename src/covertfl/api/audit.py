@@ -76,7 +76,7 @@ def audit(
     *folders: Source,
     eavesdroppers: Sequence[str] | None = None,
     trajectories: int | None = None,
-    rehearsals: int | None = None,
+    rehearsals: int | None = 0,
     trained: int = 0,
     trained_on: Literal["public", "federation"] = "public",
     on_progress: Callable[[str, float], None] | None = None,
@@ -90,7 +90,7 @@ def audit(
     trajectories : number of trajectories (K) that eavesdroppers know of; None for that of the
         settings, which a public folder does not have
     rehearsals : number of simulated runs of the same settings that a single run is compared with,
-        kept in its private folder; None for 20 with a single run and for none with several
+        which takes about a second for each; None for as many as `covertfl audit` makes
     trained : number of simulated runs that the eavesdroppers `trained`, `trained-public` and
         `trained-listener` learn from; 0 to leave these out
     trained_on : "public" for runs that an eavesdropper can simulate from the public set,

@@ -48,6 +48,7 @@ def run_example(number: int) -> tuple[str, str]:
     return output.getvalue(), said
 
 
+@pytest.mark.slow
 def test_readme_training_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

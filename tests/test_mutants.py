@@ -12,10 +12,10 @@ from tests import ROOT
 
 
 def load_mutants() -> Any:
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts" / "mutants.py")
+    spec = importlib.util.spec_from_file_location("known_bugs", ROOT / "scripts" / "known_bugs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
+    sys.modules["known_bugs"] = module
     spec.loader.exec_module(module)
     return module
 

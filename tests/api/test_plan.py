@@ -22,6 +22,7 @@ def test_a_horizon_is_planned() -> None:
     assert json.dumps(described, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_queue_is_planned() -> None:
     plan = cf.plan("sound/queue")
     described = plan.to_dict()

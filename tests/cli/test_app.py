@@ -142,6 +142,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error_message() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -138,6 +138,7 @@ def write_quality_log(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) -> None:
     write_quality_log(Path("log.csv"))
     fit = ("fit", "log.csv", "--column", "quality", "--cuts", "0.333,0.667", "-o", "problem.toml")

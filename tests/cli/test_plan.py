@@ -32,6 +32,7 @@ def test_plan_the_main_experiment(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_plan_prices_exchangeable_trajectories(run: Run) -> None:
     horizon = run("plan", "--preset", "sound/main", "--json").content["exchangeable"]
     prices = horizon["by_trajectories"]
@@ -62,6 +63,7 @@ def test_plan_says_that_exchangeable_trajectories_are_out_of_reach(
     assert "out of reach │" in people
 
 
+@pytest.mark.slow
 def test_plan_a_queue(run: Run) -> None:
     content = run("plan", "--preset", "sound/queue", "--json").content
     assert content["stable"] is True
@@ -84,6 +86,7 @@ def test_plan_says_how_many_updates_are_needed(run: Run) -> None:
     assert "epsilon must be" in refuse(run("plan", "--preset", "sound/main", "--epsilon", "0"), 2)
 
 
+@pytest.mark.slow
 def test_plan_for_an_exposure(run: Run) -> None:
     queue = run("plan", "--preset", "paper-code/queue", "--exposure", "0.6", "--json").content
     assert queue["exposure"]["setting"] == "learning_limit"
@@ -119,6 +122,7 @@ def test_the_seed_is_a_whole_number_from_0(run: Run) -> None:
     assert values[0] == values[1] != values[2]
 
 
+@pytest.mark.slow
 def test_pictures(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert run("plan", "--preset", "paper-code/queue", "--plots", tmp_path / "new").status == 0

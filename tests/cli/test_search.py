@@ -133,6 +133,7 @@ def write_log(path: Path, *, with_arrivals: bool = True) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_fit_goes_from_a_log_to_a_queue_policy(run: Run, tmp_path: Path) -> None:
     log, policy = write_log(tmp_path / "log.csv"), tmp_path / "policy.json"
     arguments = ("fit", log, "--cuts", "2,3", "--policy", policy)

@@ -56,6 +56,7 @@ def test_every_preset_can_be_solved_and_read(run: Run, preset: str) -> None:
     assert all(character == "\n" or character.isprintable() for character in outcome.out)
 
 
+@pytest.mark.slow
 def test_lp_and_exact_agree(run: Run, queue_file: Path) -> None:
     exact = run("solve", queue_file, "--json").content
     check = run("solve", queue_file, "--method", "lp", "--json").content
@@ -131,6 +132,7 @@ def test_without_matplotlib(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert run("solve", "--preset", "sound/main", "--json").status == 0
 
 
+@pytest.mark.slow
 def test_pictures(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for preset in ("sound/queue", "sound/main"):

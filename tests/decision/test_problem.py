@@ -95,6 +95,7 @@ def test_cost_charged_when_obfuscating_only() -> None:
     np.testing.assert_allclose(obfuscate[1], [[0.0, 2.0, 4.0, 106.0], [0.0, 2.0, 14.0, 126.0]])
 
 
+@pytest.mark.slow
 @given(queue_problems())
 def test_costs_and_losses_agree_with_the_literal_queue(problem: QueueProblem) -> None:
     literal = LiteralQueue.of(problem)

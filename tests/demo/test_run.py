@@ -204,6 +204,7 @@ def run_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) ->
     assert not stop.value.code
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

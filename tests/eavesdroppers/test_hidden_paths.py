@@ -77,6 +77,7 @@ def test_a_horizon_against_every_hidden_path(seed: int, rounds: int, every: bool
     assert sum(probs) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, None]), st.integers(1, 3))
 @settings(max_examples=10)
 def test_a_queue_against_every_hidden_path(seed: int, capacity: int | None, size: int) -> None:

@@ -209,7 +209,9 @@ def count_misplaced(base: dict[str, Any], **changes: Any) -> tuple[int, int, int
     "base",
     [
         pytest.param(HORIZON, id="digits"),
-        pytest.param({**HORIZON, "data": {"model": "mlp"}}, id="digits, mlp"),
+        pytest.param(
+            {**HORIZON, "data": {"model": "mlp"}}, id="digits, mlp", marks=pytest.mark.slow
+        ),
         pytest.param(TOXICITY, id="toxicity", marks=pytest.mark.slow),
     ],
 )
@@ -295,12 +297,12 @@ def audit_separation(run: Path) -> tuple[float, list[str]]:
     [
         pytest.param("toxicity", True, marks=[needs_text, pytest.mark.slow]),
         pytest.param("toxicity", False, marks=[needs_text, pytest.mark.slow]),
-        ("digits", True),
+        pytest.param("digits", True, marks=pytest.mark.slow),
         ("digits", False),
         # Decoys that move in every round are the harder ones to link.
-        ("digits, logistic", False),
-        ("digits, fedsgd", False),
-        ("embeddings", False),
+        pytest.param("digits, logistic", False, marks=pytest.mark.slow),
+        pytest.param("digits, fedsgd", False, marks=pytest.mark.slow),
+        pytest.param("embeddings", False, marks=pytest.mark.slow),
     ],
 )
 def test_decoys_of_shipped_tasks_are_told_apart(
@@ -327,6 +329,7 @@ def test_several_decoys_are_told_apart(tmp_path: Path) -> None:
     assert share >= LEAST_SEPARATED
 
 
+@pytest.mark.slow
 def test_a_function_is_told_apart_or_the_audit_says_so(tmp_path: Path) -> None:
     """In few dimensions two trajectories may start close to each other."""
     shares = []

@@ -127,6 +127,7 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_runs_do_not_depend_on_what_runs_beside_them(tmp_path: Path) -> None:
     settings = [make_run(base, **changes) for base, changes in RUNS]
     together = [tmp_path / "together" / str(number) for number in range(len(RUNS))]

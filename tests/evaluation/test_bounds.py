@@ -54,6 +54,7 @@ def minimise(price: FloatArray, problem: QueueProblem) -> float:
     return float(outcome.fun)
 
 
+@pytest.mark.slow
 @given(stable_queues())
 @settings(max_examples=100)
 def test_least_exposure_and_privacy_bound_are_the_linear_programmes(problem: QueueProblem) -> None:
@@ -79,6 +80,7 @@ def forgone_by_programme(problem: QueueProblem, least_cost: FloatArray) -> float
     return -float(outcome.fun)
 
 
+@pytest.mark.slow
 @given(stable_queues(), st.sampled_from((0.0, 0.01, 0.05, 0.2, 1.0)), st.data())
 @settings(max_examples=100)
 def test_always_stable_is_the_linear_programme(

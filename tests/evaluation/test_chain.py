@@ -117,6 +117,7 @@ def solve_in_fractions(
     return {state: rows[n][-1] / rows[n][n] for n, state in enumerate(states)}
 
 
+@pytest.mark.slow
 @given(queue_problems(), SEEDS, SEEDS)
 def test_law_and_averages_agree_with_the_dense_chain(
     problem: QueueProblem, seed: int, pivot_seed: int
@@ -141,6 +142,7 @@ def test_law_and_averages_agree_with_the_dense_chain(
     np.testing.assert_allclose(chain.averages, averages, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.slow
 @given(queue_problems(), SEEDS)
 def test_mean_costs_agree_with_the_literal_ones(problem: QueueProblem, seed: int) -> None:
     learn = draw_policy(problem, seed)

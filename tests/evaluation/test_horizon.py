@@ -101,6 +101,7 @@ def enumerate_paths(
                 yield prob, cost, backlog, sent
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=40, deadline=None)
 def test_agrees_with_the_enumeration_of_every_path(

@@ -63,6 +63,7 @@ def draw_table(problem: QueueProblem, seed: int) -> QueueTable:
 # --- exact --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(queue_problems(), st.integers(0, 2**32 - 1))
 def test_averages_agree_with_the_literal_queue(problem: QueueProblem, seed: int) -> None:
     policy = draw_table(problem, seed)

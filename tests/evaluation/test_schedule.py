@@ -100,6 +100,7 @@ def literal_prob(
     return total
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
 def test_likelihoods_and_bound_against_every_hidden_path(seed: int, rounds: int) -> None:

@@ -141,6 +141,7 @@ def test_random_queues_mix_in_one_state() -> None:
     assert found["printed_largest_miss"] > 1e-3
 
 
+@pytest.mark.slow
 def test_queues_on_each_side_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theory_queues, "ROUNDS", 1000)
     monkeypatch.setattr(theory_queues, "RUNS", 100)

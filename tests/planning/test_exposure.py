@@ -35,6 +35,7 @@ def test_the_limit_found_gives_the_exposure(name: str, target: float) -> None:
     assert answer.privacy_cost == pytest.approx(again.privacy_cost, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_privacy_limit_found_gives_the_exposure() -> None:
     problem = replace(queue_preset("sound/queue"), objective="learning", limit=0.77)
     answer = find_limit_for_exposure(problem, 0.75)

@@ -100,6 +100,7 @@ def test_a_greedy_policy_that_never_finishes_has_no_number() -> None:
     assert small_plan(Oracle(np.ones((1, 1)), np.zeros(1)), 5, 2).greedy_learning_queries is None
 
 
+@pytest.mark.slow
 def test_more_updates_than_could_be_tried_take_no_search() -> None:
     plan = small_plan(SURE, 2, 2000)
     assert plan.rounds_needed == {0.9: None, 0.95: None, 0.99: None}

@@ -19,6 +19,7 @@ def plan_sound_queue() -> QueuePlan:
     return plan_queue(queue_preset("sound/queue"))
 
 
+@pytest.mark.slow
 def test_printed_numbers_of_the_sound_queue() -> None:
     plan = plan_sound_queue()
     assert plan.stable and plan.always_stable is None
@@ -64,6 +65,7 @@ def mirrored(problem: QueueProblem, privacy_limit: float) -> QueueProblem:
     return replace(problem, objective="learning", limit=privacy_limit)
 
 
+@pytest.mark.slow
 def test_the_mirrored_problem_has_the_same_frontier() -> None:
     """The least learning cost under the optimal privacy cost is the limit that gave it."""
     point = plan_sound_queue().frontier[4]
@@ -94,6 +96,7 @@ def test_a_buffer_that_loses_work_has_a_frontier_all_the_same() -> None:
     assert plan.least_limit is not None and len(plan.frontier) >= 10
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_met() -> None:
     plan = plan_queue(queue_preset("sound/queue").with_limit(20.0))
     assert plan.advice == (

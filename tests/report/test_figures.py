@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from covertfl.report.figures import choose_curves
 from covertfl.report.write import write_report
 from tests.support.reports import COMMAND, write_lines
@@ -26,6 +28,7 @@ def test_curves_that_are_drawn() -> None:
     assert choose_curves(None) == {}
 
 
+@pytest.mark.slow
 def test_long_backlogs_become_an_image(folder: Path) -> None:
     path = folder / "seed-0" / "private" / "rounds.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]

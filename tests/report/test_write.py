@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from covertfl.report.write import write_report
 from tests.support.reports import COMMAND, FIGURES, Page, check_audit_table, check_number, read_page
@@ -42,6 +43,7 @@ def test_tiers_are_the_audit(reported: Path) -> None:
         assert tier["verdict"] in page.words
 
 
+@pytest.mark.slow
 def test_an_audit_without_tiers_is_still_shown(folder: Path) -> None:
     """Audits of earlier versions have neither tiers nor gains."""
     audit = json.loads((folder / "audit.json").read_text())
@@ -52,6 +54,7 @@ def test_an_audit_without_tiers_is_still_shown(folder: Path) -> None:
     check_audit_table(read_page(folder).tables["audit"], audit)
 
 
+@pytest.mark.slow
 def test_a_single_run_is_drawn_with_the_simulated_ones(folder: Path) -> None:
     audit = json.loads((folder / "audit.json").read_text())
     simulated = {"names_true": 0.25, "interval": [0.1, 0.5], "runs": 20}
@@ -116,6 +119,7 @@ def test_settings_and_versions_are_shown(reported: Path) -> None:
     assert re.search(r"versions of the run\s*covertfl\s*0\.1\.0", words)
 
 
+@pytest.mark.slow
 def test_same_results_same_bytes(reported: Path, folder: Path) -> None:
     """The same in another place, but for the place itself."""
 
@@ -134,6 +138,7 @@ def test_what_tells_of_actions_is_for_its_owner(reported: Path) -> None:
     assert (reported / "report").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_nothing_that_solves_or_trains_is_imported(folder: Path) -> None:
     script = (
         "import sys, pathlib\n"

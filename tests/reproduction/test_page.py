@@ -138,6 +138,7 @@ def recompute(
     return worker.work_out([run], [Eavesdropping(public)])[0, 0]
 
 
+@pytest.mark.slow
 def test_main_table_again(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from covertfl.experiments.table_main import POSITIVE_SHARES, make_setup

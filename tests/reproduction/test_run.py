@@ -133,6 +133,7 @@ def kill_oneself(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_gpu")
 def test_a_process_beside_that_is_killed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +150,7 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
             reproduce(["theory"], Request(device=device), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reduced")
 def test_command_line(tmp_path: Path) -> None:
     run = CliRunner()
@@ -222,6 +224,7 @@ def test_command_names_what_is_not_usual() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reduced")
 def test_seeds_from_another_first_one_on(tmp_path: Path) -> None:
     """Two runs of one seed each are the run of both seeds, and say which seeds they are."""

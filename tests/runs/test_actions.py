@@ -150,6 +150,7 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
         assert one != other != public[number] != one
 
 
+@pytest.mark.slow
 def test_random_places_every_set_of_rounds_equally_often() -> None:
     federation = build(
         FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}

@@ -18,6 +18,7 @@ from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.training import train
 from tests import ROOT
 from tests.support.ordinary_user import read_only
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
@@ -152,7 +153,9 @@ def fail_at(
     return calls
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace", "open", "mkdir"])
+@pytest.mark.parametrize(
+    "name", mark_slow(["fsync", "replace", "open", "mkdir"], ["replace", "mkdir"])
+)
 def test_a_disk_full_at_any_moment_is_named_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], name: str
 ) -> None:

@@ -53,6 +53,7 @@ def list_generations(records: list[dict[str, Any]], trajectories: int) -> list[l
     return generations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trajectories", [2, 4, 8])
 def test_a_generation_queries_each_trajectory_until_it_is_accepted(
     trajectories: int, tmp_path: Path
@@ -127,6 +128,7 @@ def test_a_generation_without_work_is_left_when_work_arrives() -> None:
     assert replace(begun, place=1).enter(5).number == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["horizon", "queue"])
 def test_costs_and_exposure_count_true_queries(base: str, tmp_path: Path) -> None:
     [summary] = train(make_exchangeable(base, trajectories=4, rounds=120), tmp_path / "run")
@@ -169,6 +171,7 @@ def reflect_public(folder: Path, replicas: Replicas, trajectory: int) -> dict[st
     return {**files, "public/rounds.jsonl": text.encode()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "trajectories", "guard", "algorithm"),
     mark_slow(
@@ -251,6 +254,7 @@ def test_decoys_are_exact_images_in_every_query(trajectories: int, tmp_path: Pat
 # --- guards -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", ["public", "client"])
 def test_offsets_are_sent_but_not_part_of_the_model(guard: str, tmp_path: Path) -> None:
     plain, guarded = (
@@ -270,6 +274,7 @@ def test_offsets_are_sent_but_not_part_of_the_model(guard: str, tmp_path: Path) 
     np.testing.assert_allclose(ratio, replicas.offsets[slot].find(0)[2], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_noise_has_the_decoys_replies_in_the_common_step(tmp_path: Path) -> None:
     runs = {}
     for guard in ("public", "client"):
@@ -285,6 +290,7 @@ def test_mixed_noise_has_the_decoys_replies_in_the_common_step(tmp_path: Path) -
 # --- interruptions ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "guard", "algorithm"),
     mark_slow(
@@ -340,6 +346,7 @@ def test_the_count_of_decoys_may_be_given() -> None:
     assert settings.sections.decoy.count == 3 and settings.sections.decoy.guard == "listener"
 
 
+@pytest.mark.slow
 def test_a_marked_reply_moves_the_average_along_the_pattern(tmp_path: Path) -> None:
     """The pattern of an active client is in the true trajectory's moves."""
     from covertfl.runs.clients import make_mark

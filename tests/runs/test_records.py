@@ -85,6 +85,7 @@ def test_waits_and_littles_law() -> None:
     assert summary["little_wait"] == pytest.approx(backlogs / len(updates))
 
 
+@pytest.mark.slow
 def test_the_two_means_of_waits_come_together() -> None:
     federation, final, _, _ = play_queue(rounds=2000, seed=5)
     summary = summarise(federation, final)

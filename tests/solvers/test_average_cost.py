@@ -55,6 +55,7 @@ def test_no_policy_of_a_tiny_queue_is_better(
     assert solution.gain == pytest.approx(costs.min(), rel=1e-10, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(queue_problems(), WEIGHTS)
 def test_the_gain_is_a_proven_lower_bound(
     problem: QueueProblem, weights: tuple[float, float]
@@ -68,6 +69,7 @@ def test_the_gain_is_a_proven_lower_bound(
     assert bound >= gain - 1e-9 * max(gain, 1.0)
 
 
+@pytest.mark.slow
 @given(queue_problems(), WEIGHTS, st.integers(0, 2**32 - 1))
 def test_the_start_does_not_matter(
     problem: QueueProblem, weights: tuple[float, float], seed: int

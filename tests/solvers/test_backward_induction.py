@@ -110,6 +110,7 @@ def exact_problems(draw: st.DrawFn) -> ExactProblem:
     )
 
 
+@pytest.mark.slow
 @given(exact_problems())
 @settings(max_examples=300, deadline=None)
 def test_agrees_with_the_literal_recursion(exact: ExactProblem) -> None:

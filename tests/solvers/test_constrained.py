@@ -77,6 +77,7 @@ def compare_with_the_linear_programme(
     return outcomes, kinds
 
 
+@pytest.mark.slow
 def test_exact_agrees_with_the_linear_programme() -> None:
     outcomes, _ = compare_with_the_linear_programme(max_examples=40)
     assert outcomes["compared"] >= 25
@@ -132,6 +133,7 @@ def interpolate_hull(limited: FloatArray, minimised: FloatArray, limit: float) -
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(queue_problems(max_states=2, max_capacity=3, max_choices=12), SHARES)
 def test_tiny_queues_against_the_hull_of_every_policy(problem: QueueProblem, share: float) -> None:
@@ -245,6 +247,7 @@ def test_more_work_than_can_be_done_is_unstable(arrival_prob: float) -> None:
         solve_queue(sound_queue(arrival_prob=arrival_prob, limit=1e6))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(queue_problems(), on_grid(1, 9, 10))
 def test_unreachable_limits_name_the_best_reachable_value(
@@ -287,6 +290,7 @@ def test_growing_costs_give_threshold_policies_on_the_papers_numbers(problem: Qu
     assert is_monotone_in_backlog(solve_queue(problem))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(ordered_queue_problems(), st.sampled_from((0.01, 0.1, 0.3, 1.0, 3.0)))
 def test_random_ordered_queues_have_threshold_policies(bounded: QueueProblem, slack: float) -> None:

@@ -31,6 +31,7 @@ SHARES = on_grid(1, 19, 20)
 # --- limits at the end of their range -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(queue_problems(), st.sampled_from((1.0 - 1e-12, 1.0, 1.0 + 1e-9, 1.0 + 1e-6, 1.001)))
 def test_limits_at_the_least_reachable_value(problem: QueueProblem, factor: float) -> None:
@@ -172,6 +173,7 @@ def test_the_mirrored_problem_with_an_automatic_capacity() -> None:
     assert back.cost == pytest.approx(3.0, rel=1e-7)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(queue_problems(), SHARES)
 def test_mirrored_random_problems(problem: QueueProblem, share: float) -> None:

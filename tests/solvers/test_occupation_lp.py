@@ -24,6 +24,7 @@ from tests.support.paper_queues import (
 from tests.support.strategies import find_limit_range, on_grid, queue_problems
 
 
+@pytest.mark.slow
 @given(queue_problems())
 def test_the_matrix_is_the_literal_one(problem: QueueProblem) -> None:
     literal = LiteralQueue.of(problem)
@@ -85,6 +86,7 @@ def test_an_unreachable_limit_names_the_best_value() -> None:
     assert refusal.value.best == pytest.approx(exact.value.best, rel=1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(queue_problems(), on_grid(1, 9, 10))
 def test_unreachable_limits_agree_with_the_exact_solver(
@@ -124,6 +126,7 @@ def test_an_automatic_capacity_is_refused() -> None:
 # --- large costs --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(queue_problems(max_capacity=15), on_grid(1, 19, 20), st.sampled_from((1e4, 1e6)))
 def test_large_overflow_costs_agree_or_are_refused(
@@ -192,6 +195,7 @@ def test_the_errors_of_dear_columns_do_not_hide_a_proof() -> None:
     assert solve_occupation_lp(problem).cost == pytest.approx(0.05 * 2 / 0.9 * 0.5, rel=1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(queue_problems(max_states=2), on_grid(0, 20, 20), st.sampled_from((0.0, 1.0, 1e3, 1e6)))
 def test_no_answer_contradicts_its_own_policy(

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 
-def mark_slow(cases: Iterable[tuple[Any, ...]], fast: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Return the cases for `parametrize`, all but the fast ones marked as slow."""
+def mark_slow(cases: Iterable[Any], fast: Iterable[Any]) -> list[Any]:
+    """Return the cases for `parametrize`, tuples or single values, all but the fast ones slow."""
     kept = list(fast)
-    return [pytest.param(*case, marks=() if case in kept else pytest.mark.slow) for case in cases]
+    assert all(case in cases for case in kept)
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if case in kept else pytest.mark.slow,
+        )
+        for case in cases
+    ]

@@ -129,6 +129,7 @@ def test_networks_are_as_described() -> None:
         assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
+@pytest.mark.slow
 @needs_files
 def test_task_has_training_images_and_balanced_test_images() -> None:
     settings = DataSettings("mnist", public_classes=2, public_class_share=0.99, public_size=0.4)

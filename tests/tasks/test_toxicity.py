@@ -47,6 +47,7 @@ def test_packed_bytes_are_reproducible_and_readable(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read["features"], arrays["features"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (FOLDER / "text" / "wiki_davidson_184k.parquet").is_file(),
     reason="COVERTFL_DATA has no text/wiki_davidson_184k.parquet",

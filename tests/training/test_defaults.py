@@ -28,6 +28,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.run_file import build_run
+from tests.support.slow_cases import mark_slow
 
 KERNELS = KernelCache()
 TASKS = ("toxicity", "digits")
@@ -89,7 +90,7 @@ def more_repeats(schedule: Schedule) -> float:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("name", PRESET_NAMES)
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("reading", mark_slow(READINGS, ["sound"]))
 def test_every_preset_trains(task: str, reading: str, name: str) -> None:
     federation = build(task, policy={"preset": f"{reading}/{name}"})
     measured, printed = federation.measured, federation.settings.problem.oracle.success

@@ -91,6 +91,7 @@ def test_the_problem_is_solved_with_the_measured_success(tmp_path: Path) -> None
     assert np.mean(accepted) == pytest.approx(measured[1], abs=4 * np.sqrt(0.25 / 800))
 
 
+@pytest.mark.slow
 def test_learning_in_quiet_rounds_beats_learning_in_noisy_ones(tmp_path: Path) -> None:
     """`random` has the same number of updates, placed at random, and uses every reply."""
     found = {

@@ -35,6 +35,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path)
     assert read_folder(tmp_path / "a") != read_folder(tmp_path / "c")
 
 
+@pytest.mark.slow
 def test_a_seed_alone_is_the_same_seed_among_several(tmp_path: Path) -> None:
     settings = make_run(seed=5)
     summaries = train(settings, tmp_path / "many", seeds=3)

@@ -11,6 +11,7 @@ from covertfl.errors import InvalidInput
 from covertfl.models.export import export_model
 from covertfl.runs.run_file import read_run
 from covertfl.training import is_finished, train, train_all
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
@@ -74,7 +75,7 @@ RESUMED = [
 ]
 
 
-@pytest.mark.parametrize(("base", "changes"), RESUMED)
+@pytest.mark.parametrize(("base", "changes"), mark_slow(RESUMED, RESUMED[3:]))
 def test_a_run_that_was_cut_anywhere_ends_the_same(
     tmp_path: Path, base: dict[str, Any], changes: dict[str, Any]
 ) -> None:

@@ -13,9 +13,9 @@ trajectory x, and the true trajectory is the one in slot `choice`, which is all 
 secret.  Seen from the truth, slot h is trajectory h ^ choice: 0 is the true one, and trajectory k
 is its image under T_k.
 
-Guards against eavesdroppers that own data add offsets (`Offsets`), one for each slot and the whole
-run, to what is sent.  Replies are taken back to the unperturbed state, so the offsets are never
-part of the model.
+Guards against eavesdroppers that own data add offsets (`Offsets`) to what is sent, other ones in
+each slot, that move slowly during the run.  Replies are taken back to the unperturbed state, so the
+offsets are never part of the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Guard = Literal["listener", "public", "client"]
 SIZES = (2, 4, 8)  # numbers of trajectories
 # Standard deviations of the offsets at both ends: of the last bias, and of the logarithms of the
 # factors of the last layer and of the pivot.
-DEVIATIONS = (0.1, 0.05, 0.025)
+DEVIATIONS = (0.05, 0.025, 0.0125)
 PACE = 16  # updates from one end to the other
 
 
@@ -102,12 +102,8 @@ class Replicas:
         """Return the trajectory in a slot: 0 for the true one."""
         return slot ^ self.choice
 
-    def reflect(self, weights: Vector, trajectory: int) -> Vector:
-        """Return the image of (P,) weights, a gradient or a step under T of a trajectory."""
-        return self._reflect(weights, trajectory)
-
-    def _reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
-        """Return images of (..., P) numbers."""
+    def reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
+        """Return the images of (..., P) weights, gradients or steps under T of a trajectory."""
         image, place = values.copy(), self.layout.locate(self.pivot)
         rows = (place.stop - place.start) // self.signs.shape[1]
         image[..., place] *= np.tile(self.signs[trajectory], rows)
@@ -153,7 +149,7 @@ class Replicas:
         """
         is_shifted = moves and bool(self.offsets)
         # Trajectory 0 is reflected as well, by ones: the work must not tell the truth from others.
-        restored = self._reflect(values - sent if is_shifted else values, trajectory)
+        restored = self.reflect(values - sent if is_shifted else values, trajectory)
         return restored + true if is_shifted else restored
 
 

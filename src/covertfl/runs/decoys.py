@@ -100,6 +100,8 @@ def write_secret(path: str | os.PathLike[str], task: TrainingTask) -> int:
         if the file exists: a new secret would give away the runs made with the old one
     """
     file = Path(path)
+    if file.is_dir():
+        raise InvalidInput(f"{file} is a folder: name a file in it for the federation's secret")
     if file.exists():
         raise InvalidInput(
             f"{file} exists: a federation keeps its secret, since runs with another one give both "
@@ -135,8 +137,11 @@ def read_secret(path: str | os.PathLike[str], task: TrainingTask, count: int) ->
         content = json.loads(text)
         require_format("secret", content["format"], str(file))
         rows, made_for = [str(row) for row in content["flips"]], str(content["map"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise InvalidInput(f"{file} does not hold the secret of a federation: {error}") from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"{file} does not hold the secret of a federation: it must be a JSON object with "
+            "format, map and flips"
+        ) from error
     assert task.public_map is not None
     if made_for != task.public_map.fingerprint:
         raise InvalidInput(

@@ -18,6 +18,7 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests import ROOT
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
     HORIZON,
@@ -87,7 +88,9 @@ def read_records(out: Path) -> dict[str, bytes]:
     return {name: content for name, content in read_folder(out).items() if name != "run.toml"}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", mark_slow(RUNS, ["adversarial", "refreshed", "2 replicas", "2 replicas, fedsgd"])
+)
 def test_the_same_bytes(name: str, tmp_path: Path) -> None:
     base, changes = RUNS[name]
     train(make_run(base, **changes), tmp_path / "simulated")
@@ -112,7 +115,7 @@ CUT_RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CUT_RUNS)
+@pytest.mark.parametrize("name", mark_slow(CUT_RUNS, ["fedavg", "2 replicas"]))
 def test_the_same_bytes_after_cuts(name: str, tmp_path: Path) -> None:
     changes = CUT_RUNS[name]
     train(make_run(**changes), tmp_path / "simulated")
@@ -147,6 +150,7 @@ train(make_run(engine={"kind": "flower"}), Path(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     killed = subprocess.run(
@@ -201,6 +205,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_without_flower_it_says_how_to_get_it(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('task = "digits"\n[engine]\nkind = "flower"\n')

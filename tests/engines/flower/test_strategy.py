@@ -43,6 +43,7 @@ from tests.support.flower_runs import (
     make_task,
     run_covert,
 )
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_folder, read_rounds
 
 LEARNS = range(1, ROUNDS + 1)
@@ -87,7 +88,7 @@ def test_a_decoy_has_a_server_optimizer_of_its_own(name: str, tmp_path: Path) ->
         assert not np.array_equal(true, kept.arrays[key])
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", mark_slow(STRATEGIES, ["FedAvg", "FedAdam"]))
 def test_wrapped_strategies_go_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     run_covert(whole, STRATEGIES[name], [1, 3, 4, 7])

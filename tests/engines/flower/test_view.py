@@ -82,7 +82,7 @@ def watch(
     return witness
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", mark_slow(STRATEGIES, ["FedAvg", "FedAdam", "Krum"]))
 def test_nothing_but_values_depends_on_the_action(name: str, tmp_path: Path) -> None:
     start = {"train_config": ConfigRecord({"lr": 0.1, "epochs": 2})}
     changes = {"decoy": {"count": 3}} if name == "FedAvg" else {}
@@ -248,6 +248,7 @@ def test_arrays_of_other_kinds_keep_them(tmp_path: Path) -> None:
     assert kinds == {"float64"} == {array.dtype for array in result.arrays.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trajectories", "name", "guard"),
     mark_slow(
@@ -317,6 +318,7 @@ def make_trainer(flips: Any) -> Any:
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trajectories", "name"),
     mark_slow(

@@ -205,6 +205,7 @@ def test_rounded_policies_are_near_the_optimum() -> None:
     assert np.mean(gaps) <= 0.05
 
 
+@pytest.mark.slow
 def test_printed_variant_stays_far_from_the_optimum() -> None:
     """What deviations D12 to D17 amount to."""
     problem = reference_queue()

@@ -1,0 +1,424 @@
+"""Bugs that the tests must notice; `scripts/mutants.py` injects them one at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A bug: in `file` of the package, `original` becomes `mutated`; `tests` should then fail."""
+
+    name: str
+    file: str
+    original: str
+    mutated: str
+    tests: str
+
+    def inject(self, package: Path) -> str:
+        """Return the file's text with the bug; raise ValueError unless the original is there."""
+        text = (package / self.file).read_text()
+        if text.count(self.original) != 1:
+            raise ValueError(
+                f"{self.name}: the original must occur once in {self.file}, "
+                f"got {text.count(self.original)} times: {self.original!r}"
+            )
+        return text.replace(self.original, self.mutated)
+
+
+MUTANTS = (
+    # --- runs ---
+    Mutant(
+        "fedsgd-without-acceptance",
+        "runs/rounds.py",
+        "is_used = outcome.accepted or (",
+        "is_used = outcome.accepted or state.learner.memory is not None or (",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "estimate-keeps-the-next-point",
+        "runs/function.py",
+        "updates=learner.updates + 1, estimate=estimate)",
+        "updates=learner.updates + 1, estimate=moved if estimate is query.weights else estimate)",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "steps-continue-over-tasks",
+        "runs/function.py",
+        "m = query.update or learner.updates + 1",
+        "m = learner.updates + 1",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "decoy-steps-never-restart",
+        "runs/function.py",
+        "m = 1 + (moves if self.task_size is None else moves % self.task_size)",
+        "m = 1 + moves",
+        "tests/runs/test_function.py",
+    ),
+    Mutant(
+        "refresh-with-one-iteration",
+        "runs/live.py",
+        "generator=generator), LIVE_ITERATIONS)",
+        "generator=generator), 1)",
+        "tests/runs/test_live.py",
+    ),
+    Mutant(
+        "decoy-moves-without-acceptance",
+        "runs/rounds.py",
+        "return outcome.accepted or not gated",
+        "return True",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "matched-decoy-from-the-public-seed",
+        "runs/rounds.py",
+        "draw = make_generator(settings.hidden_seed, Stream.MOVE",
+        "draw = make_generator(settings.seed, Stream.MOVE",
+        "tests/runs/test_rounds.py",
+    ),
+    Mutant(
+        "unweighted-average",
+        "runs/learner.py",
+        "weights = replies.examples.astype(np.float64)",
+        "weights = np.full(len(replies.examples), replies.total / len(replies.examples))",
+        "tests/runs/test_learner.py",
+    ),
+    Mutant(
+        "full-cost-also-when-learning",
+        "runs/records.py",
+        "if backlog == problem.capacity and not decision.learns:",
+        "if backlog == problem.capacity:",
+        "tests/runs/test_records.py",
+    ),
+    Mutant(
+        "learning-cost-of-the-state-read",
+        "runs/records.py",
+        "problem.backlog_cost(decision.oracle_state",
+        "problem.backlog_cost(decision.state_read",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "oracle-state-one-round-late",
+        "runs/participation.py",
+        "return int(recorded.states[round_number - 1])",
+        "return int(recorded.states[max(round_number - 2, 0)])",
+        "tests/runs/test_participation.py tests/training/test_inputs.py",
+    ),
+    Mutant(
+        "action-from-the-public-seed",
+        "runs/actions.py",
+        "generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)",
+        "generator = make_generator(federation.settings.seed, Stream.ACTION, number)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "lead-from-the-public-seed",
+        "runs/actions.py",
+        "order = draw_order(federation.settings.hidden_seed, rule.num_decoys)",
+        "order = draw_order(federation.settings.seed, rule.num_decoys)",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "readings-from-the-public-seed",
+        "runs/actions.py",
+        "seed = federation.settings.hidden_seed\n    generator = ",
+        "seed = federation.settings.seed\n    generator = ",
+        "tests/runs/test_actions.py",
+    ),
+    Mutant(
+        "acceptance-from-the-public-seed",
+        "runs/clients.py",
+        "seed = self.settings.hidden_seed\n        draw = ",
+        "seed = self.settings.seed\n        draw = ",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "decoy-from-the-public-seed",
+        "runs/clients.py",
+        "moving = make_generator(self.settings.hidden_seed, Stream.DECOY",
+        "moving = make_generator(self.settings.seed, Stream.DECOY",
+        "tests/runs/test_clients.py",
+    ),
+    Mutant(
+        "one-seed-for-all-clients",
+        "runs/clients.py",
+        "seed=own,",
+        "seed=0,",
+        "tests/runs/test_clients.py",
+    ),
+    # --- tasks and theory ---
+    Mutant(
+        "no-projection",
+        "tasks/function.py",
+        "inside = point if length <= self.radius else point * (self.radius / length)",
+        "inside = point",
+        "tests/tasks/test_function.py",
+    ),
+    Mutant(
+        "norms-at-the-next-point",
+        "experiments/theory_updates.py",
+        "        point = task.step(point, response, step)\n",
+        "        point = task.step(point, response, step)\n"
+        "        norms[m] = np.sum(task.gradient(point) ** 2)\n",
+        "tests/experiments/test_theory.py",
+    ),
+    Mutant(
+        "half-of-the-noise",
+        "experiments/theory_updates.py",
+        "noise * np.sum(steps**2) / 2.0) / np.sum(steps)",
+        "noise * np.sum(steps**2) / 4.0) / np.sum(steps)",
+        "tests/experiments/test_theory.py",
+    ),
+    Mutant(
+        "random-minus-optimal",
+        "experiments/random_policy.py",
+        "best.learner[-1] - other.learner[-1]",
+        "other.learner[-1] - best.learner[-1]",
+        "tests/experiments/test_random_policy.py",
+    ),
+    Mutant(
+        "misprinted-table-1",
+        "experiments/table_main.py",
+        '(1, "spga"): (0.52, 0.81)',
+        '(1, "spga"): (0.57, 0.81)',
+        "tests/experiments/test_printed_values.py",
+    ),
+    Mutant(
+        "one-validation-set-for-all-seeds",
+        "experiments/trials/covert_runs.py",
+        "place = (id(clients.task.validation), clients.kernel)",
+        "place = (0, None)",
+        "tests/experiments/trials/test_covert_runs.py",
+    ),
+    Mutant(
+        "gap-at-the-limit",
+        "experiments/figure_spga.py",
+        "gap = measure_gap(problem, policy)",
+        "gap = evaluation.privacy_cost / optimum.evaluation.privacy_cost - 1.0",
+        "tests/experiments/test_figures.py",
+    ),
+    Mutant(
+        "expected-accuracy-without-correction",
+        "experiments/trials/averages.py",
+        "mean = float(x.mean() - slope * luck.mean())",
+        "mean = float(x.mean())",
+        "tests/experiments/trials/test_averages.py",
+    ),
+    Mutant(
+        "tracking-without-a-change",
+        "experiments/figure_tracking.py",
+        "for problem, generator in ((before, first), (after, second)):",
+        "for problem, generator in ((before, first), (before, second)):",
+        "tests/experiments/test_figures.py",
+    ),
+    # --- solvers ---
+    Mutant(
+        "multiplier-as-misprinted",
+        "solvers/spga/kernel.py",
+        "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
+        "max(1.0 - step / schedule.penalty * multiplier, multiplier + step * excess)",
+        "tests/solvers/spga/test_kernel.py",
+    ),
+    Mutant(
+        "multiplier-without-its-floor",
+        "solvers/spga/kernel.py",
+        "max((1.0 - step / schedule.penalty) * multiplier, multiplier + step * excess)",
+        "multiplier + step * excess",
+        "tests/solvers/spga/test_kernel.py",
+    ),
+    Mutant(
+        "mixture-as-printed",
+        "solvers/multiplier.py",
+        "weight = (1.0 - alpha) * m_within / (alpha * m_over + (1.0 - alpha) * m_within)\n"
+        "    for _ in range(3):",
+        "weight = 1.0 - alpha\n    for _ in range(1):",
+        "tests/solvers/test_multiplier.py tests/solvers/test_constrained.py",
+    ),
+    Mutant(
+        "ties-go-to-learning",
+        "solvers/average_cost.py",
+        "learn = solution.learn & ~solution.gap.is_tie",
+        "learn = solution.learn | solution.gap.is_tie",
+        "tests/solvers/test_average_cost.py tests/solvers/test_constrained.py",
+    ),
+    Mutant(
+        "minority-of-a-tie",
+        "solvers/minority.py",
+        "return (rounds - 1 - decoys.reserve) // 2",
+        "return (rounds - decoys.reserve) // 2",
+        "tests/solvers/test_minority.py",
+    ),
+    # --- evaluation and planning ---
+    Mutant(
+        "greedy-service-order",
+        "evaluation/bounds.py",
+        "np.argsort(price[useful] / yield_[useful], kind",
+        "np.argsort(price[useful], kind",
+        "tests/evaluation/test_bounds.py",
+    ),
+    Mutant(
+        "forgone-in-bad-states",
+        "evaluation/bounds.py",
+        "for state in np.argsort(-worth, kind",
+        "for state in np.argsort(worth, kind",
+        "tests/evaluation/test_bounds.py",
+    ),
+    Mutant(
+        "updates-at-backlog-0",
+        "evaluation/horizon.py",
+        "    updated[:, 0] = 0.0\n",
+        "",
+        "tests/evaluation/test_horizon.py",
+    ),
+    Mutant(
+        "lost-work-not-counted-when-learning",
+        "evaluation/queue.py",
+        "lost = learn * expected_lost(problem, Action.LEARN)",
+        "lost = learn * expected_lost(problem, Action.OBFUSCATE)",
+        "tests/evaluation/test_queue.py",
+    ),
+    Mutant(
+        "steps-1-over-m-without-pi",
+        "planning/updates.py",
+        "(gap + math.pi**2 * smoothness_noise / 12.0) / epsilon",
+        "(gap + math.pi**2 * smoothness_noise / 6.0) / epsilon",
+        "tests/planning/test_updates.py",
+    ),
+    # --- fitting ---
+    Mutant(
+        "cut-belongs-to-the-state-below",
+        "decision/states.py",
+        'np.searchsorted(self.cuts, np.asarray(values), side="right")',
+        'np.searchsorted(self.cuts, np.asarray(values), side="left")',
+        "tests/fitting/test_oracle.py tests/decision/test_states.py",
+    ),
+    Mutant(
+        "moves-backwards",
+        "fitting/oracle.py",
+        "np.add.at(moves, (states[:-1], states[1:]), 1)",
+        "np.add.at(moves, (states[1:], states[:-1]), 1)",
+        "tests/fitting/test_oracle.py",
+    ),
+    Mutant(
+        "posterior-of-failures",
+        "fitting/oracle.py",
+        "successes + JEFFREYS, trials - successes + JEFFREYS",
+        "trials - successes + JEFFREYS, successes + JEFFREYS",
+        "tests/fitting/test_oracle.py",
+    ),
+    # --- decoys and eavesdroppers ---
+    Mutant(
+        "mirrored-towards-the-replies",
+        "decoys/mirrored.py",
+        "return move_by(view.weights, -displacement)",
+        "return move_by(view.weights, displacement)",
+        "tests/decoys/test_mirrored.py",
+    ),
+    Mutant(
+        "contradict-the-frequent-class",
+        "decoys/adversarial.py",
+        "np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)",
+        "np.where(self._share_of(kinds) > self._share_of(predicted), kinds, predicted)",
+        "tests/decoys/test_adversarial.py",
+    ),
+    Mutant(
+        "noise-not-averaged",
+        "decoys/step_length.py",
+        "np.sqrt(np.sum((shares * gaps) ** 2))",
+        "np.sqrt(np.sum(shares * gaps**2))",
+        "tests/decoys/test_step_length.py",
+    ),
+    Mutant(
+        "correction-not-cut",
+        "decoys/following.py",
+        "self._gains * limit_length(correction, float(np.linalg.norm(asked)))",
+        "self._gains * correction",
+        "tests/decoys/test_following.py",
+    ),
+    Mutant(
+        "gradient-as-weights",
+        "eavesdroppers/own_replies.py",
+        '-replied if job.work == "gradient" else replied - query.weights',
+        "replied - query.weights",
+        "tests/eavesdroppers/test_alignment.py",
+    ),
+    Mutant(
+        "query-with-nothing-owed-is-forgotten",
+        "eavesdroppers/likelihood.py",
+        "        after[:, 0] += served[:, 0]\n",
+        "",
+        "tests/eavesdroppers/test_likelihood.py",
+    ),
+    Mutant(
+        "likelihood-of-one-decoy",
+        "eavesdroppers/likelihood.py",
+        "choice = np.log(max(len(known) - 1, 1))",
+        "choice = 0.0",
+        "tests/eavesdroppers/test_likelihood.py",
+    ),
+    Mutant(
+        "validation-by-mean-loss",
+        "eavesdroppers/validation.py",
+        'softmax(-len(self._own.data) * self._tally.last("loss", len(self._seen)))',
+        'softmax(-self._tally.last("loss", len(self._seen)))',
+        "tests/eavesdroppers/test_validation.py",
+    ),
+    # --- exchangeable replicas ---
+    Mutant(
+        "flipped-zeros-keep-their-sign",
+        "decoys/replica.py",
+        "image[..., place] += np.float32(0.0)",
+        "image[..., place] += np.float32(-0.0)",
+        "tests/decoys/test_replica.py",
+    ),
+    Mutant(
+        "offsets-follow-the-truth",
+        "decoys/replica.py",
+        "self.offsets[trajectory ^ self.choice]",
+        "self.offsets[trajectory]",
+        "tests/decoys/test_replica.py tests/runs/test_exchangeable.py",
+    ),
+    Mutant(
+        "first-weights-are-not-in-the-slot",
+        "decoys/replica.py",
+        "return self.reflect(drawn, self.choice)",
+        "return self.reflect(drawn, 0)",
+        "tests/decoys/test_replica.py tests/runs/test_exchangeable.py",
+    ),
+    Mutant(
+        "final-model-is-sent",
+        "runs/generations.py",
+        "is_final = is_last and settled.updates > learner.updates",
+        "is_final = False",
+        "tests/runs/test_exchangeable.py",
+    ),
+    Mutant(
+        "decoys-learn-what-clients-agree-on",
+        "runs/generations.py",
+        "noise = asked - before",
+        "noise = asked",
+        "tests/runs/test_exchangeable.py",
+    ),
+    Mutant(
+        "order-of-slots-never-changes",
+        "runs/generations.py",
+        "make_generator(seed, Stream.ORDER, self.number)",
+        "make_generator(seed, Stream.ORDER, 0)",
+        "tests/runs/test_exchangeable.py",
+    ),
+    Mutant(
+        "known-axes-are-flipped",
+        "runs/decoys.py",
+        "    free = find_free_axes(task.public)\n",
+        "    free = np.ones_like(find_free_axes(task.public))\n",
+        "tests/runs/test_decoys.py",
+    ),
+    Mutant(
+        "anyone-may-read-the-secret",
+        "runs/decoys.py",
+        '"\\n", mode=0o600)',
+        '"\\n", mode=0o644)',
+        "tests/runs/test_decoys.py",
+    ),
+)

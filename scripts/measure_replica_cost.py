@@ -152,14 +152,11 @@ def main() -> None:
     if asked.simulate:
         print(json.dumps({"rounds": simulate(asked.simulate)}))
         return
-    lines = [
-        "| task | server | scheme | round | of it server | records | checkpoint | decoy | more |",
-        "| --- | --- | --- |" + " ---: |" * 6,
-    ]
+    print("| task | server | scheme | round | of it server | records | checkpoint | decoy | more |")
+    print("| --- | --- | --- |" + " ---: |" * 6)
     for place in [asked.only] if asked.only else ("toxicity", *FLOWER):
         for is_wrapped in (False,) if place == "toxicity" else (False, True):
-            lines += measure(place, asked.repeats, is_wrapped=is_wrapped)
-    print("\n".join(lines))
+            print("\n".join(measure(place, asked.repeats, is_wrapped=is_wrapped)), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.decision.problem_file import Evidence
 from covertfl.errors import InvalidInput
+from covertfl.planning import horizon
 from covertfl.planning.horizon import (
     HorizonPlan,
     compute_completion_curve,
@@ -104,6 +106,22 @@ def test_a_greedy_policy_that_never_finishes_has_no_number() -> None:
 def test_more_updates_than_could_be_tried_take_no_search() -> None:
     plan = small_plan(SURE, 2, 2000)
     assert plan.rounds_needed == {0.9: None, 0.95: None, 0.99: None}
+
+
+def test_successes_too_rare_for_any_round_take_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[float] = []
+
+    def search(*given: Any, **_others: Any) -> dict[float, int | None]:
+        searched.extend(given[2])
+        return {}
+
+    monkeypatch.setattr(horizon, "rounds_needed", search)
+    plan = small_plan(Oracle(np.ones((1, 1)), np.array([1e-4])), 60, 20)
+    assert not searched
+    assert plan.rounds_needed == {0.9: None, 0.95: None, 0.99: None}
+    # 0.0151 of 20 updates a round, 1200 rounds: 0.9 cannot be excluded, 0.95 can.
+    small_plan(Oracle(np.ones((1, 1)), np.array([0.0151])), 60, 20)
+    assert searched == [0.9]
 
 
 def test_a_reducible_oracle_is_refused() -> None:

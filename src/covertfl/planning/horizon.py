@@ -193,7 +193,11 @@ def _find_rounds_needed(
     # Even if every query succeeded, learning would not be a minority.
     if last <= 2 * updates + decoys.reserve:
         return dict.fromkeys(COMPLETION_PROBS)
-    return rounds_needed(problem.oracle, updates, COMPLETION_PROBS, max_rounds=last, decoys=decoys)
+    # By Markov's inequality n rounds bring M successes with probability n max g / M at most.
+    most = last * float(problem.oracle.success.max()) / updates
+    within = [prob for prob in COMPLETION_PROBS if 0.999 * prob <= most]
+    found = rounds_needed(problem.oracle, updates, within, max_rounds=last, decoys=decoys)
+    return dict.fromkeys(COMPLETION_PROBS) | found
 
 
 def _count_greedy_queries(problem: FiniteHorizon) -> float | None:

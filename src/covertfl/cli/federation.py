@@ -57,3 +57,8 @@ def init(
             f"{output}: flips for up to {trajectories} trajectories.  Keep it for all runs of this "
             f'federation: [federation] secret = "{output}".'
         )
+        if settings.sections.data.seed is None:
+            print(
+                f"Set [data] seed = {settings.seed}, too: it keeps who holds what in a simulated "
+                "federation while `seed` varies the run."
+            )

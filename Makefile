@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deploy test-timing mutants check format bench clean
+.PHONY: help demo test test-slow test-deploy test-timing attack mutants check format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-deploy: $(READY)  ## run the tests that start a Flower federation on this m
 
 test-timing: $(READY)  ## let a client try to tell true queries from decoys by times and sizes
 	$(BIN)/python scripts/measure_timing.py
+
+attack: $(READY)  ## attack the scheme and the server with many seeds, print what was gained
+	$(BIN)/python scripts/run_attacks.py
 
 mutants: $(READY)  ## inject known bugs one at a time, list those that no test notices
 	$(BIN)/python scripts/mutants.py

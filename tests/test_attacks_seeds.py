@@ -8,6 +8,7 @@ average of the replies to its query.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def count_recomputed(run: Path, reader: BundleReader) -> tuple[int, int]:
     rounds = read_rounds(run)
     found = moves = 0
     true = [number for number, record in enumerate(rounds) if record["trajectory"] == 0]
-    for before, after in zip(true[:-1], true[1:], strict=True):
+    for before, after in itertools.pairwise(true):
         length = np.linalg.norm(sent[after] - sent[before])
         if length == 0.0:
             continue

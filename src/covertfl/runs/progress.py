@@ -32,8 +32,13 @@ class PreparedRun:
 
 
 def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool) -> None:
-    """Raise InvalidInput if a folder exists, or holds another run than the one to resume."""
-    if not (resume or force):
+    """Raise InvalidInput if a folder exists, or holds another run than the one to resume.
+
+    With `force` it may exist, and must then be the folder of a run.
+    """
+    if force:
+        RunFolder(path).require_replaceable()
+    elif not resume:
         RunFolder(path).require_absent()
     written = path / SETTINGS
     if resume and written.exists():

@@ -61,8 +61,8 @@ def make_client_app(
     run : a run file or its settings, whole or reduced to what clients may know of them
         (`format_client_run`)
     presence : where the number of batches comes from
-    seed : of all that clients draw; None for the run's where the number of batches is drawn from
-        it, and for one from the machine's entropy, drawn when the app is made, where it is their own
+    seed : of all that clients draw; None for the run's with presence "drawn", and with "own" for
+        one from the machine's entropy, drawn when the app is made
     """
     app = ClientApp()
     settings = run if isinstance(run, RunSettings) else read_run(run)

@@ -38,13 +38,13 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, lengths: Mapping[str, int]) -> None:
-    """Replace the checkpoint of a run's folder, whole or not at all."""
+    """Replace the checkpoint of a run's folder, whole or not at all, for its owner only."""
     from safetensors.numpy import save
 
     facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
     text = json.dumps({**facts, "checksum": _checksum(arrays, facts)}, allow_nan=False)
-    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"facts": text}))
+    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"facts": text}), mode=0o600)
 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:

@@ -144,7 +144,7 @@ class RunFolder:
         path = self.path / MAP
         if public_map is not None and not path.exists():
             with report_errors(path):
-                public_map.save(path)
+                public_map.save(path, mode=0o600)
 
     def close(self) -> None:
         """Close all files and release the lock."""
@@ -162,13 +162,15 @@ class RunFolder:
         write_atomically(self.path / SETTINGS, settings, mode=0o600)
 
     def _make_folders(self) -> None:
-        (self.path / "private").mkdir(mode=0o700, exist_ok=True)
+        for name in ("private", "checkpoint"):
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+            (self.path / name).chmod(0o700)  # of an older version, or a copy
         (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
 
     def _acquire_lock(self) -> None:
         path = self.path / LOCK
         with report_errors(path):
-            self._lock = path.open("ab")
+            self._lock = os.fdopen(_open_to_append(path, 0o600), "ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -178,10 +180,9 @@ class RunFolder:
         for name, length in lengths.items():
             path = self.path / name
             # Only the owner may read what reveals actions.
-            mode = 0o666 if path.parent.name == "public" else 0o600
+            mode = None if path.parent.name == "public" else 0o600
             with report_errors(path):
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
-                stream = self._lines[name] = os.fdopen(handle, "ab")
+                stream = self._lines[name] = os.fdopen(_open_to_append(path, mode), "ab")
                 if stream.tell() < length:
                     raise InvalidInput(
                         f"{path} is shorter than its checkpoint requires: it must have at least "
@@ -302,6 +303,14 @@ def report_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _open_to_append(path: Path, mode: int | None) -> int:
+    """Open a file, with these permissions also if it exists; None for the system's default."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode or 0o666)
+    if mode is not None:
+        os.fchmod(handle, mode)
+    return handle
 
 
 def _sync_file(path: Path, handle: int) -> None:

@@ -65,15 +65,18 @@ class PublicMap:
             mapped[rows] = ((features[rows] - self.mean) @ self.basis) * self.scale
         return mapped
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a safetensors file, for clients; the same map gives the same bytes."""
+    def save(self, path: str | os.PathLike[str], *, mode: int | None = None) -> None:
+        """Write the map to a safetensors file, for clients; the same map gives the same bytes.
+
+        The file gets the permissions `mode`, None for the system's default.
+        """
         from safetensors.numpy import save
 
         # As an array: safetensors writes several entries of metadata in any order.
         fingerprint = np.frombuffer(self.fingerprint.encode(), dtype=np.uint8)
         metadata = {"covertfl_format": str(FORMATS["map"])}
         arrays: dict[str, Any] = {**self.arrays, "fingerprint": fingerprint}
-        write_atomically(path, save(arrays, metadata=metadata))
+        write_atomically(path, save(arrays, metadata=metadata), mode=mode)
 
     @property
     def arrays(self) -> dict[str, FloatArray]:

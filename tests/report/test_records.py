@@ -139,7 +139,7 @@ def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
     [
         ("audit.json", "{", "is not JSON"),
         ("audit.json", "[]", "must hold a JSON object"),
-        ("audit.json", '{"runs": 1, "learner": {}}', "lacks 'eavesdroppers'"),
+        ("audit.json", '{"runs": 1, "learner": {}}', "lacks a valid 'eavesdroppers'"),
         (
             "audit.json",
             '{"runs": 1, "learner": {}, "eavesdroppers": {"x": {"threat": "y"}}}',

@@ -32,6 +32,7 @@ from typing import IO, Any
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import require_format
+from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
@@ -133,7 +134,7 @@ class RunFolder:
 
     def _remove_unsent(self) -> None:
         """Remove weights of a round that was interrupted: repeated, it may send others."""
-        sent = {record["weights"] for record in read_lines(self.path / LINE_FILES[0])}
+        sent = {record.get("weights") for record in read_lines(self.path / LINE_FILES[0])}
         for path in (self.path / WEIGHTS).glob("*.safetensors"):
             if path.stem not in sent:
                 with report_errors(path):
@@ -307,6 +308,8 @@ def report_errors(path: Path) -> Iterator[None]:
 
 def _open_to_append(path: Path, mode: int | None) -> int:
     """Open a file, with these permissions also if it exists; None for the system's default."""
+    if path.exists():
+        require_regular(path, "a file of a run")
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode or 0o666)
     if mode is not None:
         os.fchmod(handle, mode)
@@ -320,7 +323,7 @@ def _sync_file(path: Path, handle: int) -> None:
 
 def _has_content(path: Path, content: bytes) -> bool:
     """Return whether a file exists and is complete; after a crash it may not be."""
-    return path.exists() and path.read_bytes() == content
+    return path.is_file() and path.read_bytes() == content
 
 
 def _write_new(path: Path, content: bytes) -> IO[bytes]:

@@ -23,6 +23,7 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
+from covertfl.files.regular import require_regular
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
 
@@ -95,6 +96,7 @@ class PublicMap:
         from safetensors import SafetensorError, safe_open
 
         name = os.fspath(path)
+        require_regular(name, "the file of a public map")
         try:
             with safe_open(name, framework="numpy") as content:
                 version = (content.metadata() or {}).get("covertfl_format", "")
@@ -105,7 +107,7 @@ class PublicMap:
         except SafetensorError as error:
             raise InvalidInput(f"{name}: not the file of a public map: {error}") from error
         fingerprint = arrays.pop("fingerprint", np.empty(0, dtype=np.uint8))
-        return cls.from_arrays(arrays, fingerprint.tobytes().decode(), name)
+        return cls.from_arrays(arrays, fingerprint.tobytes().decode("ascii", "replace"), name)
 
     @classmethod
     def from_arrays(

@@ -152,7 +152,7 @@ def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
     ("damage", "message"),
     [
         (change_weights, "its content does not match its name"),
-        (remove_weights, r"\.safetensors cannot be read: No such file"),
+        (remove_weights, r"\.safetensors: no such file"),
         (add_line("{"), r"rounds\.jsonl line 13 is not JSON"),
         (add_line("[]"), "line 13 must be a JSON object"),
         (add_line('{"round": 1}'), "line 13 must have the keys round, client and weights"),
@@ -176,7 +176,7 @@ def remove_lines(public: Path) -> None:
 
 def test_no_rounds_at_all(copied: Path) -> None:
     remove_lines(copied / "public")
-    with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl: no such file"):
         audit_run(copied, KernelCache())
     with pytest.raises(InvalidInput, match="neither the folder of a run nor a public folder"):
         audit_run(copied / "public", KernelCache())

@@ -46,10 +46,10 @@ def queue_file(learn_prob: object) -> str:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", "not valid JSON: "),
-        ("{", "not valid JSON: "),
-        (b"\xff\xfe\x00", "not valid JSON: "),
-        ("[" * 100_000, "not valid JSON: "),
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        (b"\xff\xfe\x00", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "a policy file has the keys problem and learn_prob, got []"),
         ('"queue"', "a policy file has the keys problem and learn_prob"),
         ('{"problem": "queue"}', "a policy file has the keys problem and learn_prob, got ['p"),
@@ -93,7 +93,7 @@ def test_mistakes(tmp_path: Path, content: str | bytes, expected: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot be read: No such file"):
+    with pytest.raises(InvalidInput, match="no such file, a policy file is needed"):
         read_policy(tmp_path / "nothing.json")
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
         read_policy(tmp_path)

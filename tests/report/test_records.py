@@ -19,6 +19,7 @@ from tests.support.reports import (
     FIGURES,
     NUM_ROUNDS,
     SETTINGS,
+    Page,
     check_number,
     read_page,
     write_run,
@@ -49,7 +50,13 @@ def test_one_run(folder: Path) -> None:
 
 
 def test_a_public_folder_alone(folder: Path) -> None:
-    page = read_page(folder / "seed-0" / "public")
+    public, output = folder / "seed-0" / "public", folder.parent / "page"
+    before = sorted(public.rglob("*"))
+    for place in (None, public, public / "weights"):
+        with pytest.raises(InvalidInput, match="what clients were sent and nothing else"):
+            write_report(public, command=COMMAND, output=place)
+    page = Page(write_report(public, command=COMMAND, output=output).read_text("utf-8"))
+    assert sorted(public.rglob("*")) == before and (output / "report").is_dir()
     assert "without any of the learner's actions" in page.words
     assert page.num_plots == 0
     assert page.tables["runs"][1][:4] == ["public", "no", "unknown", str(NUM_ROUNDS)]
@@ -132,7 +139,7 @@ def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
     [
         ("audit.json", "{", "is not JSON"),
         ("audit.json", "[]", "must hold a JSON object"),
-        ("audit.json", '{"runs": 1, "learner": {}}', "lacks 'eavesdroppers'"),
+        ("audit.json", '{"runs": 1, "learner": {}}', "lacks a valid 'eavesdroppers'"),
         (
             "audit.json",
             '{"runs": 1, "learner": {}, "eavesdroppers": {"x": {"threat": "y"}}}',

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from covertfl.runs.folder import RunFolder
+from tests.support.run_folders import SETTINGS_TEXT
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[RunFolder]:
     """Make an empty folder and close it after the test."""
     made = RunFolder(tmp_path / "run")
-    made.create("seed = 1\n", force=False)
+    made.create(SETTINGS_TEXT, force=False)
     yield made
     made.close()

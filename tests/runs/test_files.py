@@ -19,5 +19,5 @@ def test_lines_that_are_no_records_are_named(tmp_path: Path, line: bytes) -> Non
 
 
 def test_lines_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"rounds\.jsonl cannot be read"):
+    with pytest.raises(InvalidInput, match=r"rounds\.jsonl: no such file"):
         list(read_lines(tmp_path / "rounds.jsonl"))

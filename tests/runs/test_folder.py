@@ -16,13 +16,20 @@ from covertfl.kernels.weights import name_content
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from covertfl.runs.files import read_lines
 from covertfl.runs.folder import LINE_FILES, RunFolder
-from tests.support.run_folders import LAYOUT, make_summary, record_round, seal_round, vector
+from tests.support.run_folders import (
+    LAYOUT,
+    SETTINGS_TEXT,
+    make_summary,
+    record_round,
+    seal_round,
+    vector,
+)
 
 
 def reopen(folder: RunFolder) -> tuple[RunFolder, Checkpoint | None]:
     folder.close()
     again = RunFolder(folder.path)
-    return again, again.resume("seed = 1\n")
+    return again, again.resume(SETTINGS_TEXT)
 
 
 # --- sealing and resuming ---
@@ -78,7 +85,7 @@ def test_without_a_sealed_round_a_run_begins_anew(folder: RunFolder) -> None:
 def test_a_folder_that_was_hardly_begun_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
     folder = RunFolder(tmp_path / "run")
-    assert folder.resume("seed = 1\n") is None
+    assert folder.resume(SETTINGS_TEXT) is None
     seal_round(folder, 1)
     folder.close()
 
@@ -132,7 +139,7 @@ def test_a_folder_that_exists_is_not_replaced(folder: RunFolder) -> None:
     with pytest.raises(InvalidInput, match="exists: resume the run in it"):
         RunFolder(folder.path).create("seed = 2\n", force=False)
     assert (folder.path / CHECKPOINT).read_bytes() == before
-    assert (folder.path / "run.toml").read_text() == "seed = 1\n"
+    assert (folder.path / "run.toml").read_text() == SETTINGS_TEXT
 
 
 def test_a_file_in_the_way_is_not_replaced_even_by_force(tmp_path: Path) -> None:

@@ -63,5 +63,5 @@ def test_weights_that_were_changed_or_are_gone_are_refused(folder: RunFolder) ->
     with pytest.raises(InvalidInput, match="was changed: its content does not match its name"):
         public.read_weights(name)
     path.unlink()
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="no such file, a file of weights is needed"):
         public.read_weights(name)

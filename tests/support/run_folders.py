@@ -11,6 +11,7 @@ from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.summary import RunSummary
 
+SETTINGS_TEXT = 'seed = 1\n[versions]\ncovertfl = "1"\n'
 LAYOUT = Layout(("w", "b"), ((2, 2), (2,)))
 
 

@@ -63,7 +63,7 @@ class Rehearsals:
     def read(self, name: str) -> bytes | None:
         """Return the content of a file of the folder, None if it cannot be read."""
         with contextlib.suppress(OSError):
-            if self.folder is not None:
+            if self.folder is not None and (self.folder / name).is_file():
                 return (self.folder / name).read_bytes()
         return None
 
@@ -177,7 +177,7 @@ def _format_audits(audits: Mapping[int, RunAudit]) -> bytes:
 
 def _read_audits(content: bytes | None) -> dict[int, RunAudit]:
     """Return the audits by seed; none where the file is missing or was damaged."""
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         entries = json.loads(content or b"{}")
         return {int(seed): _read_audit(entry) for seed, entry in entries.items()}
     return {}

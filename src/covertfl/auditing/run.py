@@ -7,6 +7,7 @@ public folder by itself can be audited too; which trajectory is true is then unk
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,10 +28,11 @@ from covertfl.auditing.threats import BASE_LINE, Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, NEEDS, list_possible
 from covertfl.errors import InvalidInput
+from covertfl.files.toml import shorten
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
-from covertfl.runs.files import SETTINGS, read_lines
+from covertfl.runs.files import ROUNDS, SETTINGS, read_lines, read_rounds
 from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
@@ -132,8 +134,10 @@ def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = Non
     layout = None if federation is None else federation.responder.layout
     pivot = None if layout is None else find_first_matrix(layout)
     queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
-    private_file = path / "private" / "rounds.jsonl"
-    private: Records = tuple(read_lines(private_file)) if private_file.exists() else ()
+    private: Records = ()
+    if (path / ROUNDS).exists():
+        states, known = settings.problem.oracle.num_states, 1 + settings.decoy_rule.num_decoys
+        private = tuple(read_rounds(path, states=states, trajectories=known))
     if private:
         queries, private = keep_recorded(queries, private, path)
     return LoadedRun(path, queries, private, federation, trajectories)
@@ -222,5 +226,12 @@ def find_all(
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
     if not run.private or run.clients is None:  # the score of a function is not an accuracy
         return ()
-    metrics = read_lines(run.path / "metrics.jsonl")
-    return tuple(line["learner_score"] for line in metrics)[: len(run.private)]
+    path, scores = run.path / "metrics.jsonl", []
+    for number, line in enumerate(itertools.islice(read_lines(path), len(run.private)), start=1):
+        score = line.get("learner_score")
+        if not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
+            raise InvalidInput(
+                f"{path} line {number}: learner_score must be in 0..1, got {shorten(score)}"
+            )
+        scores.append(float(score))
+    return tuple(scores)

@@ -88,6 +88,9 @@ def main() -> None:
         name = f"{error.filename}: " if error.filename else ""
         print_remark(f"{name}{error.strerror or error}")
         sys.exit(InvalidInput.exit_status)
+    except RecursionError:
+        print_remark("a file that was given is nested too deeply to be read")
+        sys.exit(InvalidInput.exit_status)
     except MemoryError:
         print_remark("the problem does not fit into memory")
         sys.exit(NoSolution.exit_status)

@@ -14,6 +14,8 @@ from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
+from covertfl.files.json_file import parse_json
+from covertfl.files.regular import read_bytes
 
 KINDS: dict[object, type[QueueTable] | type[HorizonTable]]
 KINDS = {"queue": QueueTable, "horizon": HorizonTable}
@@ -31,16 +33,8 @@ def write_policy(path: str | os.PathLike[str], policy: QueueTable | HorizonTable
 
 def read_policy(path: str | os.PathLike[str]) -> QueueTable | HorizonTable:
     """Read a policy file; raise `InvalidInput`, naming file, key and value, if it is wrong."""
-    source = read_path(path, "path")
-    name = os.fspath(path)
-    try:
-        content = json.loads(source.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InvalidInput(f"{name}: not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise InvalidInput(f"{name}: not valid JSON: lists nested too deeply") from error
+    source, name = read_path(path, "path"), os.fspath(path)
+    content = parse_json(read_bytes(source, "a policy file"), f"{name}:")
     if isinstance(content, dict):
         require_format("policy", content.pop("format", 1), name)
     if not isinstance(content, dict) or set(content) != {"problem", "learn_prob"}:

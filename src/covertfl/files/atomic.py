@@ -17,13 +17,13 @@ def write_atomically(
     """Write a file under a temporary name in the same folder and rename it.
 
     After a crash or with a full disk the old file, if any, is unchanged.  A symbolic link remains,
-    and the file it points to is replaced; an existing file keeps its permissions; a device or a
-    pipe is written to directly.
+    and the file it points to is replaced; a device or a pipe is written to directly.
 
     Parameters
     ----------
     content : text (written as UTF-8) or bytes
-    mode : permissions of a new file; None for the system's default
+    mode : permissions of the file, also of an existing one; None for those of the existing one, or
+        the system's default
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -39,7 +39,9 @@ def write_atomically(
 def _find_mode(path: Path, wanted: int | None) -> int:
     """Return the type and permissions of a file, or of a regular one if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_mode
+        found = path.stat().st_mode
+        if wanted is None or not stat.S_ISREG(found):
+            return found
     if wanted is not None:
         return stat.S_IFREG | wanted
     mask = os.umask(0)

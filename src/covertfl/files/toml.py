@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import tomllib
-from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.files.regular import read_bytes
 
 LONGEST_QUOTE = 40  # characters of a value that a message repeats
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
     """Return the text of a UTF-8 file; `what` is its kind in messages, such as "a problem file"."""
-    name = os.fspath(path)
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{name}: no such file, {what} is needed") from error
-    except OSError as error:
-        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    name, content = os.fspath(path), read_bytes(path, what)
     try:
         return content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:

@@ -16,9 +16,10 @@ from typing import Any
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
+from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint, read_checkpoint
 from covertfl.runs.files import SETTINGS
 from covertfl.runs.folder import MAP, require_readable
 from covertfl.tasks.public_map import PublicMap
@@ -58,10 +59,7 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     checkpoint = read_checkpoint(path)
     if checkpoint is None:
         raise InvalidInput(f"{os.fspath(path)} holds no run with a complete round")
-    names, shapes = zip(*checkpoint.facts["parameters"], strict=True)
-    tensors: dict[str, Any] = dict(
-        Layout(names, tuple(map(tuple, shapes))).split(checkpoint.arrays["true"])
-    )
+    tensors = _split_weights(checkpoint, os.fspath(path))
     # safetensors files have a `format` of their own in their metadata.
     metadata = {"covertfl_format": str(FORMATS["model"])}
     public_map = _read_map(Path(path))
@@ -73,6 +71,19 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     return ExportedModel(Path(output), checkpoint.round, checkpoint.facts["updates"], inputs)
 
 
+def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+    """Return the true weights of the run in the folder `name`, by parameter."""
+    try:
+        parameters = {str(key): tuple(shape) for key, shape in checkpoint.facts["parameters"]}
+        layout = Layout(tuple(parameters), tuple(parameters.values()))
+        parts = layout.split(checkpoint.arrays["true"])
+    except (*WRONG_CONTENT, InvalidInput) as error:
+        raise InvalidInput(f"{name}: the checkpoint does not hold a model: {error}") from error
+    if not parts or type(checkpoint.facts.get("updates")) is not int:
+        raise InvalidInput(f"{name}: the checkpoint does not hold a model: parameters or updates")
+    return dict(parts)
+
+
 def _read_map(path: Path) -> PublicMap | None:
     """Return the public map in a run's folder, None for a run without one."""
     if (path / MAP).exists():
@@ -80,7 +91,8 @@ def _read_map(path: Path) -> PublicMap | None:
     settings = path / SETTINGS
     if settings.exists():
         content = parse_toml(read_text(settings, "the folder of a run"), str(settings))
-        if content.get("data", {}).get("map") == "public":
+        data = content.get("data")
+        if isinstance(data, dict) and data.get("map") == "public":
             raise InvalidInput(
                 f"{path / MAP} is missing, and the model is of no use without it: train again with "
                 "--resume to write it"
@@ -92,6 +104,8 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Vector]:
     """Return the tensors of an exported model, by parameter name; refuse a newer format."""
     with _open_model(path) as content:
         names = [name for name in content.keys() if not name.startswith(PREFIX)]  # noqa: SIM118
+        if not names:
+            raise InvalidInput(f"{os.fspath(path)}: must hold the tensors of a model, got none")
         return {name: content.get_tensor(name) for name in names}
 
 
@@ -112,6 +126,7 @@ def _open_model(path: str | os.PathLike[str]) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)
+    require_regular(name, "an exported model")
     try:
         with safe_open(name, framework="numpy") as content:
             version = (content.metadata() or {}).get("covertfl_format", "1")

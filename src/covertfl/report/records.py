@@ -6,8 +6,7 @@ been kept.  What could not be read is noted, and the page shows the note.
 
 from __future__ import annotations
 
-import json
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,34 +14,63 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.format import require_format
+from covertfl.files.json_file import read_object
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.files import SETTINGS, read_lines
-from covertfl.runs.summary import SUMMARY
+from covertfl.runs.summary import SUMMARY, check_values
 
 AUDIT = "audit.json"
+LARGEST_NUMBER = sys.float_info.max
 Audit = Mapping[str, Any]
 
 
+# Largest count that a page is drawn for: tables have as many columns as the largest backlog.
+MOST, MOST_STATES = 10**6, 1000
+
+
 def is_count(value: object) -> bool:
-    """Return whether a value is a non-negative integer."""
-    return type(value) is int and value >= 0  # type() because true is an int as well
+    """Return whether a value is a whole number from 0 to a million."""
+    return type(value) is int and 0 <= value <= MOST  # type() because true is an int as well
+
+
+def _is_state(value: object) -> bool:
+    return type(value) is int and 0 <= value < MOST_STATES
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= LARGEST_NUMBER
 
 
 def _is_number_or_none(value: object) -> bool:
     return value is None or _is_number(value)
 
 
+def _is_list_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_number, value)))
+
+
+def _is_list_of_texts_or_none(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(text, str) for text in value)
+    )
+
+
+def _is_object_or_none(value: object) -> bool:
+    return value is None or isinstance(value, dict)
+
+
 def _is_text_or_none(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
+def _is_interval(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
 def _is_interval_or_none(value: object) -> bool:
-    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-    return value is None or is_pair
+    return value is None or _is_interval(value)
 
 
 # The keys that a report needs in each kind of record, with the type or a check of their values.
@@ -56,7 +84,7 @@ METRICS: Checks = {
 }
 ROUNDS: Checks = {
     "round": is_count,
-    "oracle_state": is_count,
+    "oracle_state": _is_state,
     "backlog": is_count,
     "learn_prob": _is_number,
     "action": str,
@@ -69,6 +97,10 @@ COALITION: Checks = {
     "interval": _is_interval_or_none,
     "final_accuracy": _is_number_or_none,
 }
+LEARNER: Checks = {"interval": _is_interval_or_none, "exposure_by_round": _is_list_or_none}
+BOUND: Checks = {"value": _is_number, "interval": _is_interval}
+SEPARATION: Checks = {"right_share": _is_number_or_none}
+MISMATCH: Checks = {"statistic": _is_number, "degrees": is_count, "p_value": _is_number}
 EAVESDROPPER: Checks = {
     "threat": str,
     "verdict": str,
@@ -79,8 +111,23 @@ EAVESDROPPER: Checks = {
     # Absent before eavesdroppers had tiers.
     "tier": _is_text_or_none,
     "gain": _is_number_or_none,
+    "accuracy_by_round": _is_list_or_none,
 }
 TIER: Checks = {"title": str, "verdict": str}
+AUDITED: Checks = {
+    "runs": is_count,
+    "learner": dict,
+    "eavesdroppers": dict,
+    "warnings": _is_list_of_texts_or_none,
+    "coalitions": _is_object_or_none,
+    "tiers": _is_object_or_none,
+}
+PARTS: Mapping[str, Checks] = {
+    "learner": LEARNER,
+    "bound": BOUND,
+    "separation": SEPARATION,
+    "mismatch": MISMATCH,
+}
 
 
 def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
@@ -132,7 +179,7 @@ def read_run_records(path: Path) -> RunRecords:
     """Read everything that a report needs of one run."""
     notes: list[str] = []
     settings = _read_settings(path / SETTINGS)
-    summary = _read_object(path / SUMMARY)
+    summary = _read_summary(path / SUMMARY)
     public = path / "public" if (path / "public").is_dir() else path
     if settings is not None and summary is None:
         notes.append(f"{path.name} has not ended; the page covers the rounds so far.")
@@ -151,22 +198,21 @@ def read_run_records(path: Path) -> RunRecords:
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
+    if not path.exists():
         return None
     content = parse_toml(read_text(path, "a run file"), str(path))
     require_format("run", content.get("format", 1), str(path))
     return content
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
+def _read_summary(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
         return None
+    content = read_object(path, "a result file")
     try:
-        content = json.loads(read_text(path, "a result file"))
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{path} must hold a JSON object")
+        check_values(content)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path} is not the summary of a run: {error}") from error
     return content
 
 
@@ -175,7 +221,7 @@ def _read_records(path: Path, checks: Checks, notes: list[str]) -> tuple[dict[st
 
     The last line of a run in progress may be half written.
     """
-    if not path.is_file():
+    if not path.exists():
         return ()
     records: list[dict[str, Any]] = []
     try:
@@ -197,22 +243,25 @@ def is_function(runs: Sequence[RunRecords]) -> bool:
 def read_audit(folder: Path) -> Audit | None:
     """Read the audit that `covertfl audit` wrote into a folder, None if there is none."""
     path = folder / AUDIT
-    audit = _read_object(path)
-    if audit is None:
+    if not path.exists():
         return None
-    for key, kind in (("runs", int), ("learner", dict), ("eavesdroppers", dict)):
-        if not isinstance(audit.get(key), kind):
-            raise InvalidInput(f"{path} is not an audit of covertfl: it lacks {key!r}")
-    _check_eavesdroppers(str(path), audit["eavesdroppers"], EAVESDROPPER)
+    audit = read_object(path, "an audit")
+    wrong = _find_wrong(audit, AUDITED)
+    if wrong is not None:
+        raise InvalidInput(f"{path} is not an audit of covertfl: it lacks a valid {wrong!r}")
+    for key, checks in PARTS.items():
+        if audit.get(key):
+            _check_entries(f"{path}:", {key: audit[key]}, checks)
+    _check_entries(f"{path}: eavesdropper", audit["eavesdroppers"], EAVESDROPPER)
+    told = {name: entry.get("simulated") for name, entry in audit["eavesdroppers"].items()}
+    simulated = {name: entry for name, entry in told.items() if entry is not None}
+    _check_entries(f"{path}: simulated", simulated, COALITION)
     for size, coalition in (audit.get("coalitions") or {}).items():
-        where = f"{path}: coalition {size!r}"
-        if not isinstance(coalition, dict) or not _is_number(coalition.get("rounds_seen")):
-            raise InvalidInput(f"{where} lacks a valid 'rounds_seen'")
-        _check_eavesdroppers(where, coalition.get("eavesdroppers") or {}, COALITION)
-    for letter, tier in (audit.get("tiers") or {}).items():
-        wrong = _find_wrong(tier, TIER) if isinstance(tier, dict) else "title"
-        if wrong is not None:
-            raise InvalidInput(f"{path}: tier {letter!r} lacks a valid {wrong!r}")
+        where = f"{path}: coalition"
+        _check_entries(where, {size: coalition}, {"rounds_seen": _is_number, "eavesdroppers": dict})
+        where = f"{where} {size!r}: eavesdropper"
+        _check_entries(where, coalition["eavesdroppers"], COALITION)
+    _check_entries(f"{path}: tier", audit.get("tiers") or {}, TIER)
     absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings", "tiers"))
     return absent | audit | {"eavesdroppers": _sort_by_tier(audit["eavesdroppers"])}
 
@@ -223,8 +272,8 @@ def _sort_by_tier(entries: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(known.items(), key=lambda entry: entry[1]["tier"] or ""))
 
 
-def _check_eavesdroppers(where: str, entries: Mapping[str, Any], checks: Checks) -> None:
+def _check_entries(where: str, entries: Mapping[str, Any], checks: Checks) -> None:
     for name, entry in entries.items():
         wrong = _find_wrong(entry, checks) if isinstance(entry, dict) else next(iter(checks))
         if wrong is not None:
-            raise InvalidInput(f"{where}: eavesdropper {name!r} lacks a valid {wrong!r}")
+            raise InvalidInput(f"{where} {name!r} lacks a valid {wrong!r}")

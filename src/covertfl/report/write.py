@@ -17,48 +17,55 @@ from covertfl.report.cards import list_cards, make_run_row
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
 from covertfl.report.page import list_differences, list_settings, render_template
 from covertfl.report.records import Audit, RunRecords, is_function, read_audit, read_run_records
-from covertfl.runs.files import find_runs
+from covertfl.runs.files import find_runs, is_public
 
 PAGE, PLOTS = "report.html", "report"
 
 
-def write_report(folder: Path, *, command: str) -> Path:
-    """Write the report of a run's folder, or of a folder of runs, into it; return the page's path.
+def write_report(folder: Path, *, command: str, output: Path | None = None) -> Path:
+    """Write the report of a run's folder, or of a folder of runs; return the page's path.
 
     Parameters
     ----------
-    folder : where the results are; report.html and the folder report/ are written there
+    folder : where the results are
     command : shown on the page as the one that made it
+    output : folder that report.html and the folder report/ are written to; None for `folder`,
+        which must then not be a public one: these hold what clients were sent and nothing else
 
     Raises
     ------
     InvalidInput
-        if there is no run, or its files were not written by covertfl
+        if there is no run, its files were not written by covertfl, or nothing may be written there
     Missing
         if matplotlib or jinja2 is not installed
     """
+    output = folder if output is None else output
+    if any(map(is_public, (output.resolve(), *output.resolve().parents))):
+        raise InvalidInput(
+            f"{output} holds what clients were sent and nothing else: name another folder for the "
+            "report with -o"
+        )
     runs = [read_run_records(path) for path in find_runs(folder)]
     audit = read_audit(folder)
     figures = draw_figures(runs, audit, folder)
     content = _describe(folder, runs, audit, figures, command)
     page = render_template("covertfl.report", "report.html", content)
-    _write_files(folder, figures, page)
-    return folder / PAGE
+    _write_files(output, figures, page)
+    return output / PAGE
 
 
 def _write_files(folder: Path, figures: Sequence[Figure], page: str) -> None:
     """Write plots and page, readable by their owner only: they reveal actions."""
     plots = folder / PLOTS
     try:
-        plots.mkdir(mode=0o700, exist_ok=True)
-        (folder / PAGE).touch(mode=0o600, exist_ok=True)
+        plots.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be written to: {error.strerror or error}") from error
     for figure in figures:
         if figure.plot is not None:
-            write_atomically(plots / f"{figure.name}.png", figure.plot.png)
-            write_atomically(plots / f"{figure.name}.svg", figure.plot.svg)
-    write_atomically(folder / PAGE, page)
+            write_atomically(plots / f"{figure.name}.png", figure.plot.png, mode=0o600)
+            write_atomically(plots / f"{figure.name}.svg", figure.plot.svg, mode=0o600)
+    write_atomically(folder / PAGE, page, mode=0o600)
 
 
 def _describe(

@@ -13,6 +13,7 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
+from covertfl.files.json_file import read_object
 from covertfl.reproduction.markdown import StoredResult
 from covertfl.runs.run_file import list_versions
 
@@ -26,11 +27,8 @@ def load_results(folder: Path, names: Sequence[str]) -> list[StoredResult]:
     for name in names:
         path = folder / f"{name}{RESULT_SUFFIX}"
         if path.exists():
-            try:
-                result = json.loads(path.read_text("utf-8"))
-            except ValueError as error:
-                raise InvalidInput(f"{path} is not a result: {error}") from error
-            if not isinstance(result, dict) or result.get("experiment") != name:
+            result = read_object(path, "a result")
+            if result.get("experiment") != name:
                 raise InvalidInput(f"{path} is not a result: it is not of the experiment {name}")
             found.append(result)
     return found

@@ -18,9 +18,12 @@ import numpy as np
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.json_file import parse_json
+from covertfl.files.regular import require_regular
 from covertfl.kernels.weights import Vector
 
 CHECKPOINT = "checkpoint/state.safetensors"
+WRONG_CONTENT = (AttributeError, LookupError, TypeError, ValueError, OSError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +41,13 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, lengths: Mapping[str, int]) -> None:
-    """Replace the checkpoint of a run's folder, whole or not at all."""
+    """Replace the checkpoint of a run's folder, whole or not at all, for its owner only."""
     from safetensors.numpy import save
 
     facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
     text = json.dumps({**facts, "checksum": _checksum(arrays, facts)}, allow_nan=False)
-    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"facts": text}))
+    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"facts": text}), mode=0o600)
 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:
@@ -54,16 +57,17 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:
     file = Path(folder) / CHECKPOINT
     if not file.exists():
         return None
+    require_regular(file, "a checkpoint")
     try:
         with safe_open(file, framework="numpy") as content:
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-            facts = json.loads(content.metadata()["facts"])
-        checksum = facts.pop("checksum")
-    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+            facts = parse_json(content.metadata()["facts"], "the state of the run")
+        checksum, number = facts.pop("checksum"), int(facts["round"])
+    except (InvalidInput, SafetensorError, ArithmeticError, *WRONG_CONTENT) as error:
         raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
     if checksum != _checksum(arrays, facts):
         raise InvalidInput(f"{file} is damaged: its content does not match its checksum")
-    return Checkpoint(int(facts["round"]), arrays, facts)
+    return Checkpoint(number, arrays, facts)
 
 
 def _checksum(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> str:

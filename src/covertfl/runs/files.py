@@ -5,14 +5,18 @@ A folder may be that of a run, or hold one sub-folder for each seed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.files.json_file import parse_json
+from covertfl.files.regular import require_regular
+from covertfl.files.toml import shorten
 
 SETTINGS = "run.toml"
+ROUNDS = "private/rounds.jsonl"
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -38,15 +42,58 @@ def is_public(folder: Path) -> bool:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a line file, in order; InvalidInput names the line that is wrong."""
+    require_regular(path, "a line file of a run")
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
-                try:
-                    record = json.loads(line)
-                except ValueError as error:
-                    raise InvalidInput(f"{path} line {number} is not JSON: {error}") from error
+                record = parse_json(line, f"{path} line {number}")
                 if not isinstance(record, dict):
                     raise InvalidInput(f"{path} line {number} must be a JSON object")
                 yield record
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def read_rounds(folder: Path, *, states: int, trajectories: int) -> Iterator[dict[str, Any]]:
+    """Yield the private records of a run's rounds, with all that is used of them checked.
+
+    Parameters
+    ----------
+    states : number of oracle states (W)
+    trajectories : number of trajectories (K)
+
+    Raises
+    ------
+    InvalidInput
+        naming the line and the key, if a value is missing or impossible
+    """
+    path = folder / ROUNDS
+    wanted: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "round": (lambda value: _is_below(value, math.inf), "a whole number"),
+        "trajectory": (lambda value: _is_below(value, trajectories), f"in 0..{trajectories - 1}"),
+        "oracle_state": (lambda value: _is_below(value, states), f"in 0..{states - 1}"),
+        "arrival": (lambda value: _is_below(value, math.inf), "a whole number"),
+        "accepted": (lambda value: type(value) is bool, "true or false"),
+        "action": (lambda value: value in ("learn", "obfuscate"), "learn or obfuscate"),
+        "clients": (_is_list_of_clients, "a list of whole numbers"),
+    }
+    # Older versions read every state rightly.
+    wanted["state_read"] = wanted["oracle_state"]
+    for number, record in enumerate(read_lines(path), start=1):
+        record.setdefault("state_read", record.get("oracle_state"))
+        for key, (is_valid, allowed) in wanted.items():
+            if not is_valid(record.get(key)):
+                raise InvalidInput(
+                    f"{path} line {number}: {key} must be {allowed}, "
+                    f"got {shorten(record.get(key, 'nothing'))}"
+                )
+        yield record
+
+
+def _is_below(value: object, limit: float) -> bool:
+    """Return whether a value is a whole number from 0, below a limit; true is not 1."""
+    return type(value) is int and 0 <= value < limit
+
+
+def _is_list_of_clients(value: object) -> bool:
+    return isinstance(value, list) and all(_is_below(client, math.inf) for client in value)

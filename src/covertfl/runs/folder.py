@@ -32,6 +32,7 @@ from typing import IO, Any
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import require_format
+from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
@@ -46,6 +47,8 @@ LINE_FILES = (
     "metrics.jsonl",
 )
 WEIGHTS = "public/weights"
+FOLDERS = ("public", WEIGHTS, "private", "checkpoint")
+LOCK = "checkpoint/lock"
 MAP = "map.safetensors"
 
 
@@ -75,9 +78,28 @@ class RunFolder:
             f"{self.path} exists: resume the run in it (--resume) or replace it (--force)"
         )
 
+    def require_replaceable(self) -> None:
+        """Raise InvalidInput if the folder holds files and none of them shows that it is a run's.
+
+        Replacing a run deletes public/ and private/, which are common names.
+        """
+        if not (is_new(self.path) or is_own(self.path)):
+            raise InvalidInput(
+                f"{self.path} holds files but no run of covertfl, and nothing in it is deleted: "
+                "choose another folder, or empty this one"
+            )
+        for name in FOLDERS:
+            if (self.path / name).is_symlink():
+                raise InvalidInput(
+                    f"{self.path / name} is a symbolic link, and what it points to is not deleted: "
+                    "remove the link first"
+                )
+
     def create(self, settings: str, *, force: bool) -> None:
         """Make the folder; replace an existing one only with `force`, and never one in use."""
-        if not force:
+        if force:
+            self.require_replaceable()
+        else:
             self.require_absent()
         with report_errors(self.path):
             (self.path / "checkpoint").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,13 +109,16 @@ class RunFolder:
             raise self._refuse()
         with report_errors(self.path):
             _remove_run(self.path)
-            self._make_folders()
+        # First of all: settings show that the folder is a run's, also after a crash.
         self._write_settings(settings)
+        with report_errors(self.path):
+            self._make_folders()
         self._open_lines(dict.fromkeys(LINE_FILES, 0))
 
     def resume(self, settings: str) -> Checkpoint | None:
         """Return to the last sealed round and return its checkpoint, None if there is none."""
-        if not (self.path / "checkpoint").is_dir():
+        is_run = (self.path / CHECKPOINT).exists() or is_new(self.path) or is_own(self.path)
+        if not (is_run and (self.path / "checkpoint").is_dir()):
             raise InvalidInput(f"{self.path} holds no run to resume")
         self._acquire_lock()
         checkpoint = read_checkpoint(self.path)
@@ -109,7 +134,7 @@ class RunFolder:
 
     def _remove_unsent(self) -> None:
         """Remove weights of a round that was interrupted: repeated, it may send others."""
-        sent = {record["weights"] for record in read_lines(self.path / LINE_FILES[0])}
+        sent = {record.get("weights") for record in read_lines(self.path / LINE_FILES[0])}
         for path in (self.path / WEIGHTS).glob("*.safetensors"):
             if path.stem not in sent:
                 with report_errors(path):
@@ -120,7 +145,7 @@ class RunFolder:
         path = self.path / MAP
         if public_map is not None and not path.exists():
             with report_errors(path):
-                public_map.save(path)
+                public_map.save(path, mode=0o600)
 
     def close(self) -> None:
         """Close all files and release the lock."""
@@ -138,13 +163,15 @@ class RunFolder:
         write_atomically(self.path / SETTINGS, settings, mode=0o600)
 
     def _make_folders(self) -> None:
-        (self.path / "private").mkdir(mode=0o700, exist_ok=True)
+        for name in ("private", "checkpoint"):
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+            (self.path / name).chmod(0o700)  # of an older version, or a copy
         (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
 
     def _acquire_lock(self) -> None:
-        path = self.path / "checkpoint" / "lock"
+        path = self.path / LOCK
         with report_errors(path):
-            self._lock = path.open("wb")
+            self._lock = os.fdopen(_open_to_append(path, 0o600), "ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -154,10 +181,9 @@ class RunFolder:
         for name, length in lengths.items():
             path = self.path / name
             # Only the owner may read what reveals actions.
-            mode = 0o666 if path.parent.name == "public" else 0o600
+            mode = None if path.parent.name == "public" else 0o600
             with report_errors(path):
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
-                stream = self._lines[name] = os.fdopen(handle, "ab")
+                stream = self._lines[name] = os.fdopen(_open_to_append(path, mode), "ab")
                 if stream.tell() < length:
                     raise InvalidInput(
                         f"{path} is shorter than its checkpoint requires: it must have at least "
@@ -239,6 +265,30 @@ class RunFolder:
         write_atomically(self.path / SUMMARY, text, mode=0o600)
 
 
+def is_own(path: Path) -> bool:
+    """Return whether a folder is that of a run: it has the lock, and settings with versions.
+
+    A run file of a user has no versions.
+    """
+    settings, lock = path / SETTINGS, path / LOCK
+    if any(file.is_symlink() or not file.is_file() for file in (settings, lock)):
+        return False
+    try:
+        content = parse_toml(read_text(settings, "the folder of a run"), str(settings))
+    except InvalidInput:
+        return False
+    versions = content.get("versions")
+    return isinstance(versions, dict) and "covertfl" in versions
+
+
+def is_new(path: Path) -> bool:
+    """Return whether a folder is absent or empty, but for the lock of a run that did not begin."""
+    if path.exists() and not path.is_dir():
+        return False
+    begun = {path / LOCK, path / LOCK.partition("/")[0], *path.glob(f".{SETTINGS}.*")}
+    return begun.issuperset((*path.glob("*"), *path.glob("checkpoint/*")))
+
+
 def require_readable(path: str | os.PathLike[str]) -> None:
     """Raise InvalidInput if a newer version of covertfl wrote the run in a folder."""
     file = Path(path) / SETTINGS
@@ -256,6 +306,16 @@ def report_errors(path: Path) -> Iterator[None]:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def _open_to_append(path: Path, mode: int | None) -> int:
+    """Open a file, with these permissions also if it exists; None for the system's default."""
+    if path.exists():
+        require_regular(path, "a file of a run")
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode or 0o666)
+    if mode is not None:
+        os.fchmod(handle, mode)
+    return handle
+
+
 def _sync_file(path: Path, handle: int) -> None:
     with report_errors(path):
         os.fsync(handle)
@@ -263,7 +323,7 @@ def _sync_file(path: Path, handle: int) -> None:
 
 def _has_content(path: Path, content: bytes) -> bool:
     """Return whether a file exists and is complete; after a crash it may not be."""
-    return path.exists() and path.read_bytes() == content
+    return path.is_file() and path.read_bytes() == content
 
 
 def _write_new(path: Path, content: bytes) -> IO[bytes]:
@@ -282,13 +342,17 @@ def _write_new(path: Path, content: bytes) -> IO[bytes]:
 
 
 def _remove_run(path: Path) -> None:
-    """Remove the files of a run from its folder, and nothing else; the lock stays."""
+    """Remove the files of a run from its folder, and nothing else.
+
+    The lock and the settings stay, which show whose folder it is.  The checkpoint goes first:
+    without it, what is left after a crash is a run that has not begun.
+    """
+    for name in (CHECKPOINT, SUMMARY, MAP, "metrics.jsonl"):
+        (path / name).unlink(missing_ok=True)
     _remove_leftovers(path)
     for name in ("public", "private"):
         if (path / name).exists():
             shutil.rmtree(path / name)
-    for name in (SETTINGS, SUMMARY, CHECKPOINT, MAP, "metrics.jsonl"):
-        (path / name).unlink(missing_ok=True)
 
 
 def _remove_leftovers(path: Path) -> None:

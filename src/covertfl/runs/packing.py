@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout
-from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint
 from covertfl.runs.federation import RunState
 from covertfl.runs.generations import Generation, recall
 from covertfl.runs.learner import LearnerState, ServerMemory
@@ -75,8 +75,19 @@ def unpack_state(
     Raises
     ------
     InvalidInput
-        if the replicas have other flips than before, which would give the truth away
+        if the replicas have other flips than before, which would give the truth away, or the
+        checkpoint lacks a part
     """
+    try:
+        return _unpack(checkpoint, list(records), replicas)
+    except WRONG_CONTENT as error:
+        reason = f"{type(error).__name__} {error}"
+        raise InvalidInput(f"the checkpoint does not hold the state of a run: {reason}") from error
+
+
+def _unpack(
+    checkpoint: Checkpoint, played: Sequence[Mapping[str, Any]], replicas: Replicas | None
+) -> RunState:
     facts, arrays = checkpoint.facts, checkpoint.arrays
     if replicas is not None and facts.get("flips") != replicas.fingerprint:
         raise InvalidInput(
@@ -94,7 +105,6 @@ def unpack_state(
     if replicas is not None:
         learner = recall(learner, replicas, arrays.get("shown"))
     tasks = tuple(OwedTask(*task) for task in facts["queue"])
-    played = list(records)
     sent = Counter(int(record["trajectory"]) for record in played)
     return RunState(
         round=checkpoint.round,

@@ -12,7 +12,7 @@ from covertfl.files.toml import read_text
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.files import SETTINGS, read_lines
+from covertfl.runs.files import SETTINGS, read_rounds
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import summarise
@@ -32,8 +32,13 @@ class PreparedRun:
 
 
 def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool) -> None:
-    """Raise InvalidInput if a folder exists, or holds another run than the one to resume."""
-    if not (resume or force):
+    """Raise InvalidInput if a folder exists, or holds another run than the one to resume.
+
+    With `force` it may exist, and must then be the folder of a run.
+    """
+    if force:
+        RunFolder(path).require_replaceable()
+    elif not resume:
         RunFolder(path).require_absent()
     written = path / SETTINGS
     if resume and written.exists():
@@ -67,7 +72,8 @@ def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bo
     checkpoint = folder.resume(text)
     if checkpoint is None:
         return start_run(federation)
-    records = read_lines(folder.path / "private" / "rounds.jsonl")
+    states, trajectories = federation.problem.oracle.num_states, 1 + federation.responder.num_decoys
+    records = read_rounds(folder.path, states=states, trajectories=trajectories)
     state = unpack_state(checkpoint, records, federation.responder.replicas)
     found, size = state.learner.true, federation.responder.layout.size
     if found.shape != (size,):

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.files.regular import read_bytes
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.files import read_lines
+
+LARGEST_ROUND = 2**53  # larger numbers are not exact in JSON as others read it
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,16 @@ class PublicTranscript:
         from safetensors.numpy import load
 
         path = self._folder / "weights" / f"{name}.safetensors"
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        content = read_bytes(path, "a file of weights")
         if name_content(content) != name:
             raise InvalidInput(f"{path} was changed: its content does not match its name")
         try:
-            return dict(load(content))
+            weights = dict(load(content))
         except SafetensorError as error:
             raise InvalidInput(f"{path} is not a safetensors file: {error}") from error
+        if not weights:
+            raise InvalidInput(f"{path} must hold the tensors of a model, got none")
+        return weights
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
@@ -72,6 +75,7 @@ def _is_record(record: Mapping[str, Any]) -> bool:
     weights = record["weights"]
     return (
         type(record["round"]) is int
+        and 0 <= record["round"] <= LARGEST_ROUND
         and (record["client"] is None or type(record["client"]) is int)
         and isinstance(weights, str)
         and re.fullmatch("[0-9a-f]{64}", weights) is not None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import read_text
+from covertfl.files.json_file import read_object
+from covertfl.files.toml import shorten
 
 SUMMARY = "summary.json"
 
@@ -75,6 +76,7 @@ class RunSummary:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RunSummary:
         """Return the summary with the content of summary.json; unknown keys are ignored."""
+        check_values(content)
         values: dict[str, Any] = {}
         for field in fields(cls):
             if field.name in content:
@@ -82,8 +84,6 @@ class RunSummary:
                 values[field.name] = tuple(value) if isinstance(value, list) else value
             elif field.default is MISSING:
                 raise InvalidInput(f"it has no {field.name}")
-        if type(values["rounds"]) is not int:
-            raise InvalidInput(f"rounds must be a whole number, got {values['rounds']!r:.40}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,16 +96,50 @@ class RunSummary:
         return content
 
 
+def check_values(content: Mapping[str, Any]) -> None:
+    """Raise InvalidInput, naming the key, if a value of a summary is not of its field's type."""
+    for field in fields(RunSummary):
+        kind = str(field.type).removesuffix(" | None")
+        is_valid, allowed = KINDS[kind]
+        value = content.get(field.name)
+        if value is None and (kind != field.type or field.name not in content):
+            continue
+        if not is_valid(value):
+            raise InvalidInput(f"{field.name} must be {allowed}, got {shorten(value)}")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0  # type(), because true is an int as well
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
+
+
+def _is_tally(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_count, value.values()))
+
+
+# By the type of a field: the check of a value, and what is allowed.
+KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (_is_count, "a whole number"),
+    "float": (_is_number, "a number"),
+    "bool": (lambda value: type(value) is bool, "true or false"),
+    "tuple[float, ...]": (_is_row, "a list of numbers"),
+    "Mapping[str, int]": (_is_tally, "whole numbers by reason"),
+}
+
+
 def read_summary(path: str | os.PathLike[str]) -> RunSummary:
     """Return the summary in the folder of a finished run."""
     file = Path(path) / SUMMARY
-    text = read_text(file, "the folder of a finished run")
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{file} is not the summary of a run: it must hold a JSON object")
+    content = read_object(file, "the folder of a finished run")
     try:
         return RunSummary.from_dict(content)
     except InvalidInput as error:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
+from covertfl.files.regular import require_regular
 from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
@@ -41,10 +42,8 @@ def make_embeddings_task(settings: DataSettings) -> TrainingTask:
 def load_embeddings(path: str | os.PathLike[str]) -> LabelledData:
     """Return the checked and standardised rows of a file; cached until the file changes."""
     name = os.fspath(path)
-    try:
-        state = Path(name).stat()
-    except OSError as error:
-        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from error
+    require_regular(name, "an .npz file")
+    state = Path(name).stat()
     return _load(name, state.st_mtime_ns, state.st_size)
 
 

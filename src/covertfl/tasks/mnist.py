@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
+from covertfl.files.regular import read_bytes
 from covertfl.kernels.job import Examples
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import CONVOLUTIONS, DIGIT_MODELS, choose_vector_model, unknown_model
@@ -126,7 +127,7 @@ def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
     """Return the bytes of a gzipped idx file, in the shape given by its header."""
     name = os.fspath(path)
     try:
-        content = gzip.decompress(Path(path).read_bytes())
+        content = gzip.decompress(read_bytes(path, "a gzipped idx file"))
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"{name} cannot be read as a gzipped idx file: {error}") from error
     dimensions = content[3] if len(content) >= 4 else 0

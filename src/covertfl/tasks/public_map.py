@@ -23,6 +23,7 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
+from covertfl.files.regular import require_regular
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
 
@@ -65,15 +66,18 @@ class PublicMap:
             mapped[rows] = ((features[rows] - self.mean) @ self.basis) * self.scale
         return mapped
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a safetensors file, for clients; the same map gives the same bytes."""
+    def save(self, path: str | os.PathLike[str], *, mode: int | None = None) -> None:
+        """Write the map to a safetensors file, for clients; the same map gives the same bytes.
+
+        The file gets the permissions `mode`, None for the system's default.
+        """
         from safetensors.numpy import save
 
         # As an array: safetensors writes several entries of metadata in any order.
         fingerprint = np.frombuffer(self.fingerprint.encode(), dtype=np.uint8)
         metadata = {"covertfl_format": str(FORMATS["map"])}
         arrays: dict[str, Any] = {**self.arrays, "fingerprint": fingerprint}
-        write_atomically(path, save(arrays, metadata=metadata))
+        write_atomically(path, save(arrays, metadata=metadata), mode=mode)
 
     @property
     def arrays(self) -> dict[str, FloatArray]:
@@ -92,6 +96,7 @@ class PublicMap:
         from safetensors import SafetensorError, safe_open
 
         name = os.fspath(path)
+        require_regular(name, "the file of a public map")
         try:
             with safe_open(name, framework="numpy") as content:
                 version = (content.metadata() or {}).get("covertfl_format", "")
@@ -102,7 +107,7 @@ class PublicMap:
         except SafetensorError as error:
             raise InvalidInput(f"{name}: not the file of a public map: {error}") from error
         fingerprint = arrays.pop("fingerprint", np.empty(0, dtype=np.uint8))
-        return cls.from_arrays(arrays, fingerprint.tobytes().decode(), name)
+        return cls.from_arrays(arrays, fingerprint.tobytes().decode("ascii", "replace"), name)
 
     @classmethod
     def from_arrays(

@@ -78,13 +78,13 @@ def test_without_a_round_it_counts_by_itself(tmp_path: Path) -> None:
 def test_clients_are_told_nothing_of_policy_and_decoy(tmp_path: Path) -> None:
     settings = make_run(policy={"kind": "greedy"}, decoy={"kind": "mirrored", "count": 3})
     path, text = tmp_path / "client.toml", format_client_run(settings)
-    assert set(parse_toml(text, "client.toml")) == {"task", "seed", "data", "federation"}
+    assert set(parse_toml(text, "client.toml")) == {"task", "data", "federation"}
     path.write_text(text)
     for word in ("policy", "decoy", "oracle", "horizon", "cost", "secret", "2, 4, 6"):
         assert word not in path.read_text()
     read = read_run(path).sections
     assert read == read_client_run(settings).sections
-    assert read.data == settings.sections.data
+    assert read.data == settings.sections.data.model_copy(update={"seed": settings.seed})
     assert read.federation.optimizer == settings.sections.federation.optimizer
 
 

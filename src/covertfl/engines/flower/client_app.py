@@ -1,13 +1,17 @@
 """The client app of a run file: trains the model of a query on one client's data.
 
-It knows the task, its own data and the seed of the simulated world, from which it draws the order
-of its examples and, where clients are simulated, how many batches it has time for.  It knows
-nothing of policy, problem, decoys and the secret seed: `format_client_run` is all it needs.
+It knows the task and the seed of the data, which says whose examples it simulates.  The order of
+these, how many batches it has time for and what its model draws come from entropy of its own:
+drawn from a seed that all nodes have, any of them could compute the replies of all, and with them
+the moves of the true weights.  Only a run whose clients are all simulated in one place draws them
+from its seed.  It knows nothing of policy, problem, decoys and the secret seed:
+`format_client_run` is all it needs.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -24,7 +28,7 @@ from covertfl.runs.build import KernelCache, simulate_participation
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
 from covertfl.runs.run_file import format_run, format_toml, read_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.task import find_training_task
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
@@ -45,7 +49,10 @@ class ClientResources:
 
 
 def make_client_app(
-    run: RunSettings | str | os.PathLike[str], *, presence: Presence = "own"
+    run: RunSettings | str | os.PathLike[str],
+    *,
+    presence: Presence = "own",
+    seed: int | None = None,
 ) -> ClientApp:
     """Return the client app of a run; a node's config holds its client's number, `partition-id`.
 
@@ -54,18 +61,23 @@ def make_client_app(
     run : a run file or its settings, whole or reduced to what clients may know of them
         (`format_client_run`)
     presence : where the number of batches comes from
+    seed : of all that clients draw; None for the run's with presence "drawn", and with "own" for
+        one from the machine's entropy, drawn when the app is made
     """
     app = ClientApp()
-    trainer = ClientTrainer(run if isinstance(run, RunSettings) else read_run(run), presence)
-    app.train()(trainer.reply)
+    settings = run if isinstance(run, RunSettings) else read_run(run)
+    if seed is None:
+        seed = settings.seed if presence == "drawn" else secrets.randbelow(LARGEST_SEED + 1)
+    app.train()(ClientTrainer(settings, presence, seed).reply)
     return app
 
 
 class ClientTrainer:
     """Training on the data of a client; what it needs is built when the first query comes."""
 
-    def __init__(self, settings: RunSettings, presence: Presence) -> None:
+    def __init__(self, settings: RunSettings, presence: Presence, seed: int) -> None:
         self._settings, self._presence = settings, presence
+        self._draws = settings.with_seed(seed)
 
     def reply(self, message: Message, context: Context) -> Message:
         """Train the model of a query; a client without time replies with no examples."""
@@ -82,7 +94,7 @@ class ClientTrainer:
         form = make_float_form(resources.kernel.layout)
         weights = form.layout.join({name: array.numpy() for name, array in arrays.items()})
         task = resources.task
-        job = make_client_job(settings, task, client, batches, weights, number, wrong=wrong)
+        job = make_client_job(self._draws, task, client, batches, weights, number, wrong=wrong)
         [result] = resources.kernel.run([job])
         return _reply(message, ArrayRecord(form.write(result)), len(job.rows))
 
@@ -97,7 +109,7 @@ class ClientTrainer:
             return int(attendance.batches[place]), wrong
         size = np.array(len(resources.task.clients[client]))
         most = int(count_batches(size, self._settings.sections.federation.batch_size))
-        generator = make_generator(self._settings.seed, Stream.PARTICIPATION, number, client)
+        generator = make_generator(self._draws.seed, Stream.PARTICIPATION, number, client)
         return int(generator.integers(0, most + 1)), 0
 
 
@@ -134,14 +146,15 @@ def _reply(message: Message, arrays: ArrayRecord, examples: int) -> Message:
 def format_client_run(settings: RunSettings) -> str:
     """Return the run file that clients may have, as TOML: task, data and local training.
 
-    Its seed is that of the data; a deployed run draws its actions from a secret seed.
+    Of seeds it has that of the data alone: clients draw from their own, and a deployed run draws
+    its actions from a secret one.
     """
     sections = settings.sections
-    federation = sections.federation
+    federation, data = sections.federation, sections.data
+    seed = sections.seed if data.seed is None else data.seed
     content = {
         "task": sections.task,
-        "seed": sections.seed,
-        "data": sections.data.model_dump(exclude_none=True),
+        "data": {**data.model_dump(exclude_none=True), "seed": seed},
         "federation": {
             "clients": federation.clients,
             "participation": [federation.clients],

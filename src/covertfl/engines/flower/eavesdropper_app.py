@@ -1,6 +1,7 @@
 """An eavesdropping client app: it takes part like any other and records what it is sent.
 
-Its folder is a public folder as the audit reads it, with the rounds in which its node was queried.
+Its folder is a public folder as the audit reads it, with the rounds in which its node was queried;
+only the node's owner may read it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> Cli
 def record_message(message: Message, folder: Path, file: str) -> int:
     """Record a message, its round and weights in one file of the folder, and return its round."""
     received = time.time()
-    (folder / "weights").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "weights").mkdir(mode=0o700, exist_ok=True)
     names = [_write_weights(arrays, folder) for arrays in message.content.array_records.values()]
     number = find_round(message)
     if number is None:  # count the messages so far
@@ -108,10 +110,11 @@ def _write_weights(arrays: ArrayRecord, folder: Path) -> str:
     parts = {name: np.ascontiguousarray(array.numpy()) for name, array in arrays.items()}
     content = save(parts)
     name = name_content(content)
-    write_atomically(folder / "weights" / f"{name}.safetensors", content)
+    write_atomically(folder / "weights" / f"{name}.safetensors", content, mode=0o600)
     return name
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as stream:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")

@@ -17,10 +17,11 @@ from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.json_file import read_object
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.files import read_lines
+from covertfl.runs.files import read_rounds
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.progress import check_folder
@@ -93,8 +94,8 @@ def _read_section(content: Mapping[str, Any], key: str, name: str) -> Mapping[st
 
 def _read_seed(path: Path) -> int:
     try:
-        return int(json.loads(read_text(path, "the seed of a run"))["seed"])
-    except (ValueError, LookupError, TypeError) as error:
+        return int(read_object(path, "the seed of a run")["seed"])
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise InvalidInput(f"{path} does not hold the seed of a run: {error}") from error
 
 
@@ -131,7 +132,8 @@ def find_state(
 ) -> RunState:
     """Return the state in which a run starts or is resumed."""
     if checkpoint is not None:
-        records = read_lines(given.folder / "private" / "rounds.jsonl")
+        states, responder = federation.problem.oracle.num_states, federation.responder
+        records = read_rounds(given.folder, states=states, trajectories=1 + responder.num_decoys)
         return unpack_state(checkpoint, records, federation.responder.replicas)
     if initial_arrays is None:
         return start_run(federation)

@@ -16,6 +16,7 @@ from typing import Any
 import covertfl
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.json_file import read_object
 
 Key = Mapping[str, Any]
 Compute = Callable[[], Mapping[str, Any]]
@@ -45,14 +46,14 @@ class CellStore:
         """Return the content of a finished cell, None if there is none."""
         path = self._place(key)
         wrong = f"{path} is not a finished cell, remove it"
-        try:
-            kept = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (OSError, ValueError) as error:
+        try:
+            kept = read_object(path, "a finished cell")
+        except InvalidInput as error:
             raise InvalidInput(f"{wrong}: {error}") from error
         # Readers rely on the form of the content, which is right if the same key was written here.
-        if not isinstance(kept, dict) or kept.get("key") != json.loads(json.dumps(dict(key))):
+        if kept.get("key") != json.loads(json.dumps(dict(key))):
             raise InvalidInput(f"{wrong}: it has another key")
         seconds, content = kept.get("seconds"), kept.get("content")
         if not isinstance(seconds, int | float) or not isinstance(content, dict) or not content:

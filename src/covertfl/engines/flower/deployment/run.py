@@ -66,7 +66,9 @@ class Deployment:
         # Before anything is started; the server app checks again.
         if app is None:
             check_folder(self._settings, self._out, resume=resume, force=force)
-        elif not (resume or force):
+        elif force:
+            RunFolder(self._out).require_replaceable()
+        elif not resume:
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app = num_nodes, app
         self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)

@@ -56,7 +56,7 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
 
     require_readable(path)
     checkpoint = read_checkpoint(path)
-    if checkpoint is None:
+    if checkpoint is None or checkpoint.round == 0:
         raise InvalidInput(f"{os.fspath(path)} holds no run with a complete round")
     names, shapes = zip(*checkpoint.facts["parameters"], strict=True)
     tensors: dict[str, Any] = dict(

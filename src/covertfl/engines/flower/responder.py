@@ -57,6 +57,11 @@ class GridResponder(ClientResponder):
     accepts: Accepts | None = None
     _present: list[int] = field(default_factory=list, init=False)
 
+    @property
+    def is_steady(self) -> bool:
+        """Return True: clients measure the time until the next query."""
+        return True
+
     def score(self, weights: Vector) -> float:
         """Return the accuracy on the validation set; 0 if there is none."""
         return super().score(weights) if len(self.task.validation) else 0.0

@@ -6,6 +6,7 @@ from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
@@ -41,7 +42,7 @@ def connect_clients(
         form,
         inner,
         joins=needs_vectors(inner, decoys, clients),
-        round_seconds=clients.settings.sections.engine.round_seconds,
+        clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
         result=result,
     )
     responder = GridResponder(

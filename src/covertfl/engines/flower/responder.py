@@ -220,6 +220,10 @@ class GridResponder(ClientResponder):
     def _messages(self, outcome: Outcome) -> list[Message]:
         return [self.exchange.replies[client] for client in outcome.replies.clients]
 
+    def describe(self, learner: LearnerState) -> dict[str, Any]:
+        """Describe the final weights, and the clock by which rounds started."""
+        return {**super().describe(learner), **self.exchange.clock.describe()}
+
     def remember(self) -> Remembered:
         """Return what the wrapped strategies remember."""
         return Remembered() if self.inner is None else self.inner.remember()

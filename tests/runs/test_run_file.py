@@ -151,7 +151,8 @@ BAD_FILES = [
     ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),
     ("[engine]\nkind = 'magic'", ["[engine] kind must be one of simulated, flower", "'magic'"]),
     ("[engine]\nmode = 'fast'", ["[engine] mode must be one of in-process"]),
-    ("[engine]\nkind = 'flower'\nround_seconds = 0", ["round_seconds must be more than 0", "0"]),
+    ("[engine]\nkind = 'flower'\nround_seconds = -1", ["round_seconds must be at least 0", "-1"]),
+    ("[engine]\nround_seconds = 2", ["[engine] round_seconds needs kind = flower", "simulated"]),
     ("[engine]\ndevice = 0", ["[engine] device must be text", "0"]),
 ]
 

@@ -43,6 +43,12 @@ class MemoryFolder:
         for record in records:
             self.records.setdefault(name, []).append(json.loads(json.dumps(record)))
 
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Do nothing: these runs are not interrupted."""
+
+    def read_note(self) -> None:
+        """Return None: these runs are not interrupted."""
+
     def seal(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""
         self.checkpoints.append(checkpoint)

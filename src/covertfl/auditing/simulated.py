@@ -52,6 +52,12 @@ class MemoryRecords(RunFolder):
         if name == "private/rounds.jsonl":
             self.private.extend(records)
 
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Do nothing: these runs are not resumed."""
+
+    def read_note(self) -> None:
+        """Return None: these runs are not resumed."""
+
     def seal(self, checkpoint: Checkpoint) -> None:
         """Do nothing: these runs are not resumed."""
 

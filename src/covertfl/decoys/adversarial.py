@@ -10,12 +10,15 @@ the decoy prefers among the others.
 Contradicting a class with a share f of the public set spoils the fit of that share, so such points
 are kept with probability 1 - f (at least `least_keep_prob`).  Examples of rare classes are
 repeated, because each is surrounded by points that contradict it and has to be memorised.
+
+How many points are drawn and kept depends on both models, and so does the time of a move.  Where
+somebody measures it, what a move does not need is drawn and trained on all the same, and discarded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -98,17 +101,33 @@ class Contradiction:
         times = np.minimum(times, self.most_repeats).astype(int)
         return np.repeat(np.arange(len(self.public)), times)
 
+    @property
+    def most_points(self) -> int:
+        """Number of synthetic points that a plan draws at most."""
+        return self._count_points(max(self.first_pass_share, self.pass_share))
+
+    @property
+    def most_rows(self) -> int:
+        """Number of rows that a job has at most."""
+        share = max(self.first_pass_share, self.pass_share)
+        own = max(1, round(share * len(self.repeated)))
+        return own + round(self.most_points * self.uses / self.parts)
+
+    def _count_points(self, share: float) -> int:
+        return round(share * self.ratio * len(self.public) * self.parts / self.uses)
+
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """Return jobs whose mean is the move; they start from the view's weights."""
+        """Return jobs whose mean is the move; they start from the view's weights.
+
+        The first `parts` are meant; a steady view is given others that make up for the difference
+        to the largest plan.
+        """
         is_first = view.moves < self.first_moves
         pass_share = self.first_pass_share if is_first else self.pass_share
-        used = 1.0 if is_first else self.choose_share(view)
-        drawn = used * pass_share * self.ratio * len(self.public) * self.parts / self.uses
-        points = self.draw_points(view, round(drawn), generator=generator)
-        pool = Examples(
-            np.concatenate([self.public.features, points.features]),
-            np.concatenate([self.public.labels, points.labels]),
-        )
+        used = 1.0 if is_first and not view.is_steady else self.choose_share(view)
+        number = self._count_points((1.0 if is_first else used) * pass_share)
+        points = self.draw_points(view, number, generator=generator)
+        pool = self._gather(points, self.most_points if view.is_steady else len(points))
         own = round(pass_share * len(self.repeated))
         synthetic = round(len(points) * self.uses / self.parts)
         jobs = []
@@ -120,7 +139,46 @@ class Contradiction:
             rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
             seed = draw_job_seed(generator=generator)
             jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.work))
+        if view.is_steady:
+            self._draw_rest(view, number, len(points), generator=generator)
+            jobs += self._make_rest(jobs)
         return jobs
+
+    def _gather(self, points: Examples, size: int) -> Examples:
+        """Return the public set and the points, with room for `size` of them."""
+        empty = size - len(points)
+        features = np.zeros((empty, *points.features.shape[1:]), dtype=np.float32)
+        labels = np.zeros(empty, dtype=points.labels.dtype)
+        return Examples(
+            np.concatenate([self.public.features, points.features, features]),
+            np.concatenate([self.public.labels, points.labels, labels]),
+        )
+
+    def _draw_rest(
+        self, view: DecoyView, drawn: int, kept: int, *, generator: np.random.Generator
+    ) -> None:
+        """Draw and judge the points that the largest plan has in addition."""
+        kinds = generator.choice(np.flatnonzero(self.shares), size=1 + self.most_points - drawn)
+        features = self._draw_features(kinds, generator=generator)
+        view.predict(view.learner, features)
+        if self.loss != "binary":  # each point that is not kept was not shown to the decoy
+            shape = (1 + self.most_points - kept, *self.public.features.shape[1:])
+            view.predict(view.weights, np.zeros(shape, dtype=np.float32))
+
+    def _make_rest(self, jobs: Sequence[LocalJob]) -> list[LocalJob]:
+        """Return two more for each job; the three have always as many rows, and as many batches.
+
+        Their rows would fill m batches, m two more than the largest job has.  A row, or what the
+        job's last batch lacks, is a job of its own, so that they take m + 1.
+        """
+        size = self.batch_size
+        left = (-(-self.most_rows // size) + 2) * size - len(jobs[0].rows)
+        last = left % size or 1
+        return [
+            replace(job, rows=np.arange(number) % len(self.public))
+            for number in (last, left - last)
+            for job in jobs
+        ]
 
     def choose_share(self, view: DecoyView) -> float:
         """Return the share of synthetic points to use, so that the public set stays fitted."""
@@ -131,6 +189,8 @@ class Contradiction:
         )
         left = self.none_from * true - own
         room = (self.none_from - self.full_until) * true
+        if not np.isfinite(left):  # where replies lead, outputs may overflow
+            return 0.0
         return float(np.clip(left / room, 0.0, 1.0)) if room > 0.0 else float(left > 0.0)
 
     def draw_points(
@@ -200,4 +260,5 @@ class AdversarialDecoy:
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
         """Return the weights after the mean step of the jobs."""
-        return move_by(view.weights, self._rule.displace(view.weights, results))
+        meant = results[: self._contradiction.parts]
+        return move_by(view.weights, self._rule.displace(view.weights, meant))

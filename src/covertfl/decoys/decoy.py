@@ -42,6 +42,9 @@ class DecoyView:
     examples : (k,) number of examples behind each reply
     moves : number of its moves so far
     predict : returns (n, outputs) raw outputs of the model for given weights and features
+    is_steady : whether somebody measures how long a plan and its jobs take, so that their amount
+        must not depend on weights or moves; a plan may then have further jobs after its own, whose
+        results are discarded
     """
 
     weights: Vector
@@ -50,6 +53,7 @@ class DecoyView:
     examples: IntArray
     moves: int
     predict: Callable[[Vector, Float32Array], Float32Array]
+    is_steady: bool = False
 
 
 class Decoy(Protocol):

@@ -67,7 +67,7 @@ class FollowingDecoy:
         """Return the weights after the replies' step and the correction."""
         followed = self._follow(view)
         asked = followed.astype(np.float64) - view.weights
-        correction = self._rule.displace(followed, results)
+        correction = self._rule.displace(followed, results[: self._contradiction.parts])
         correction = self._gains * limit_length(correction, float(np.linalg.norm(asked)))
         displacement = asked + correction
         return move_by(view.weights, limit_length(displacement, self._estimate_length(view)))

@@ -49,7 +49,12 @@ def render_training(summaries: Sequence[RunSummary]) -> RenderableType:
             "yes" if summary.completed else "no",
             f"{summary.seconds:.1f}",
         )
-    return Group(table, *_describe_success_probs(summaries[0]), *_describe_missing(summaries))
+    return Group(
+        table,
+        *_describe_success_probs(summaries[0]),
+        *_describe_missing(summaries),
+        *_describe_clock(summaries),
+    )
 
 
 def _describe_success_probs(summary: RunSummary) -> list[str]:
@@ -80,6 +85,23 @@ def _describe_missing(summaries: Sequence[RunSummary]) -> list[str]:
                 f"Run {number}: {missing} {updates} "
                 + ("waiting in the queue." if is_queue else f"missing; {remedy}")
             )
+    return lines
+
+
+def _describe_clock(summaries: Sequence[RunSummary]) -> list[str]:
+    """Return a line for each run whose rounds started on a clock."""
+    lines = []
+    for number, summary in enumerate(summaries):
+        missed, seconds = summary.missed_ticks, summary.round_seconds
+        if missed is None or seconds is None:
+            continue
+        line = f"Run {number}: rounds started every {seconds:g} s"
+        if missed:
+            line += (
+                f"; {missed} starts were missed, so that clients could see how long those rounds "
+                "took: raise [engine] round_seconds in the run file"
+            )
+        lines.append(f"{line}.")
     return lines
 
 

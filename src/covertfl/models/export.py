@@ -57,7 +57,7 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
 
     require_readable(path)
     checkpoint = read_checkpoint(path)
-    if checkpoint is None:
+    if checkpoint is None or checkpoint.round == 0:
         raise InvalidInput(f"{os.fspath(path)} holds no run with a complete round")
     tensors = _split_weights(checkpoint, os.fspath(path))
     # safetensors files have a `format` of their own in their metadata.

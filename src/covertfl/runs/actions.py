@@ -7,7 +7,9 @@ the policy, nor on anything that the run has done.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.misreading import read_state
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
+from covertfl.errors import InvalidInput
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.participation import draw_state
 from covertfl.runs.policy import RunPolicy
@@ -40,6 +43,20 @@ class Decision:
     learn_prob: float
     trajectory: int
     decoy: int
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Decision:
+        """Return the decision that `to_dict` described."""
+        try:
+            return cls(**{**content, "observation": Observation(**content["observation"])})
+        except (LookupError, TypeError) as error:
+            raise InvalidInput(
+                f"the round that was interrupted cannot be repeated as decided: {error}"
+            ) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the decision as JSON values."""
+        return asdict(self)
 
     @property
     def learns(self) -> bool:

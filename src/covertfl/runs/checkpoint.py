@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run after its last complete round, with a checksum.
+"""Checkpoints: the state of a run after its last complete round, or before the first.
 
 The checksum is part of the file because a file that can be read is not always the one that was
 written.
@@ -51,7 +51,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, lengths: Mapping[str,
 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:
-    """Return the checkpoint of a run's folder, None before the first round is complete."""
+    """Return the checkpoint of a run's folder, None before a run has started."""
     from safetensors import SafetensorError, safe_open
 
     file = Path(folder) / CHECKPOINT

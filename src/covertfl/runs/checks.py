@@ -35,6 +35,11 @@ def check_sections(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
     if sections.federation.mark and sections.engine.kind != "simulated":
         raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")
+    if sections.engine.round_seconds is not None and sections.engine.kind == "simulated":
+        raise InvalidInput(
+            f"{name}: [engine] round_seconds needs kind = flower, got kind = simulated, whose "
+            "rounds take no time that anybody could measure"
+        )
     if sections.data.map is not None and sections.task == "function":
         raise InvalidInput(f"{name}: [data] map needs clients that train a model, got function")
     check_exchangeable(sections, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,6 +150,11 @@ class ClientResponder(Responder):
     def replies_are_weights(self) -> bool:
         """Whether clients reply with weights, not with gradients."""
         return self.settings.sections.federation.algorithm == "fedavg"
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether clients could measure how long the server works, which must then be constant."""
+        return False
 
     @property
     def optimizer(self) -> LocalOptimizer:
@@ -319,11 +325,20 @@ class ClientResponder(Responder):
         if decoy.needs_replies and not len(outcome.replies.examples):
             return None
         view, jobs = self.plan_decoy(learner, query, outcome)
-        results: Sequence[Vector] = ()
-        if jobs:
-            results = yield ServerWork(jobs)
+        results: list[Vector] = []
+        for group in self._group_jobs(jobs):
+            results += yield ServerWork(group)
         moving = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 1)
         return decoy.move(view, results, generator=moving)
+
+    def _group_jobs(self, jobs: Sequence[LocalJob]) -> list[tuple[LocalJob, ...]]:
+        """Return the jobs that run at the same time: all, or those of the same size.
+
+        Jobs of unlike size may take less time together than one after the other.
+        """
+        if not self.is_steady:
+            return [tuple(jobs)] if jobs else []
+        return [tuple(group) for _, group in itertools.groupby(jobs, key=lambda job: len(job.rows))]
 
     def plan_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
@@ -337,6 +352,7 @@ class ClientResponder(Responder):
             examples=outcome.replies.examples,
             moves=learner.moves[query.trajectory - 1],
             predict=self.kernel.predict,
+            is_steady=self.is_steady,
         )
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))

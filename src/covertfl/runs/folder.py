@@ -7,12 +7,16 @@
     private/updates.jsonl        a line per update: task, round of arrival, round of completion
     metrics.jsonl                a line per round: accuracies and exposure
     map.safetensors              the public map, if the run's inputs pass one
-    checkpoint/state.safetensors the state after the last complete round
+    checkpoint/state.safetensors the state after the last complete round; before the first, the
+                                 weights that all trajectories start from
+    checkpoint/pending.json      what was decided in the round that is under way
     summary.json                 results of a run that has ended
 
 A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
 lengths of the line files.  After a crash, lines beyond these lengths are cut off and the round is
-repeated.  Everything a checkpoint relies on is on the disk before the checkpoint is written.
+repeated.  Everything a checkpoint relies on is on the disk before the checkpoint is written.  What
+a query depends on, the checkpoint and the decision, is on the disk before the query is sent, so
+that a repeated round sends the same one: two queries in one round would name the action.
 
 What eavesdroppers may read of it is in `public`.
 """
@@ -50,6 +54,7 @@ WEIGHTS = "public/weights"
 FOLDERS = ("public", WEIGHTS, "private", "checkpoint")
 LOCK = "checkpoint/lock"
 MAP = "map.safetensors"
+PENDING = "checkpoint/pending.json"
 
 
 class RunFolder:
@@ -133,7 +138,7 @@ class RunFolder:
         return checkpoint
 
     def _remove_unsent(self) -> None:
-        """Remove weights of a round that was interrupted: repeated, it may send others."""
+        """Remove weights of a round that was interrupted, which writes them again."""
         sent = {record.get("weights") for record in read_lines(self.path / LINE_FILES[0])}
         for path in (self.path / WEIGHTS).glob("*.safetensors"):
             if path.stem not in sent:
@@ -218,6 +223,21 @@ class RunFolder:
         with report_errors(self.path / name):
             self._lines[name].write(text.encode())
 
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Write down what a round has decided, before its query is sent."""
+        write_atomically(self.path / PENDING, json.dumps(decision, allow_nan=False), mode=0o600)
+        self._sync_checkpoint()
+
+    def read_note(self) -> dict[str, Any] | None:
+        """Return what the last round that was begun has decided, None before the first."""
+        path = self.path / PENDING
+        try:
+            return dict(json.loads(path.read_text("utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidInput(f"{path} cannot be read: {error}") from error
+
     def seal(self, checkpoint: Checkpoint) -> None:
         """Write all lines and weights so far to the disk, then replace the checkpoint."""
         lengths = {}
@@ -227,6 +247,17 @@ class RunFolder:
                 lengths[name] = stream.tell()
         self._sync(lengths)
         write_checkpoint(self.path, checkpoint, lengths)
+        self._sync_checkpoint()
+
+    def _sync_checkpoint(self) -> None:
+        """Wait until the new names of files in the folder of the checkpoint are on the disk."""
+        folder = self.path / "checkpoint"
+        with report_errors(folder):
+            handle = os.open(folder, os.O_RDONLY)
+        try:
+            _sync_file(folder, handle)
+        finally:
+            os.close(handle)
 
     def _sync(self, lengths: Mapping[str, int]) -> None:
         """Wait until everything is on the disk; files are synced at the same time."""
@@ -263,6 +294,8 @@ class RunFolder:
         """
         text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / SUMMARY, text, mode=0o600)
+        with report_errors(self.path / PENDING):
+            (self.path / PENDING).unlink(missing_ok=True)
 
 
 def is_own(path: Path) -> bool:
@@ -347,7 +380,7 @@ def _remove_run(path: Path) -> None:
     The lock and the settings stay, which show whose folder it is.  The checkpoint goes first:
     without it, what is left after a crash is a run that has not begun.
     """
-    for name in (CHECKPOINT, SUMMARY, MAP, "metrics.jsonl"):
+    for name in (CHECKPOINT, PENDING, SUMMARY, MAP, "metrics.jsonl"):
         (path / name).unlink(missing_ok=True)
     _remove_leftovers(path)
     for name in ("public", "private"):

@@ -15,7 +15,7 @@ from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_rounds
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.packing import unpack_state
-from covertfl.runs.records import summarise
+from covertfl.runs.records import seal_state, summarise
 from covertfl.runs.rounds import OnState, Rounds, run_rounds
 from covertfl.runs.run_file import find_change, format_run, list_versions
 from covertfl.runs.settings import RunSettings
@@ -126,6 +126,8 @@ def watch_run(
         if after_round is not None:
             after_round(state)
 
+    if run.state.round == 0:  # who draws the first weights may not draw the same ones again
+        seal_state(run.federation, run.folder, run.state)
     state = yield from run_rounds(run.federation, run.folder, run.state, after_round=report)
     found = summarise(run.federation, state)
     seconds = time.perf_counter() - started

@@ -61,6 +61,13 @@ def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) 
     return Costs(privacy, learning + (problem.overflow_cost or 0.0) * lost)
 
 
+def seal_state(federation: Federation, folder: RunFolder, state: RunState) -> None:
+    """Seal the state after a round, or the one that a run starts from, with a checkpoint."""
+    responder = federation.responder
+    kept, replicas = responder.remember(), responder.replicas
+    folder.seal(pack_state(state, responder.layout, kept, replicas=replicas))
+
+
 def record_round(federation: Federation, folder: RunFolder, played: PlayedRound) -> None:
     """Write the public and private records of a round, and seal it with a checkpoint."""
     after, responder = played.after, federation.responder
@@ -82,8 +89,7 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
             "exposure": after.exposure,
         },
     )
-    kept, replicas = responder.remember(), responder.replicas
-    folder.seal(pack_state(after, responder.layout, kept, replicas=replicas))
+    seal_state(federation, folder, after)
 
 
 def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def run_rounds(
     policy = federation.policy
     while state.round < federation.settings.rounds:
         state, policy = _refresh(federation, state, policy)
-        played = yield from play_round(federation, state, policy)
+        decision = keep_decision(folder, decide(federation, state, policy), state.round + 1)
+        played = yield from play_round(federation, state, policy, decision)
         record_round(federation, folder, played)
         state = played.after
         if after_round is not None:
@@ -51,11 +52,23 @@ def run_rounds(
     return state
 
 
+def keep_decision(folder: RunFolder, decision: Decision, round_number: int) -> Decision:
+    """Return the decision of a round, written down before its query is sent.
+
+    A round that was interrupted is repeated as it was decided, whatever is observed now and however
+    many rounds are left: another query would show clients two trajectories in one round.
+    """
+    known = folder.read_note()
+    if known is not None and known.pop("round", None) == round_number:
+        return Decision.from_dict(known)
+    folder.note({"round": round_number, **decision.to_dict()})
+    return decision
+
+
 def play_round(
-    federation: Federation, state: RunState, policy: RunPolicy
+    federation: Federation, state: RunState, policy: RunPolicy, decision: Decision
 ) -> Generator[Work, Any, PlayedRound]:
-    """Run the round that follows a state: decide, query, update the queried trajectory."""
-    decision = decide(federation, state, policy)
+    """Run the round that follows a state, as decided: query, update the queried trajectory."""
     sent = state.learner.query(decision.trajectory)
     number, owed = state.round + 1, state.queue.next_update
     query = Query(

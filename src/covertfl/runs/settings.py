@@ -154,12 +154,16 @@ class DecoySection(_Section):
 
 
 class EngineSection(_Section):
-    """`[engine]`: who answers the queries."""
+    """`[engine]`: who answers the queries.
+
+    Rounds on Flower start every `round_seconds`; 0 to start each when the last has ended.  By
+    default a deployment finds an interval in its first round, and simulated nodes have none.
+    """
 
     kind: Literal["simulated", "flower"] = "simulated"
     device: str = "cpu"
     mode: Literal["in-process", "simulation", "deployment"] = "in-process"
-    round_seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    round_seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
 
 
 class RunSections(_Section):

@@ -45,6 +45,8 @@ class RunSummary:
     average_learning_cost : mean over rounds; this and the next five only for a queue
     learning_limit, privacy_limit : the one of the two that the problem sets
     lost_updates : updates that exceeded the queue's capacity
+    round_seconds : seconds between the starts of rounds, where they start on a clock
+    missed_ticks : starts that were missed because a round took longer
     """
 
     learner_accuracy: float | None
@@ -71,6 +73,8 @@ class RunSummary:
     lost_updates: int | None = None
     tasks_arrived: int | None = None
     tasks_finished: int | None = None
+    round_seconds: float | None = None
+    missed_ticks: int | None = None
     seconds: float
 
     @classmethod

@@ -185,7 +185,7 @@ def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
     [
         (FUNCTION_QUEUE, {}, "kind = flower needs clients"),
         (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must increase"),
-        (HORIZON, {"engine": {"round_seconds": 0.0}}, "round_seconds must be more than 0"),
+        (HORIZON, {"engine": {"round_seconds": -1.0}}, "round_seconds must be at least 0"),
     ],
 )
 def test_run_files_that_flower_cannot_run(

@@ -1,14 +1,11 @@
 """Carries out the work of one run: the clients' over a grid, the server's on a kernel.
 
-Rounds may start on a clock.  Then the time between two queries reveals nothing about the work
-between them, as long as it is done in time.  What is left to do between the clock and the query
-does not depend on the action: every trajectory's arrays are encoded before (`ArrayForm`).
+Rounds may start on a clock (`clock`).  What is left to do between its start and the query does not
+depend on the action: every trajectory's arrays are encoded before (`ArrayForm`).
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.clock import Clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
@@ -46,7 +44,7 @@ class Carrier:
     given, start : arguments of the strategy and of its `start`
     inner : wrapped strategies, None if there are none
     joins : whether replies are needed as vectors
-    round_seconds : between the starts of two rounds, None to start when the last round has ended
+    clock : when rounds start
     result : receives the metrics of clients' evaluations
     """
 
@@ -58,7 +56,7 @@ class Carrier:
         inner: InnerStrategies | None,
         *,
         joins: bool,
-        round_seconds: float | None,
+        clock: Clock,
         result: Result,
     ) -> None:
         self._start, self._form, self._inner = start, form, inner
@@ -67,15 +65,16 @@ class Carrier:
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
         self._patience = given.rounds.patience
         self._evaluate_config = copy_config(start.evaluate_config)
-        self._clock = Clock(round_seconds)
+        self.clock = clock
         self._nodes: Mapping[int, int] = {}
         self._replies: dict[int, Message] = {}
 
     def look(self) -> Mapping[int, int]:
         """Wait for the start of the next round; return the connected nodes by client number."""
         least = 1 if self._inner is None else self._inner.least_nodes
-        self._clock.wait()
+        self.clock.wait()
         self._nodes = wait_for_nodes(self._start.grid, self._numbers, least, self._patience)
+        self.clock.begin()
         return self._nodes
 
     @property
@@ -103,6 +102,8 @@ class Carrier:
         config = self._make_config(work.round)
         messages = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
         replies = self._read(messages, nodes)
+        if any(reply.fault == "no reply" for reply in replies):
+            self.clock.discard()
         if self._evaluates:
             self._evaluate(arrays, nodes, work.round)
         return replies
@@ -188,25 +189,3 @@ class Carrier:
             metrics = self._inner.aggregate_evaluation(round_number, valid)
             if metrics is not None:
                 self._result.evaluate_metrics_clientapp[round_number] = metrics
-
-
-class Clock:
-    """Start times of rounds at intervals of some seconds; None to start them as soon as possible.
-
-    A round that takes too long skips a start.
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-        self._begun: float | None = None
-
-    def wait(self) -> None:
-        """Wait until the next start."""
-        if self._seconds is None:
-            return
-        now = time.monotonic()
-        if self._begun is None:
-            self._begun = now
-            return
-        ticks = math.floor((now - self._begun) / self._seconds) + 1
-        time.sleep(self._begun + ticks * self._seconds - now)

@@ -6,8 +6,9 @@ from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.responder import PENDING, GridResponder, needs_vectors
+from covertfl.engines.flower.responder import GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import Checkpoint
@@ -41,7 +42,7 @@ def connect_clients(
         form,
         inner,
         joins=needs_vectors(inner, decoys, clients),
-        round_seconds=clients.settings.sections.engine.round_seconds,
+        clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
         result=result,
     )
     responder = GridResponder(
@@ -54,7 +55,6 @@ def connect_clients(
         clients.images,
         form=form,
         exchange=carrier,
-        pending=given.folder / PENDING,
         inner=inner,
         accepts=given.accepts,
         most_examples=most,

@@ -9,10 +9,8 @@ and all trajectories move in the same round.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +22,6 @@ from covertfl.engines.flower.array_form import ArrayForm, is_finite
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.strategy_settings import Accepts
-from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState, SiftedReplies, sift_replies
@@ -33,8 +29,6 @@ from covertfl.runs.participation import Attendance
 from covertfl.runs.replay import infer_state
 from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
-
-PENDING = "checkpoint/pending.json"
 
 
 def needs_vectors(
@@ -51,7 +45,6 @@ class GridResponder(ClientResponder):
 
     Parameters
     ----------
-    pending : file with the round that is under way and its observed oracle state
     inner : wrapped strategies, None to average as the simulator does
     accepts : decides whether a round succeeds, None to follow the run's settings
     most_examples : largest number of examples that is accepted in a reply
@@ -59,11 +52,15 @@ class GridResponder(ClientResponder):
 
     form: ArrayForm
     exchange: Carrier
-    pending: Path
     most_examples: int
     inner: InnerStrategies | None = None
     accepts: Accepts | None = None
     _present: list[int] = field(default_factory=list, init=False)
+
+    @property
+    def is_steady(self) -> bool:
+        """Return True: clients measure the time until the next query."""
+        return True
 
     def score(self, weights: Vector) -> float:
         """Return the accuracy on the validation set; 0 if there is none."""
@@ -73,21 +70,12 @@ class GridResponder(ClientResponder):
         """Return the oracle state, from the number of nodes that are connected.
 
         None, so that it is drawn or replayed, if something else than clients determines it.
-        It is stored before it is used.  A round that was interrupted is repeated with the state it
-        had, so that it sends the same query: another one would show clients two trajectories in one
-        round.
         """
         self._present[:] = self.exchange.look()
         states = self.settings.states
         if states is not None and not states.by_clients:
             return None
-        state = infer_state(self.settings, len(self._present))
-        known = _read_pending(self.pending)
-        if known is not None and known["round"] == round_number:
-            return int(known["oracle_state"])
-        content = json.dumps({"round": round_number, "oracle_state": state})
-        write_atomically(self.pending, content, mode=0o600)
-        return state
+        return infer_state(self.settings, len(self._present))
 
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to the sampled clients and return what became of it."""
@@ -232,16 +220,10 @@ class GridResponder(ClientResponder):
     def _messages(self, outcome: Outcome) -> list[Message]:
         return [self.exchange.replies[client] for client in outcome.replies.clients]
 
+    def describe(self, learner: LearnerState) -> dict[str, Any]:
+        """Describe the final weights, and the clock by which rounds started."""
+        return {**super().describe(learner), **self.exchange.clock.describe()}
+
     def remember(self) -> Remembered:
         """Return what the wrapped strategies remember."""
         return Remembered() if self.inner is None else self.inner.remember()
-
-
-def _read_pending(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}") from error
-    return dict(content)

@@ -13,7 +13,6 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from covertfl.engines.flower.array_form import ArrayForm
-from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
@@ -114,7 +113,6 @@ def open_folder(
         checkpoint = folder.resume(text)
     else:
         folder.create(text, force=given.force)
-        (folder.path / PENDING).unlink(missing_ok=True)
     path = folder.path / SEED
     if settings.secret is not None and not path.exists():
         if checkpoint is not None:

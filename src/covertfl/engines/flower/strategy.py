@@ -31,7 +31,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.engines.flower.connection import connect_clients
-from covertfl.engines.flower.responder import PENDING
 from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
 from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.engines.flower.strategy_settings import (
@@ -156,7 +155,6 @@ class CovertStrategy(StrategySettings, Strategy):
             run = PreparedRun(federation, state, folder)
             rounds = watch_run(run, self.on_round, started, after_round=prepare_next)
             final = carrier.run(rounds, clients.kernel)
-            (self.folder / PENDING).unlink(missing_ok=True)
             result.arrays = form.find(final.learner.true)
             return result
         finally:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from covertfl.kernels.weights import Vector
+from covertfl.runs.actions import decide
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, start_run
@@ -121,7 +122,8 @@ def draw_schedule(federation: Federation) -> Schedule:
 def _play(federation: Federation) -> Generator[Work, Any, list[PlayedRound]]:
     state, rounds = start_run(federation), []
     for _ in range(federation.settings.rounds):
-        played = yield from play_round(federation, state, federation.policy)
+        decision = decide(federation, state, federation.policy)
+        played = yield from play_round(federation, state, federation.policy, decision)
         rounds.append(played)
         state = played.after
     return rounds

@@ -1,0 +1,100 @@
+"""`Clock`: rounds that start at equal intervals, whatever was done between them.
+
+Clients see when a query was made.  On a clock that reveals nothing of the work before it, as long
+as the work is done in time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+from flwr.superlink.grid import InMemoryGrid
+
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import read_text
+
+CLOCK = "private/clock.json"
+# An interval that is found is as many times the first round, in whole seconds, at least one.
+ROOM = 2.0
+
+
+class Clock:
+    """Start times of rounds.
+
+    A round that takes too long skips a start, which is counted.
+
+    Parameters
+    ----------
+    seconds : between two starts, 0 to start a round when the last has ended; None to find it in the
+        first round
+    path : file that keeps the interval that was found and the number of missed starts, None to
+        keep nothing
+    """
+
+    def __init__(self, seconds: float | None, path: Path | None = None) -> None:
+        self._seconds, self._path = seconds, path
+        self._begun: float | None = None
+        self._tick = self._missed = 0
+        if path is not None and path.exists():
+            self._recall(path)
+
+    def wait(self) -> None:
+        """Wait until the next start; the first round starts at once."""
+        if self._begun is None or self._seconds == 0.0:
+            return
+        passed = time.monotonic() - self._begun
+        if self._seconds is None:
+            self._seconds = float(max(1, math.ceil(ROOM * passed)))
+            self._keep()
+        due = self._tick + 1
+        self._tick = max(due, math.ceil(passed / self._seconds))
+        if self._tick > due:
+            self._missed += self._tick - due
+            self._keep()
+        time.sleep(max(0.0, self._tick * self._seconds - passed))
+
+    def begin(self) -> None:
+        """Take the time of the first start, once enough nodes are there for it."""
+        if self._begun is None:
+            self._begun = time.monotonic()
+
+    def discard(self) -> None:
+        """Find the interval in a later round: in this one a node has not replied."""
+        if self._seconds is None:
+            self._begun = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the interval and the number of missed starts, for the summary of the run."""
+        if self._seconds == 0.0:
+            return {}
+        return {"round_seconds": self._seconds, "missed_ticks": self._missed}
+
+    def _keep(self) -> None:
+        if self._path is not None:
+            write_atomically(self._path, json.dumps(self.describe()) + "\n", mode=0o600)
+
+    def _recall(self, path: Path) -> None:
+        try:
+            content = json.loads(read_text(path, "the clock of a run"))
+            self._missed = int(content["missed_ticks"])
+            if self._seconds is None:
+                self._seconds = float(content["round_seconds"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise InvalidInput(f"{path} does not hold the clock of a run: {error}") from error
+
+
+def make_clock(round_seconds: float | None, grid: Grid, folder: Path) -> Clock:
+    """Return the clock of a run in a folder, with `[engine] round_seconds` of its run file.
+
+    Rounds whose nodes are simulated need no clock: they have one only if the run file sets it.
+    """
+    is_simulated = isinstance(grid, InProcessGrid | InMemoryGrid)
+    seconds = 0.0 if round_seconds is None and is_simulated else round_seconds
+    return Clock(seconds, folder / CLOCK)

@@ -163,7 +163,10 @@ class Responder(ABC):
     def update(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
     ) -> Generator[Work, Any, LearnerState | None]:
-        """Move the trajectory that was queried, if `is_moving`; None where that fails."""
+        """Move the trajectory that was queried, if `is_moving`; None where that fails.
+
+        An engine that computes moves in any case returns None also for one that is not used.
+        """
         if not is_moving:
             return learner
         if query.trajectory == 0:

@@ -163,12 +163,17 @@ class InnerStrategies:
     ) -> Vector | None:
         """Return the weights to which the wrapped strategy moves; None where it fails.
 
-        A strategy that fails is restored to its earlier state.  The same work is done in any case;
-        the spare strategy does it if the result is not `kept`.
+        A strategy that fails is restored to its earlier state.  The same work is done in any case,
+        with the same result; the spare strategy does it, as a copy, if the result is not `kept`.
         """
-        strategy = self._own[trajectory] if kept else self._spare
-        number, before = self._steps[trajectory] + 1, copy_state(strategy)
-        moved = self._move(strategy, number, weights, replies)
+        strategy, number = self._own[trajectory], self._steps[trajectory] + 1
+        if kept:
+            before = copy_state(strategy)
+            moved = self._move(strategy, number, weights, replies)
+        else:
+            before = []
+            transfer_state(strategy, self._spare)
+            moved = self._move(self._spare, number, weights, replies)
         arrays = self._form.write(weights if moved is None else moved)
         if moved is None:
             restore_state(before)

@@ -130,15 +130,14 @@ class GridResponder(ClientResponder):
         """Compute the learner's move and a decoy's in every round, and use at most one of them.
 
         Clients wait for the next query: the time until it comes must not depend on the action.
-        None where the one that is used fails.
+        None where that of the queried trajectory fails, used or not.
         """
         learns, obfuscates = is_moving and query.trajectory == 0, is_moving and query.trajectory > 0
         learned = self.move_learner(learner, query, outcome, kept=learns)
         decoy = replace(query, trajectory=query.decoy, weights=learner.query(query.decoy))
         obfuscated = yield from self.move_decoy(learner, decoy, outcome, kept=obfuscates)
-        if learns:
-            return learned
-        return obfuscated if obfuscates else learner
+        moved = learned if query.trajectory == 0 else obfuscated
+        return moved if is_moving or moved is None else learner
 
     def rescore(
         self, scores: Sequence[float], before: LearnerState, after: LearnerState

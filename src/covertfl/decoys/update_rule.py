@@ -78,7 +78,7 @@ def average_results(results: Results, examples: Counts = None) -> FloatArray:
     counts = np.ones(len(results)) if examples is None else np.asarray(examples, dtype=np.float64)
     total = np.zeros(results[0].shape, dtype=np.float64)
     for result, count in zip(results, counts, strict=True):
-        total += result * count
+        total += np.multiply(result, count, dtype=np.float64)  # exact
     total /= counts.sum()
     return total
 

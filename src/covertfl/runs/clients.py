@@ -258,9 +258,17 @@ class ClientResponder(Responder):
         run, task = self.settings, self.task
         return make_client_job(run, task, client, batches, weights, round_number, wrong=wrong)
 
-    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """Move the true trajectory by FedAvg or FedSGD on the replies."""
-        return move_true(learner, outcome.replies, self.optimizer)
+    def move_learner(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> LearnerState | None:
+        """Move the true trajectory by FedAvg or FedSGD on the replies.
+
+        None where there are none, or the result is not finite.
+        """
+        if not outcome.replies.clients:
+            return None
+        learned = move_true(learner, outcome.replies, self.optimizer)
+        return learned if np.isfinite(learned.true).all() else None
 
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return the average of the replies to any replica, in the frame of the truth."""
@@ -312,10 +320,15 @@ class ClientResponder(Responder):
 
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
-    ) -> Generator[Work, Any, LearnerState]:
-        """Move the decoy that was queried; its training is work like any other."""
+    ) -> Generator[Work, Any, LearnerState | None]:
+        """Move the decoy that was queried; its training is work like any other.
+
+        None where it lacks the replies it needs, or the result is not finite.
+        """
         proposed = yield from self.propose(learner, query, outcome)
-        return learner if proposed is None else learner.with_decoy(query.trajectory, proposed)
+        if proposed is None or not np.isfinite(proposed).all():
+            return None
+        return learner.with_decoy(query.trajectory, proposed)
 
     def propose(
         self, learner: LearnerState, query: Query, outcome: Outcome

@@ -120,14 +120,16 @@ class Responder(ABC):
         """Send a query and judge the replies."""
 
     @abstractmethod
-    def move_learner(self, learner: LearnerState, query: Query, outcome: Outcome) -> LearnerState:
-        """Move the true trajectory on the replies to its query."""
+    def move_learner(
+        self, learner: LearnerState, query: Query, outcome: Outcome
+    ) -> LearnerState | None:
+        """Move the true trajectory on the replies to its query; None where that fails."""
 
     @abstractmethod
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome
-    ) -> Generator[Work, Any, LearnerState]:
-        """Move the decoy that was queried."""
+    ) -> Generator[Work, Any, LearnerState | None]:
+        """Move the decoy that was queried; None where that fails."""
 
     @abstractmethod
     def describe(self, learner: LearnerState) -> dict[str, Any]:
@@ -160,8 +162,11 @@ class Responder(ABC):
 
     def update(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
-    ) -> Generator[Work, Any, LearnerState]:
-        """Move the trajectory that was queried, if `is_moving`."""
+    ) -> Generator[Work, Any, LearnerState | None]:
+        """Move the trajectory that was queried, if `is_moving`; None where that fails.
+
+        An engine that computes moves in any case returns None also for one that is not used.
+        """
         if not is_moving:
             return learner
         if query.trajectory == 0:

@@ -86,13 +86,13 @@ def play_round(
         )
         state = replace(state, generation=generation)
     else:
-        learner = yield from update_trajectories(federation, policy, state, query, outcome)
+        learner, outcome = yield from update_trajectories(federation, policy, state, query, outcome)
     return _close_round(federation, state, decision, outcome, learner)
 
 
 def update_trajectories(
     federation: Federation, policy: RunPolicy, state: RunState, query: Query, outcome: Outcome
-) -> Generator[Work, Any, LearnerState]:
+) -> Generator[Work, Any, tuple[LearnerState, Outcome]]:
     """Move the trajectory that was queried: the coupled updates, equation (1) of the paper.
 
     x_{k+1} = x_k - mu_k H(r_k, y_k, q_k), where H is zero for every trajectory but the queried one:
@@ -101,14 +101,20 @@ def update_trajectories(
       (some policies use every reply, or learn when nothing is owed);
     - a decoy moves by its own rule: if the round is a success (gated), in any case (not gated), or
       as often as learning queries have moved the true trajectory (matched).
+
+    A round whose aggregation fails moves nothing and is not accepted, whichever trajectory it was.
     """
     if query.trajectory == 0:
         is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
         is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
     else:
         is_moving = moves_decoy(federation.settings, state, outcome)
-    responder = federation.responder
-    return (yield from responder.update(state.learner, query, outcome, is_moving=is_moving))
+    moved = yield from federation.responder.update(
+        state.learner, query, outcome, is_moving=is_moving
+    )
+    if moved is None:
+        return state.learner, replace(outcome, accepted=False)
+    return moved, outcome
 
 
 def moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> bool:
@@ -163,7 +169,6 @@ def _close_round(
     """Serve and fill the queue, charge the costs and score the trajectories after a round."""
     number, problem = state.round + 1, federation.problem
     queue, done = state.queue, None
-    # An aggregation can fail: then the learner has not moved and no update is served.
     if learner.updates > state.learner.updates and queue.backlog > 0:
         queue, done = queue.serve(number)
     capacity = problem.capacity if isinstance(problem, QueueProblem) else None

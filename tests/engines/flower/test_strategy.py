@@ -143,7 +143,7 @@ def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
         calls.clear()
         run_covert(tmp_path / str(number), Counted, learns)
         counts.append(list(calls))
-    assert counts[0] == counts[1] == [NODES, 1] * ROUNDS
+    assert counts[0] == counts[1] == [NODES, NODES] * ROUNDS
 
 
 @pytest.mark.parametrize("make_strategy", [None, FedAvg])
@@ -178,7 +178,8 @@ def test_a_query_is_ready_before_its_round_begins(
         run_covert(tmp_path, make_strategy, learns, changes=changes, on_round=stop)
     run_covert(tmp_path, make_strategy, learns, changes=changes, resume=True)
     assert asks.count(True) == ROUNDS
-    each_round = 2 if make_strategy is None else 3
+    # A proposal, and for both arms an average and a result.
+    each_round = 2 if make_strategy is None else 5
     # All start at the same arrays; after the cut they are apart.
     assert written == [1 + (1 + decoys) + each_round * ROUNDS, 0]
 

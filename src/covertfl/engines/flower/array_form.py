@@ -103,7 +103,32 @@ class ArrayForm:
             with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
                 vector[start : start + values.size] = values.reshape(-1)
             start += values.size
+        vector += np.float32(0.0)  # the sign of a zero could tell how it was computed
         return vector
+
+    def average(self, records: Sequence[ArrayRecord], counts: Sequence[int]) -> Vector:
+        """Return the mean of the trained arrays of records, weighted by counts, as one vector.
+
+        Products are exact and summed in double precision in the order of the records, and the
+        result is rounded once: the mean of equal numbers is that number.
+        """
+        total, start = np.zeros(self.layout.size), 0
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            part = total[start : start + math.prod(shape)]
+            for record, count in zip(records, counts, strict=True):
+                part += np.multiply(_view(record[name]).reshape(-1), count, dtype=np.float64)
+            start += len(part)
+        total /= sum(counts)
+        return total.astype(np.float32)
+
+    def widen(self, record: ArrayRecord) -> dict[str, Array]:
+        """Return the arrays of a record, the trained ones as 64-bit floats."""
+        return {
+            name: array
+            if name in self.fixed
+            else _encode(np.asarray(_view(array), dtype=np.float64))
+            for name, array in record.items()
+        }
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of an array."""

@@ -6,6 +6,18 @@ the replies to each of them are aggregated by a copy of it.  The config that is 
 comes from a strategy that never sees a reply, so it cannot depend on the actions; evaluations by
 clients go to one that never configures a round.  Work whose result is discarded, done so that every
 round takes the same time, is given to a spare strategy.
+
+Rounding must not reveal the true trajectory.  Coordinates that nobody trains (dead inputs, unused
+rows of an embedding, frozen layers) would move by a few units in the last place where 32-bit
+replies are averaged, and stay where a single proposal is taken over.  So all trajectories go
+through the same arithmetic, with the same number of replies of the same weights, and the average of
+equal replies is exactly their value (`InnerStrategies._prepare`):
+
+- Flower's strategies that only average (`AVERAGERS`) are given one reply of weight 1, the average
+  of all.  It has no metrics besides its weight.
+- All others (`FedMedian`, `Krum`, `Bulyan`, `QFedAvg`, wrappers, a user's own, or any with its own
+  `train_metrics_aggr_fn`) are given all replies with their counts and metrics, as 64-bit floats:
+  the error of their sums is lost when the result is rounded to 32 bits.
 """
 
 from __future__ import annotations
@@ -19,7 +31,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
-from flwr.serverapp.strategy import Bulyan, FedTrimmedAvg, MultiKrum, Strategy
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
 from covertfl.engines.flower.grid import NodeCountGrid
@@ -32,13 +45,13 @@ from covertfl.engines.flower.messages import (
     copy_config,
     find_arrays,
     find_evaluations,
+    find_metrics,
     restrict_metrics,
 )
 from covertfl.engines.flower.strategy_state import (
     Arrays,
     copy_state,
     find_setting,
-    list_nested,
     pack_state,
     require_distinct,
     restore_state,
@@ -52,8 +65,8 @@ from covertfl.runs.responder import Remembered
 logger = logging.getLogger("flwr")
 
 MakeStrategy = Callable[[], Strategy]
-# These choose among replies, so a decoy's single proposal must take the place of as many.
-CHOOSERS = (Bulyan, FedTrimmedAvg, MultiKrum)
+# Strategies of Flower whose result depends on the replies through their average alone.
+AVERAGERS = (FedAvg, FedAvgM, FedAdam, FedAdagrad, FedYogi)
 
 
 class InnerStrategies:
@@ -76,6 +89,7 @@ class InnerStrategies:
         )
         self._has_replicas, self._is_pending, self._latest = num_decoys == 0, False, self._spare
         self._form, self._most_examples = form, most_examples
+        self._averages = _is_averager(self._fresh)
         self._steps = [0] * (1 + num_decoys)
         self._reported: set[str] = set()
         self.keys = MessageKeys(
@@ -149,12 +163,17 @@ class InnerStrategies:
     ) -> Vector | None:
         """Return the weights to which the wrapped strategy moves; None where it fails.
 
-        A strategy that fails is restored to its earlier state.  The same work is done in any case;
-        the spare strategy does it if the result is not `kept`.
+        A strategy that fails is restored to its earlier state.  The same work is done in any case,
+        with the same result; the spare strategy does it, as a copy, if the result is not `kept`.
         """
-        strategy = self._own[trajectory] if kept else self._spare
-        number, before = self._steps[trajectory] + 1, copy_state(strategy)
-        moved = self._move(strategy, number, weights, replies)
+        strategy, number = self._own[trajectory], self._steps[trajectory] + 1
+        if kept:
+            before = copy_state(strategy)
+            moved = self._move(strategy, number, weights, replies)
+        else:
+            before = []
+            transfer_state(strategy, self._spare)
+            moved = self._move(self._spare, number, weights, replies)
         arrays = self._form.write(weights if moved is None else moved)
         if moved is None:
             restore_state(before)
@@ -189,7 +208,7 @@ class InnerStrategies:
         try:
             self._configure(strategy, number, self._form.find(weights), ConfigRecord())
             with _silenced():
-                arrays, _ = strategy.aggregate_train(number, replies)
+                arrays, _ = strategy.aggregate_train(number, self._prepare(replies))
             if arrays is None:
                 return None
             moved = self._form.flatten(arrays)
@@ -199,6 +218,23 @@ class InnerStrategies:
         except Exception as error:  # clients must not be able to end the training
             self._report("aggregate", error)
             return None
+
+    def _prepare(self, replies: Sequence[Message]) -> list[Message]:
+        """Return replies whose aggregation is exact where they are equal.
+
+        That is one with the average of all if the strategy only averages; otherwise all of them, as
+        64-bit floats.
+        """
+        records = [find_arrays(reply) for reply in replies]
+        metrics = [find_metrics(reply) for reply in replies]
+        if not self._averages:
+            return [
+                _rebuild(reply, self._form.widen(record), own)
+                for reply, record, own in zip(replies, records, metrics, strict=True)
+            ]
+        counts = [int(str(own[self.keys.examples])) for own in metrics]
+        average = self._form.write(self._form.average(records, counts))
+        return [_rebuild(replies[0], average, MetricRecord({self.keys.examples: 1}))]
 
     def _report(self, what: str, error: Exception) -> None:
         """Log each kind of failure once: how often it occurs may depend on the trajectory."""
@@ -234,13 +270,10 @@ class InnerStrategies:
         ]
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
-        """Return replies that lead a strategy to a decoy's proposal."""
-        innermost = list(list_nested(self._fresh).values())[-1]
-        used = replies if isinstance(innermost, CHOOSERS) else replies[:1]
-        arrays = self._form.write(proposal)
-        metrics = restrict_metrics(used, self.keys.examples)
+        """Return replies as `clean` does, all with a decoy's proposal instead of their values."""
+        arrays, metrics = self._form.write(proposal), restrict_metrics(replies, self.keys.examples)
         return [
-            _rebuild(reply, arrays, record) for reply, record in zip(used, metrics, strict=True)
+            _rebuild(reply, arrays, record) for reply, record in zip(replies, metrics, strict=True)
         ]
 
     def _list_stored(self) -> dict[str, Strategy]:
@@ -292,6 +325,15 @@ def _make_checked(make: MakeStrategy) -> Strategy:
             f"got {type(made).__name__}"
         )
     return made
+
+
+def _is_averager(strategy: Strategy) -> bool:
+    """Return whether a strategy aggregates as one of `AVERAGERS` does, without own metrics."""
+    aggregates = getattr(strategy.aggregate_train, "__func__", None)
+    return (
+        any(aggregates is known.aggregate_train for known in AVERAGERS)
+        and vars(strategy).get("train_metrics_aggr_fn") is aggregate_metricrecords
+    )
 
 
 @contextmanager

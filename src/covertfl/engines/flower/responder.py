@@ -108,23 +108,24 @@ class GridResponder(ClientResponder):
 
     def _accepts(self, query: Query, replies: SiftedReplies) -> bool:
         if self.accepts is not None:
-            return bool(self.accepts(replies.total, len(replies.clients)))
+            number = len(replies.clients)
+            return number > 0 and bool(self.accepts(replies.total, number))
         return self.is_accepted(query.oracle_state, query.round, replies.total)
 
     def update(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
-    ) -> Generator[Work, Any, LearnerState]:
+    ) -> Generator[Work, Any, LearnerState | None]:
         """Compute the learner's move and a decoy's in every round, and use at most one of them.
 
         Clients wait for the next query: the time until it comes must not depend on the action.
+        None where that of the queried trajectory fails, used or not.
         """
         learns, obfuscates = is_moving and query.trajectory == 0, is_moving and query.trajectory > 0
         learned = self.move_learner(learner, query, outcome, kept=learns)
         decoy = replace(query, trajectory=query.decoy, weights=learner.query(query.decoy))
         obfuscated = yield from self.move_decoy(learner, decoy, outcome, kept=obfuscates)
-        if learns:
-            return learned
-        return obfuscated if obfuscates else learner
+        moved = learned if query.trajectory == 0 else obfuscated
+        return moved if is_moving or moved is None else learner
 
     def rescore(
         self, scores: Sequence[float], before: LearnerState, after: LearnerState
@@ -139,20 +140,21 @@ class GridResponder(ClientResponder):
 
     def move_learner(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> LearnerState:
+    ) -> LearnerState | None:
         """Move the true trajectory with the wrapped strategy, or as the simulator does.
 
-        Where that fails the learner stays as it was: clients must not be able to end the training.
-        A result that is not `kept` is computed only for the time it takes.
+        None where that fails: clients must not be able to end the training.  A result that is not
+        `kept` is computed only for the time it takes.
         """
         if not outcome.replies.clients:
-            return learner
+            return None
         if self.inner is None:
             learned = super().move_learner(learner, query, outcome)
-            return learned if self._make_ready(0, learned.true, kept=kept) else learner
+            self._make_ready(0, learner.true if learned is None else learned.true, kept=kept)
+            return learned
         messages = self.inner.clean(self._messages(outcome))
         true = self.inner.aggregate(0, learner.true, messages, kept=kept)
-        return learner if true is None else replace(learner, true=true, updates=learner.updates + 1)
+        return None if true is None else replace(learner, true=true, updates=learner.updates + 1)
 
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return what the replies to any replica amount to, in the frame of the truth.
@@ -191,21 +193,21 @@ class GridResponder(ClientResponder):
 
     def move_decoy(
         self, learner: LearnerState, query: Query, outcome: Outcome, *, kept: bool = True
-    ) -> Generator[Work, Any, LearnerState]:
+    ) -> Generator[Work, Any, LearnerState | None]:
         """Move the decoy, with a strategy of its own where strategies are wrapped.
 
-        A result that is not `kept` is computed only for the time it takes.
+        None where that fails.  A result that is not `kept` is computed only for the time it takes.
         """
         proposed = yield from self.propose(learner, query, outcome)
         if proposed is None:
-            return learner
+            return None
         trajectory = query.trajectory
         if self.inner is not None and outcome.replies.clients:
             messages = self.inner.propose(self._messages(outcome), proposed)
             moved = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
         else:
             moved = proposed if self._make_ready(trajectory, proposed, kept=kept) else None
-        return learner if moved is None else learner.with_decoy(trajectory, moved)
+        return None if moved is None else learner.with_decoy(trajectory, moved)
 
     def _make_ready(self, trajectory: int, weights: Vector, *, kept: bool) -> bool:
         """Encode new weights before the round of their query begins, whatever the action.

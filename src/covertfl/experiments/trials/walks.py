@@ -214,7 +214,8 @@ def walk_decoy(
             learner = replace(learner, true=truth[len(made)])
         line += ((number, *made),)
         sent, outcome = _query_decoy(schedule, learner, number, oracle_state)
-        learner = yield from shared.take("move", line, clients.move_decoy(learner, sent, outcome))
+        moved = yield from shared.take("move", line, clients.move_decoy(learner, sent, outcome))
+        learner = moved or learner
         if len(line) in needed:
             yield from rating.take(line, learner.decoys[0])
     return (yield from rating.close())

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
+# Seconds that processes have to end by themselves.
+GRACE = 3.0
 
 
 def fork_and_run(work: Callable[[], None]) -> int:
@@ -34,6 +36,12 @@ def end_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it has ended already
             os._exit(1)
+
+
+def end_group(process: int, number: int) -> None:
+    """Send a signal to all processes of a group, which may have ended already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, number)
 
 
 def _run_and_exit(work: Callable[[], None]) -> NoReturn:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from covertfl.engines.flower.deployment.supervisor import GRACE, end_group
+from covertfl.engines.flower.deployment.fork import GRACE, end_group
 from covertfl.errors import NoSolution
 
 SUPERVISOR = "covertfl.engines.flower.deployment.supervisor"

@@ -34,8 +34,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
 from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.gate import Gate
-from covertfl.engines.flower.deployment.progress import reporting_failures
-from covertfl.engines.flower.deployment.server import NEWS
+from covertfl.engines.flower.deployment.progress import NEWS, reporting_failures
 
 Settings = Mapping[str, Any]
 

@@ -21,11 +21,10 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from covertfl.engines.flower.deployment.progress import make_round_callback
+from covertfl.engines.flower.deployment.progress import NEWS, make_round_callback
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.errors import InvalidInput
 
-NEWS = "COVERTFL_NEWS"
 app = ServerApp()
 
 

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covertfl.engines.flower.deployment.fork import fork_and_run
+from covertfl.engines.flower.deployment.fork import GRACE, end_group, fork_and_run
 from covertfl.engines.flower.deployment.scratch import hold_folder
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
@@ -44,8 +44,6 @@ PRELOADED = (
     "torch",
     "sklearn.datasets",
 )
-# Seconds that processes have to end by themselves.
-GRACE = 3.0
 # Seconds between two checks for processes that have ended.
 LOOK = 0.1
 
@@ -103,12 +101,6 @@ class Supervisor:
         while self._names:
             time.sleep(LOOK / 2)
             self._reap()
-
-
-def end_group(process: int, number: int) -> None:
-    """Send a signal to all processes of a group, which may have ended already."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, number)
 
 
 def send_event(event: Mapping[str, Any]) -> None:

@@ -6,11 +6,13 @@
 - `checks`: refuse runs that cannot be deployed; find those in which no round can be accepted.
 - `control`: calls to a SuperLink's control interface.
 - `federation`: `LocalFederation`, a SuperLink and SuperNodes on loopback.
-- `fork`: end a forked process with the status of its work.
+- `fork`: forked processes, which end with the status of their work, and with their parent.
+- `gate`: refuse calls of a SuperLink without the owner's token, and requests that are too large.
 - `processes`: `SupervisedProcesses`, the processes of a federation by name.
 - `progress`: progress and failures, written by the server app and read by its owner.
 - `roles`: what the processes do: SuperLink, SuperNode, SuperExec.
 - `run`: `Deployment` and `deploy`, a run in a local federation.
+- `scratch`: temporary folders, which are removed after all processes that used them were killed.
 - `server`: settings of a server app from its environment variables; that of a built-in task.
 - `supervisor`: the process that all others are forked from, and end with.
 """

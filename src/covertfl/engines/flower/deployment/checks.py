@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +51,39 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
         raise InvalidInput(
             f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
         )
+
+
+@contextlib.contextmanager
+def holding_run(path: Path) -> Iterator[bool]:
+    """Keep other processes from using the run in a folder; yield whether there is a run.
+
+    Raises
+    ------
+    InvalidInput
+        if another process uses it
+    """
+    try:
+        lock = (path / "checkpoint" / "lock").open("r+b")
+    except OSError:
+        yield False
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidInput(f"{path} is in use by another process") from error
+        yield True
+
+
+def count_model_bytes(settings: RunSettings) -> int:
+    """Return the size of the arrays of a built-in task's model."""
+    import torch
+
+    from covertfl.kernels.autograd.module import describe_layout
+
+    with torch.random.fork_rng(devices=[]):
+        model = find_training_task(settings).make_model()
+    return 4 * describe_layout(model).size
 
 
 def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | None:

@@ -1,9 +1,12 @@
-"""Calls to a SuperLink's control interface: nodes are registered, runs started and followed."""
+"""The owner's calls to a SuperLink: nodes are registered, runs started and followed."""
 
 from __future__ import annotations
 
 import hashlib
 
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
@@ -11,23 +14,48 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
 )
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.proto.run_pb2 import RunStatus
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from covertfl.engines.flower.deployment.certificates import NodeKey, ServerCertificate
 
 
-class ControlClient:
-    """A connection to a SuperLink's control interface."""
+class TokenInterceptor:
+    """Add the owner's token to requests."""
 
-    def __init__(self, address: str, certificate: ServerCertificate) -> None:
+    def __init__(self, token: str) -> None:
+        self._bearer = f"Bearer {token}"
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Send a request with the token."""
+        context.request.headers["authorization"] = self._bearer
+        return call_next(context)
+
+
+class ControlClient:
+    """A connection to a SuperLink's control interface.
+
+    Parameters
+    ----------
+    token : of the owner, which the SuperLink's gate asks for
+    """
+
+    def __init__(self, address: str, certificate: ServerCertificate, token: str) -> None:
+        self._address, self._authority = address, certificate.authority.read_bytes()
         self.calls = ControlHttpClient.from_server_address(
             address,
             insecure=False,
-            root_certificates=certificate.authority.read_bytes(),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            root_certificates=self._authority,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+                TokenInterceptor(token),
+            ],
         )
 
     def register(self, key: NodeKey) -> int:
@@ -39,6 +67,21 @@ class ControlClient:
         """Return the IDs of the nodes that are connected."""
         found = self.calls.ListNodes(ListNodesRequest()).nodes_info
         return {int(node.node_id) for node in found if node.status == "online"}
+
+    def disconnect(self, node: int, key: NodeKey) -> None:
+        """Disconnect a node in its own name, as its SuperNode does when it stops in order."""
+        private = load_ssh_private_key(key.private.read_bytes(), None)
+        assert isinstance(private, EllipticCurvePrivateKey)
+        with FleetHttpClient.from_server_address(
+            self._address,
+            insecure=False,
+            root_certificates=self._authority,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(private, private.public_key()),
+            ],
+        ) as calls:
+            calls.DeactivateNode(DeactivateNodeRequest(node_id=node))
 
     def start_run(self, bundle: bytes) -> int:
         """Send an app bundle, start a run of it and return the run's ID."""

@@ -1,14 +1,16 @@
 """A federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and node keys.
 
 Every connection is encrypted with a certificate made for this federation, every node identifies
-itself with a registered key, and apps are started by a SuperExec that shares a secret with its
-SuperLink or SuperNode.  All files are in a folder that only its owner can read and that is removed
-at the end; all processes are children of one supervisor and end with it.
+itself with a registered key, apps are started by a SuperExec that shares a secret with its
+SuperLink or SuperNode, and only its owner, who has a token, can control it.  All files are in a
+folder that only its owner can read and that is removed at the end; all processes are children of
+one supervisor and end with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import secrets
 import shutil
@@ -18,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import httpx
+
 from covertfl.engines.flower.deployment.certificates import (
     OWNER_ONLY,
     NodeKey,
@@ -26,6 +30,7 @@ from covertfl.engines.flower.deployment.certificates import (
     make_server_certificate,
 )
 from covertfl.engines.flower.deployment.control import ControlClient
+from covertfl.engines.flower.deployment.gate import find_request_limit
 from covertfl.engines.flower.deployment.processes import (
     DeploymentFailed,
     SupervisedProcesses,
@@ -39,7 +44,7 @@ UP_LIMIT = 60.0
 # Seconds between two requests for messages, and for tasks.  Flower's own pauses are 3 and 1.
 PAUSE = 0.2
 SHORT_POLLS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-SUPERLINK, SERVER = "superlink", "server"
+SUPERLINK, SERVER, CONTROL = "superlink", "server", "control"
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,8 @@ class LocalFederation:
     ----------
     nodes : numbered from 0
     folder : existing, readable by its owner only; removed at the end
+    bundle : the only one that is executed
+    model_bytes : size of the model's arrays, which limits requests; None if it is not known
     server_environment : environment variables of the server app, which no node has
     server_path : folders that the server app may import from, and no node
     preloaded : modules that apps need and that take long to import
@@ -78,16 +85,20 @@ class LocalFederation:
         nodes: Sequence[LocalNode],
         folder: Path,
         *,
+        bundle: bytes = b"",
+        model_bytes: int | None = None,
         server_environment: Mapping[str, str] | None = None,
         server_path: Sequence[str] = (),
         preloaded: Sequence[str] = (),
     ) -> None:
-        self.nodes, self.folder = tuple(nodes), folder
+        self.nodes, self.folder, self.bundle = tuple(nodes), folder, bundle
+        self._limit = find_request_limit(model_bytes)
         self._server_environment = dict(server_environment or {})
         self._server_path, self._preloaded = tuple(server_path), tuple(preloaded)
         self._stack = contextlib.ExitStack()
         self._ports: list[int] = []
         self._node_ids: list[int] = []
+        self._disconnected: set[int] = set()
         self.keys: list[NodeKey] = []
         self.certificate: ServerCertificate
         self.processes: SupervisedProcesses
@@ -116,9 +127,11 @@ class LocalFederation:
         self._write_secrets()
         self._ports = find_free_ports(1 + len(self.nodes))
         self._start_superlink()
-        self.control = ControlClient(self.address, self.certificate)
+        token = self._find_secret(CONTROL).read_text("ascii")
+        self.control = ControlClient(self.address, self.certificate, token)
         self._stack.callback(self.control.calls.close)
         self._node_ids = [self.control.register(key) for key in self.keys]
+        self._disconnected = set(range(len(self.nodes)))
         self.start_server(self._server_environment)
         for number in range(len(self.nodes)):
             self.start_node(number)
@@ -127,6 +140,7 @@ class LocalFederation:
     def _write_secrets(self) -> None:
         for name in (SERVER, *(f"node{n}" for n in range(len(self.nodes)))):
             write_atomically(self._find_secret(name), secrets.token_bytes(32), mode=OWNER_ONLY)
+        write_atomically(self._find_secret(CONTROL), secrets.token_hex(32), mode=OWNER_ONLY)
 
     def _find_secret(self, name: str) -> Path:
         return self.folder / f"{name}.secret"
@@ -143,7 +157,8 @@ class LocalFederation:
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
         ]
-        self.processes.start(SUPERLINK, "flower-superlink", arguments)
+        settings = {"token": str(self._find_secret(CONTROL)), "limit": self._limit}
+        self.processes.start(SUPERLINK, "flower-superlink", arguments, settings=settings)
 
         def is_settled() -> bool:
             return SUPERLINK not in self.processes.running or _is_listening(self._ports[0])
@@ -161,6 +176,8 @@ class LocalFederation:
 
     def start_node(self, number: int) -> None:
         """Start a SuperNode and the SuperExec that runs its client app."""
+        self.disconnect_ended()  # or the SuperLink would refuse it as connected already
+        self._disconnected.discard(number)
         node, port = self.nodes[number], self._ports[1 + number]
         secret = str(self._find_secret(f"node{number}"))
         self.processes.start(
@@ -196,6 +213,7 @@ class LocalFederation:
                 "authority": authority,
                 "secret": str(self._find_secret(shares)),
                 "pause": PAUSE,
+                "bundle": hashlib.sha256(self.bundle).hexdigest(),
                 "app": node.app,
                 "record_to": node.record_to,
             },
@@ -210,8 +228,22 @@ class LocalFederation:
 
     def list_connected(self) -> list[int]:
         """Return the nodes that are connected, by their numbers from 0."""
+        self.disconnect_ended()
         online = self.control.list_online()
         return [number for number, node in enumerate(self._node_ids) if node in online]
+
+    def start_run(self) -> int:
+        """Start a run of the bundle and return its ID."""
+        return self.control.start_run(self.bundle)
+
+    def disconnect_ended(self) -> None:
+        """Disconnect nodes whose SuperNode was killed, which Flower would wait for a minute."""
+        running = self.processes.running
+        for number, node in enumerate(self._node_ids):
+            if f"node{number}" not in running and number not in self._disconnected:
+                self._disconnected.add(number)
+                with contextlib.suppress(httpx.HTTPError):  # it has done so itself
+                    self.control.disconnect(node, self.keys[number])
 
     def _wait_for_nodes(self) -> None:
         """Wait until all nodes are connected."""

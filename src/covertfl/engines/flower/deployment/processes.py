@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from covertfl.engines.flower.deployment.supervisor import GRACE, end_group
+from covertfl.engines.flower.deployment.fork import GRACE, end_group
 from covertfl.errors import NoSolution
 
 SUPERVISOR = "covertfl.engines.flower.deployment.supervisor"
@@ -50,6 +50,7 @@ class SupervisedProcesses:
         self._changed = threading.Condition()
         self._running: dict[str, int] = {}
         self._ended: dict[str, int] = {}
+        self._started: set[int] = set()  # what the supervisor has started and not seen ending
         self._is_ready = self._is_gone = False
         (folder / "homes").mkdir(mode=0o700)
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -79,12 +80,15 @@ class SupervisedProcesses:
                 elif "started" in event:
                     self._ended.pop(event["started"], None)
                     self._running[event["started"]] = event["process"]
+                    self._started.add(event["process"])
                 else:
                     self._running.pop(event["ended"], None)
+                    self._started.discard(event["process"])
                     self._ended[event["ended"]] = event["status"]
                 self._changed.notify_all()
         with self._changed:
             self._is_gone = True
+            self._running.clear()  # they end with the supervisor
             self._changed.notify_all()
 
     def start(
@@ -177,7 +181,7 @@ class SupervisedProcesses:
 
     def close(self) -> None:
         """End everything; the supervisor removes the folder."""
-        groups = [self._supervisor.pid, *self.running.values()]
+        groups = [self._supervisor.pid, *self._started]
         assert self._supervisor.stdin is not None
         with contextlib.suppress(OSError):
             self._supervisor.stdin.close()

@@ -15,6 +15,9 @@ from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.errors import CovertflError
 from covertfl.runs.progress import OnRound, RunProgress
 
+# Environment variable of a server app that names the file.
+NEWS = "COVERTFL_NEWS"
+
 
 @contextlib.contextmanager
 def reporting_failures(path: Path | None) -> Iterator[None]:

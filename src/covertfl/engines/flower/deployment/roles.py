@@ -1,20 +1,25 @@
 """What the processes of a local federation do: SuperLink, SuperNode, and SuperExec for the apps.
 
 SuperLink and SuperNodes are Flower's own, started with `--isolation process`; apps are run beside
-them by a SuperExec that forks instead of starting a new Python for every message.  Two things are
-changed in the memory of these processes and nowhere else: the pauses between two requests for
-messages, which Flower fixes at three seconds, are shortened, and the output of a server app is not
-sent to the SuperLink, where everybody who can reach it could read it.
+them by a SuperExec that forks instead of starting a new Python for every message.  Some things are
+changed in the memory of these processes and nowhere else:
+
+- a gate stands in front of the SuperLink;
+- apps are loaded from the bundle that the owner has built, and from no other;
+- the output of a server app, and the reason of its failure, are not sent to the SuperLink;
+- the pauses between two requests for messages, which Flower fixes at three seconds, are shortened.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from queue import Queue
 from types import ModuleType
@@ -27,7 +32,9 @@ from flwr.supercore.object_ref import load_app
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
-from covertfl.engines.flower.deployment.fork import run_and_exit
+from covertfl.engines.flower.deployment.fork import fork_and_run
+from covertfl.engines.flower.deployment.gate import Gate
+from covertfl.engines.flower.deployment.progress import NEWS, reporting_failures
 
 Settings = Mapping[str, Any]
 
@@ -64,10 +71,22 @@ def _watch_parent() -> None:
 
 
 def run_superlink(settings: Settings) -> None:
-    """Run Flower's SuperLink."""
+    """Run Flower's SuperLink behind a gate.
+
+    Parameters
+    ----------
+    settings : `token`, the file with the owner's token, and `limit`, the largest size of other
+        callers' requests in bytes
+    """
+    from flwr.superlink import main
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
-    del settings
+    create_app, token = main.create_app, Path(settings["token"]).read_text("ascii")
+
+    def create_gate(*arguments: Any, **keywords: Any) -> Gate:
+        return Gate(create_app(*arguments, **keywords), token=token, limit=settings["limit"])
+
+    vars(main)["create_app"] = create_gate
     _watch_parent()
     flower_superlink()
 
@@ -88,8 +107,9 @@ def run_superexec(settings: Settings) -> None:
     Parameters
     ----------
     settings : `address`, `secret` (file), `authority` (file, None for plain text on loopback),
-        `pause`, `app`, the client app to run instead of the bundle's (None for the bundle's), and
-        `record_to`, the folder into which the bundle's app is recorded (None for no records)
+        `pause`, `bundle`, the SHA-256 of the owner's bundle, `app`, the client app to run instead
+        of the bundle's (None for the bundle's), and `record_to`, the folder into which the bundle's
+        app is recorded (None for no records)
     """
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.superexec import run_superexec as superexec
@@ -113,8 +133,7 @@ class ForkingExecutor(SubprocessExecutor):
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start a task."""
-        if os.fork() == 0:
-            run_and_exit(lambda: _run_task(spec, self._settings))
+        fork_and_run(lambda: _run_task(spec, self._settings))
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
@@ -146,10 +165,33 @@ def _list_arguments(spec: ExecutionSpec) -> dict[str, Any]:
     }
 
 
+class RefusedBundle(Exception):
+    """A bundle that the owner of the federation has not built."""
+
+
+def accept_only(digest: str, runtime: ModuleType) -> None:
+    """Let one of Flower's modules use the bundle with this SHA-256 and no other.
+
+    Parameters
+    ----------
+    runtime : module that runs client or server apps; its function `fab_from_proto` is replaced
+    """
+    read = runtime.fab_from_proto
+
+    def read_checked(proto: Any) -> Any:
+        bundle = read(proto)
+        if not bundle.hash_str == hashlib.sha256(bundle.content).hexdigest() == digest:
+            raise RefusedBundle("the bundle is not the one that the federation was started for")
+        return bundle
+
+    vars(runtime)["fab_from_proto"] = read_checked
+
+
 def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
     from flwr.supernode.runtime import run_clientapp as runtime
 
     shorten_pauses(settings["pause"])
+    accept_only(settings["bundle"], runtime)
     _change_app(runtime, settings["app"], settings["record_to"])
     runtime.run_clientapp(**_list_arguments(spec))
 
@@ -181,11 +223,25 @@ def _change_app(runtime: ModuleType, reference: str | None, record_to: str | Non
 
 def _run_server(spec: ExecutionSpec, settings: Settings) -> None:
     from flwr.superlink.grid import http_grid
-    from flwr.superlink.runtime.run_serverapp import run_serverapp
 
+    # A function of the same name hides the module in its package.
+    runtime = import_module("flwr.superlink.runtime.run_serverapp")
     shorten_pauses(settings["pause"], http_grid)
+    accept_only(settings["bundle"], runtime)
+    _hide_failures(runtime)
     # The queue is never written to: the server's output stays in its own log.
-    run_serverapp(log_queue=Queue(), **_list_arguments(spec))
+    runtime.run_serverapp(log_queue=Queue(), **_list_arguments(spec))
+
+
+def _hide_failures(runtime: ModuleType) -> None:
+    """Report why a server app has failed to its owner only."""
+    run, path = runtime.run_, os.environ.get(NEWS)
+
+    def run_app(**keywords: Any) -> Any:
+        with reporting_failures(Path(path) if path else None):
+            return run(**keywords)
+
+    vars(runtime)["run_"] = run_app
 
 
 RUNS: dict[TaskType, Callable[[ExecutionSpec, Settings], None]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, Self
 
+import httpx
+
 from covertfl.engines.flower.client_app import format_client_run
 from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, OwnApp, build_bundle, write_app
-from covertfl.engines.flower.deployment.checks import as_deployed, check_deployable
+from covertfl.engines.flower.deployment.checks import (
+    as_deployed,
+    check_deployable,
+    count_model_bytes,
+    holding_run,
+)
 from covertfl.engines.flower.deployment.federation import (
     SERVER,
     SUPERLINK,
@@ -24,6 +30,7 @@ from covertfl.engines.flower.deployment.federation import (
 )
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.progress import ProgressReader
+from covertfl.engines.flower.deployment.scratch import make_scratch_folder, remove_abandoned_folders
 from covertfl.engines.flower.deployment.server import ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
@@ -87,20 +94,24 @@ class Deployment:
         self._stack.close()
 
     def _start_federation(self) -> None:
-        # mkdtemp: readable by its owner only.  The federation's supervisor removes it even if this
-        # process is killed.
-        whole = Path(tempfile.mkdtemp(prefix="covertfl-"))
+        with holding_run(self._out) as is_there:
+            if self.server.force and is_there:
+                shutil.rmtree(self._out / EAVESDROPPER, ignore_errors=True)
+        remove_abandoned_folders()
+        # The federation's supervisor removes it even if this process is killed.
+        whole, held = make_scratch_folder()
+        self._stack.enter_context(held)
         self._stack.callback(shutil.rmtree, whole, ignore_errors=True)
         folder = whole / "server-only"
         folder.mkdir(mode=0o700)
         self._write_server(folder)
         self.bundle = self._build_bundle(folder)
-        if self.server.force:
-            shutil.rmtree(self._out / EAVESDROPPER, ignore_errors=True)
         path = self._app.server if self._app is not None else folder
         self.federation = LocalFederation(
             self._make_nodes(),
             whole,
+            bundle=self.bundle,
+            model_bytes=count_model_bytes(self._settings) if self._app is None else None,
             server_environment=self.server.as_environment(),
             server_path=[] if path is None else [str(path.resolve())],
             # torch's optimisers import it when the first is made, which takes seconds.
@@ -138,7 +149,7 @@ class Deployment:
 
     def start(self) -> int:
         """Start the run and return its ID in the federation."""
-        return self.federation.control.start_run(self.bundle)
+        return self.federation.start_run()
 
     def follow(self, run: int, on_round: OnRound | None = None) -> None:
         """Wait for the end of the run; see `check`."""
@@ -153,7 +164,12 @@ class Deployment:
         CovertflError
             if the run has failed
         """
-        status = self.federation.control.find_status(run)
+        self._require_running()
+        self.federation.disconnect_ended()
+        try:
+            status = self.federation.control.find_status(run)
+        except httpx.HTTPError as error:
+            raise DeploymentFailed(f"the SuperLink does not answer: {error}") from error
         for progress in self._progress.read_new():
             if on_round is not None:
                 on_round(progress)
@@ -164,12 +180,15 @@ class Deployment:
                     f"the run ended as {status.sub_status}: {status.details} ({quoted})"
                 )
             return True
-        running = self.federation.processes.running
-        for name in (SUPERLINK, SERVER):
-            if name not in running:
-                quoted = self.federation.processes.quote(name)
-                raise DeploymentFailed(f"the {name} of the federation has ended: {quoted}")
         return False
+
+    def _require_running(self) -> None:
+        """Raise DeploymentFailed if the federation has lost what no run can do without."""
+        processes = self.federation.processes
+        for name in (SUPERLINK, SERVER):
+            if name not in processes.running:
+                quoted = processes.quote(name)
+                raise DeploymentFailed(f"the {name} of the federation has ended: {quoted}")
 
 
 def deploy(

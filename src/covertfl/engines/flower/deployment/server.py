@@ -21,7 +21,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from covertfl.engines.flower.deployment.progress import make_round_callback, reporting_failures
+from covertfl.engines.flower.deployment.progress import NEWS, make_round_callback
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.errors import InvalidInput
 
@@ -58,7 +58,7 @@ class ServerSettings:
             "COVERTFL_FORCE": str(int(self.force)),
             "COVERTFL_TIMEOUT": str(self.timeout),
         }
-        return given if self.progress is None else {**given, "COVERTFL_NEWS": str(self.progress)}
+        return given if self.progress is None else {**given, NEWS: str(self.progress)}
 
 
 def read_server_settings(environment: Mapping[str, str] = os.environ) -> ServerSettings:
@@ -79,7 +79,7 @@ def read_server_settings(environment: Mapping[str, str] = os.environ) -> ServerS
         seconds = -1.0
     if not 0.0 < seconds < float("inf"):
         raise InvalidInput(f"COVERTFL_TIMEOUT must be a positive number, got {timeout!r}")
-    progress = environment.get("COVERTFL_NEWS")
+    progress = environment.get(NEWS)
     return ServerSettings(
         Path(environment["COVERTFL_RUN"]),
         Path(environment["COVERTFL_OUT"]),
@@ -94,5 +94,4 @@ def read_server_settings(environment: Mapping[str, str] = os.environ) -> ServerS
 def main(grid: Grid, context: Context) -> None:
     """Run the run that environment variables name."""
     settings = read_server_settings()
-    with reporting_failures(settings.progress):
-        CovertStrategy(**settings.as_keywords()).start(grid, timeout=settings.timeout)
+    CovertStrategy(**settings.as_keywords()).start(grid, timeout=settings.timeout)

@@ -4,7 +4,9 @@ Starting Python and importing Flower and PyTorch takes long; the supervisor does
 orders as lines of JSON from its standard input and writes what has started and ended to its
 standard output.  When its input is closed, because its owner is done or was killed, it ends all
 processes it has started, with their descendants, and removes the federation's folder with the keys
-in it.  Every process leads a process group of its own and is ended through that group.
+in it.  Every process leads a process group of its own and is ended through that group.  If the
+supervisor itself is killed, the kernel ends the others; if its owner is killed, too, the folder
+remains until the same user starts another federation.
 
 Run as `python -m covertfl.engines.flower.deployment.supervisor FOLDER [MODULE...]`.
 """
@@ -24,7 +26,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covertfl.engines.flower.deployment.fork import run_and_exit
+from covertfl.engines.flower.deployment.fork import GRACE, end_group, fork_and_run
+from covertfl.engines.flower.deployment.scratch import hold_folder
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
 PRELOADED = (
@@ -41,8 +44,6 @@ PRELOADED = (
     "torch",
     "sklearn.datasets",
 )
-# Seconds that processes have to end by themselves.
-GRACE = 3.0
 # Seconds between two checks for processes that have ended.
 LOOK = 0.1
 
@@ -69,9 +70,7 @@ class Supervisor:
                 self._start(json.loads(line))
 
     def _start(self, order: Mapping[str, Any]) -> None:
-        process = os.fork()
-        if process == 0:
-            carry_out(order)
+        process = fork_and_run(lambda: carry_out(order))
         with contextlib.suppress(OSError):  # the child may have done it first
             os.setpgid(process, process)
         self._names[process] = order["name"]
@@ -104,35 +103,25 @@ class Supervisor:
             self._reap()
 
 
-def end_group(process: int, number: int) -> None:
-    """Send a signal to all processes of a group, which may have ended already."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, number)
-
-
 def send_event(event: Mapping[str, Any]) -> None:
     """Write an event for the owner, which may have ended."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def carry_out(order: Mapping[str, Any]) -> NoReturn:
+def carry_out(order: Mapping[str, Any]) -> None:
     """Run the ordered role in this process, which was just forked."""
+    os.setpgid(0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    _redirect(order["log"])
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    sys.path[:0] = order["path"]
+    sys.argv = [order["role"], *order["arguments"]]
+    from covertfl.engines.flower.deployment.roles import ROLES
 
-    def work() -> None:
-        os.setpgid(0, 0)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        _redirect(order["log"])
-        os.environ.update(order["environment"])
-        os.chdir(order["folder"])
-        sys.path[:0] = order["path"]
-        sys.argv = [order["role"], *order["arguments"]]
-        from covertfl.engines.flower.deployment.roles import ROLES
-
-        ROLES[order["role"]](dict(order["settings"]))
-
-    run_and_exit(work)
+    ROLES[order["role"]](dict(order["settings"]))
 
 
 def _redirect(log: str) -> None:
@@ -155,6 +144,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the owner
     supervisor = Supervisor()
+    held = hold_folder(folder)
     try:
         for module in (*PRELOADED, *further):
             with contextlib.suppress(ImportError):  # some of them are optional
@@ -165,6 +155,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         supervisor.end_all()
         shutil.rmtree(folder, ignore_errors=True)
+        held.close()
 
 
 if __name__ == "__main__":

@@ -368,8 +368,8 @@ MUTANTS = (
     Mutant(
         "flipped-zeros-keep-their-sign",
         "decoys/replica.py",
-        "image[..., place] += np.float32(0.0)",
-        "image[..., place] += np.float32(-0.0)",
+        "columns += np.float32(0.0)",
+        "columns += np.float32(-0.0)",
         "tests/decoys/test_replica.py",
     ),
     Mutant(

@@ -105,9 +105,11 @@ class Replicas:
     def reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Return the images of (..., P) weights, gradients or steps under T of a trajectory."""
         image, place = values.copy(), self.layout.locate(self.pivot)
-        rows = (place.stop - place.start) // self.signs.shape[1]
-        image[..., place] *= np.tile(self.signs[trajectory], rows)
-        image[..., place] += np.float32(0.0)  # a flipped zero would keep its sign
+        # Splitting an axis makes a view, so that the image itself is changed.
+        shape = self.layout.shapes[self.layout.names.index(self.pivot)]
+        columns = image[..., place].reshape(*image.shape[:-1], *shape)
+        columns *= self.signs[trajectory]
+        columns += np.float32(0.0)  # a flipped zero would keep its sign
         return image
 
     def start(self, drawn: Vector) -> Vector:

@@ -15,7 +15,7 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.replica import Replicas
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 from covertfl.runs.learner import (
     LearnerState,
     Reply,
@@ -273,7 +273,10 @@ class ClientResponder(Responder):
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return the average of the replies to any replica, in the frame of the truth."""
         used = self.use_level(query, outcome)
-        return None if used is None else average_replies(self.restore(learner, query, used))
+        if used is None:
+            return None
+        # One vector is taken back instead of all replies: reflections commute with averages.
+        return self.restore(learner, query, average_replies(used.replies))
 
     @cached_property
     def level(self) -> Level | None:
@@ -302,17 +305,12 @@ class ClientResponder(Responder):
             replies=SiftedReplies(clients, replies.values[used], replies.examples[used], ()),
         )
 
-    def restore(self, learner: LearnerState, query: Query, outcome: Outcome) -> SiftedReplies:
-        """Return the replies to a replica as if they were replies to the true weights."""
+    def restore(self, learner: LearnerState, query: Query, values: Float32Array) -> Float32Array:
+        """Return (..., P) replies to a replica as if they were replies to the true weights."""
         assert self.images is not None
-        values = self.images.restore(
-            outcome.replies.values,
-            query.weights,
-            learner.true,
-            query.trajectory,
-            moves=self.replies_are_weights,
+        return self.images.restore(
+            values, query.weights, learner.true, query.trajectory, moves=self.replies_are_weights
         )
-        return replace(outcome.replies, values=values)
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD, given the average of the replies."""

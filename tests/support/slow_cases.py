@@ -10,7 +10,7 @@ import pytest
 
 def mark_slow(cases: Iterable[Any], fast: Iterable[Any]) -> list[Any]:
     """Return the cases for `parametrize`, tuples or single values, all but the fast ones slow."""
-    kept = list(fast)
+    cases, kept = list(cases), list(fast)
     assert all(case in cases for case in kept)
     return [
         pytest.param(

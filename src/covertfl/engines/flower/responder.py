@@ -233,8 +233,9 @@ class GridResponder(ClientResponder):
         return [self.exchange.replies[client] for client in outcome.replies.clients]
 
     def remember(self) -> Remembered:
-        """Return what the wrapped strategies remember."""
-        return Remembered() if self.inner is None else self.inner.remember()
+        """Return what the wrapped strategies remember, and the counts that clients claimed."""
+        kept = Remembered() if self.inner is None else self.inner.remember()
+        return Remembered(kept.arrays, {**kept.facts, **self.exchange.claims.remember()})
 
 
 def _read_pending(path: Path) -> dict[str, Any] | None:

@@ -134,7 +134,7 @@ class Carrier:
         timeout = self._start.timeout
         content = RecordDict({self._keys.arrays: arrays, self._keys.config: config})
         queries = make_queries(content, list(nodes), kind, round_number, timeout)
-        return exchange_messages(self._start.grid, queries, timeout)
+        return exchange_messages(self._start.grid, queries, timeout, self._most_bytes)
 
     def _read(self, answers: Iterable[Answer], nodes: Mapping[int, int]) -> list[Reply]:
         """Return the replies of the clients that were asked, in the order of the clients.

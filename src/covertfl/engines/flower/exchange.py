@@ -17,6 +17,9 @@ from typing import NamedTuple
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from covertfl.engines.flower.array_form import RefusedReply
+from covertfl.engines.flower.pull_limits import limit_pull
+
 # Seconds between two attempts to pull, as in Flower's grids that have no `pull_interval`.
 PULL_INTERVAL = 3.0
 
@@ -35,24 +38,30 @@ class Answer(NamedTuple):
     fault: str | None
 
 
-def exchange_messages(grid: Grid, queries: Sequence[Message], timeout: float) -> Iterator[Answer]:
+def exchange_messages(
+    grid: Grid, queries: Sequence[Message], timeout: float, most_bytes: int
+) -> Iterator[Answer]:
     """Send queries and return the answers when they come, for at most `timeout` seconds.
 
-    A grid with an infinite `pull_interval` has all answers after the first attempt.
+    A grid with an infinite `pull_interval` has all answers after the first attempt.  Answers of
+    more than `most_bytes` are not read whole where the grid allows it.
     """
     pushed = set(grid.push_messages(queries))
     names = {query.metadata.message_id: query.metadata.dst_node_id for query in queries}
     waiting = {name: node for name, node in names.items() if name in pushed}
-    return _pull_all(grid, waiting, timeout)
+    return _pull_all(grid, waiting, timeout, most_bytes)
 
 
-def _pull_all(grid: Grid, waiting: dict[str, int], timeout: float) -> Iterator[Answer]:
+def _pull_all(
+    grid: Grid, waiting: dict[str, int], timeout: float, most_bytes: int
+) -> Iterator[Answer]:
     """Yield the answers to messages, which are given by id with the nodes they were sent to."""
     interval = float(getattr(grid, "pull_interval", PULL_INTERVAL))
     end = time.monotonic() + timeout
     while True:
         for name, node in list(waiting.items()):
-            answers = _pull(grid, name, node)
+            with limit_pull(most_bytes, end - time.monotonic()):
+                answers = _pull(grid, name, node)
             if answers:
                 del waiting[name]
             yield from answers
@@ -72,6 +81,8 @@ def _pull(grid: Grid, name: str, node: int) -> list[Answer]:
             return stale
         own = [reply for reply in fitting if _is_from(reply, node)]
         return [*stale, Answer(node, own[0], None) if own else Answer(node, None, "wrong sender")]
+    except RefusedReply as refused:
+        return [Answer(node, None, str(refused))]
     except Exception:  # a node may send anything
         return [Answer(node, None, "unreadable")]
 

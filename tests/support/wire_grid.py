@@ -47,19 +47,19 @@ class WireGrid(FaultyGrid):
 
     def PullMessages(self, request: Any) -> PullAppMessagesResponse:
         """Return the envelopes of replies; their objects wait to be pulled."""
-        response = PullAppMessagesResponse()
+        response, self._objects = PullAppMessagesResponse(), {}
         for reply in super().pull_messages(request.message_ids):
             reply.metadata.__dict__["_message_id"] = reply.object_id
             objects = {name: obj.deflate() for name, obj in get_all_nested_objects(reply).items()}
             client = reply.metadata.src_node_id - FIRST_NODE
-            self._objects |= self._tamper(client, objects)
+            self._objects = {**self._objects, **self._tamper(client, objects)}
             response.messages_list.append(message_to_proto(remove_content_from_message(reply)))
             response.message_object_trees.append(get_object_tree(reply))
         return response
 
     def PullObject(self, request: Any) -> PullObjectResponse:
         """Return the content of an object, if it was uploaded."""
-        content = self._objects.pop(request.object_id, None)
+        content = self._objects.get(request.object_id)
         self.pulled += len(content or b"")
         there = content is not None
         return PullObjectResponse(
@@ -67,4 +67,4 @@ class WireGrid(FaultyGrid):
         )
 
     def ConfirmMessageReceived(self, request: Any) -> None:
-        """Do nothing: objects are gone once they are pulled."""
+        """Do nothing: objects stay."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import resource
 import struct
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,8 @@ ARRAYS = st.one_of(
     st.sampled_from([Array(values) for values in GOOD.values()]),
     st.sampled_from([Array(np.asfortranarray(values)) for values in GOOD.values()]),
 )
-NAMES = st.one_of(st.sampled_from(["w", "b", "", "w ", "\ud800", "../w", "__class__"]), st.text())
+TEXT = st.lists(st.sampled_from("wb\0é\ud800\U0010ffff"), max_size=4).map("".join)
+NAMES = st.one_of(st.sampled_from(["w", "b", "", "w ", "\ud800", "../w", "__class__"]), TEXT)
 RECORDS = st.one_of(
     st.dictionaries(NAMES, ARRAYS, max_size=3),
     st.fixed_dictionaries({"w": ARRAYS, "b": ARRAYS}),
@@ -131,7 +132,7 @@ METRICS = st.one_of(
               st.dictionaries(NAMES, COUNTS, max_size=2)),
 )  # fmt: skip
 CONFIGS = st.dictionaries(
-    NAMES, st.one_of(st.text(), st.binary(), st.booleans(), st.lists(st.text())), max_size=2
+    NAMES, st.one_of(TEXT, st.binary(), st.booleans(), st.lists(TEXT)), max_size=2
 )
 
 
@@ -222,16 +223,13 @@ def note(content: RecordDict) -> None:
 
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(300), pytest.param(8000, marks=pytest.mark.slow)]
+    "examples", [pytest.param(300), pytest.param(6000, marks=pytest.mark.slow)]
 )
 def test_no_generated_reply_escapes(examples: int) -> None:
     seen.clear()
-    tracemalloc.start()
-    try:
-        attack(examples, CONTENTS, note)
-        assert tracemalloc.get_traced_memory()[1] < 100 * 10**6
-    finally:
-        tracemalloc.stop()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    attack(examples, CONTENTS, note)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kibibytes
     # The fuzz reaches every reason, and what is fine still passes.
     assert {*REASONS - {"client error"}, "accepted", "absent"} <= set(seen) or examples < 1000
     assert seen.get("accepted", 0) > 0

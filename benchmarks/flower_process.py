@@ -102,16 +102,16 @@ class Stopwatch:
 
 def watch_all(watch: Stopwatch) -> None:
     """Charge each method of interest to its part of a round."""
-    send: Callable[..., Any] = InProcessGrid.send_and_receive
+    push: Callable[..., Any] = InProcessGrid.push_messages
 
-    def timed(self: Any, messages: Any, **kwargs: Any) -> Any:
+    def timed(self: Any, messages: Any) -> Any:
         messages = list(messages)
         if messages:  # a stock strategy sends an empty list of evaluations
             watch.end_round()
         with watch.part(CLIENTS):
-            return send(self, messages, **kwargs)
+            return push(self, messages)
 
-    setattr(InProcessGrid, "send_and_receive", timed)  # noqa: B010
+    setattr(InProcessGrid, "push_messages", timed)  # noqa: B010
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
     watch.watch_generator(GridResponder, "move_decoy", DECOY)

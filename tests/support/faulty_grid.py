@@ -33,13 +33,15 @@ class FaultyGrid(InProcessGrid):
         super().__init__(*given, **options)
         self._faults = faults or (lambda _round, _client: None)
         self._spoil = spoil or (lambda _round, _client, reply: reply)
-        self._late: list[tuple[int, Message]] = []
+        self._late: list[Message] = []
 
-    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Message]:
-        """Deliver messages and return the replies, late ones of earlier rounds among them."""
-        late = [reply for due, reply in self._late if due <= self._round]
-        self._late = [(due, reply) for due, reply in self._late if due > self._round]
-        return [*late, *super().send_and_receive(messages, timeout=timeout)]
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        """Return the replies to some messages, late ones of the same nodes before them."""
+        replies = list(super().pull_messages(message_ids))
+        nodes = {reply.metadata.src_node_id for reply in replies}
+        late = [reply for reply in self._late if reply.metadata.src_node_id in nodes]
+        self._late = [reply for reply in self._late if reply not in late]
+        return [*late, *replies]
 
     def _deliver(self, message: Message) -> Message | None:
         client = message.metadata.dst_node_id - FIRST_NODE
@@ -56,6 +58,6 @@ class FaultyGrid(InProcessGrid):
         reply = self._spoil(number, client, reply)
         if fault == "late":
             reply.metadata.__dict__["_message_id"] = f"late-{number}-{client}"
-            self._late.append((number + 1, reply))
+            self._late.append(reply)
             return None
         return reply

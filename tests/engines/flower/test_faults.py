@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[Callable[[Message], None], str]] = {
     "kind in the header": (lie_about_kind, "wrong dtype"),
     "garbage": (send_garbage, "wrong type"),
     "missing array": (drop_array, "wrong shape"),
-    "many examples": (with_examples(10**12), "bad example count"),
+    "many examples": (with_examples(10**12), "too many examples"),
     "negative examples": (with_examples(-4), "bad example count"),
     "examples by half": (with_examples(3.5), "bad example count"),
     "list of examples": (with_examples([3, 4]), "bad example count"),

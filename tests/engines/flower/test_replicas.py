@@ -135,15 +135,13 @@ def wish_for(wishes: dict[int, float]) -> InProcessGrid:
     """A grid whose client 1 asks for a failure in some rounds."""
 
     class Grid(InProcessGrid):
-        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-            sent = list(messages)
-            asked = {m.metadata.dst_node_id: read_round(m) for m in sent}
-            replies = list(super().send_and_receive(sent, timeout=timeout))
-            for reply in replies:
-                node = reply.metadata.src_node_id
-                wish = wishes.get(asked[node], 0.0) if node % 1000 == 1 else 0.0
-                reply.content.metric_records["metrics"]["wish"] = wish
-            return replies
+        def _deliver(self, message: Message) -> Message | None:
+            reply = super()._deliver(message)
+            assert reply is not None
+            is_asking = message.metadata.dst_node_id % 1000 == 1
+            wish = wishes.get(read_round(message), 0.0) if is_asking else 0.0
+            reply.content.metric_records["metrics"]["wish"] = wish
+            return reply
 
     return Grid(make_app(), NODES)
 

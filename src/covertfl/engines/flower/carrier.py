@@ -6,7 +6,7 @@ depend on the action: every trajectory's arrays are encoded before (`ArrayForm`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,17 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.claims import Claims
 from covertfl.engines.flower.clock import Clock
+from covertfl.engines.flower.exchange import Answer, exchange_messages
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
     MessageKeys,
     copy_config,
     find_odd_metrics,
+    find_size_limit,
+    is_too_large,
     make_queries,
     read_reply,
 )
@@ -43,6 +47,7 @@ class Carrier:
     ----------
     given, start : arguments of the strategy and of its `start`
     inner : wrapped strategies, None if there are none
+    claims : bounds of the numbers of examples that clients claim
     joins : whether replies are needed as vectors
     clock : when rounds start
     result : receives the metrics of clients' evaluations
@@ -54,12 +59,14 @@ class Carrier:
         start: StartSettings,
         form: ArrayForm,
         inner: InnerStrategies | None,
+        claims: Claims,
         *,
         joins: bool,
         clock: Clock,
         result: Result,
     ) -> None:
-        self._start, self._form, self._inner = start, form, inner
+        self._start, self._form, self._inner, self.claims = start, form, inner, claims
+        self._most_bytes = find_size_limit(form)
         self._joins, self._evaluates, self._result = joins, given.evaluate, result
         self._keys = MessageKeys() if inner is None else inner.keys
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
@@ -100,8 +107,8 @@ class Carrier:
         nodes = {self._nodes[client]: client for client in clients}
         arrays = self._form.find(work.weights)
         config = self._make_config(work.round)
-        messages = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
-        replies = self._read(messages, nodes)
+        answers = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
+        replies = self._read(answers, nodes)
         if any(reply.fault == "no reply" for reply in replies):
             self.clock.discard()
         if self._evaluates:
@@ -121,46 +128,45 @@ class Carrier:
         nodes: Mapping[int, int],
         kind: str,
         round_number: int,
-    ) -> list[tuple[int | None, Message]]:
-        """Return replies with the nodes of the messages they answer, None where they answer none.
-
-        The nodes that are asked come with their client numbers.
-        """
+    ) -> Iterator[Answer]:
+        """Yield what comes from the nodes, which are given with their client numbers."""
         if not nodes:
-            return []
+            return iter(())
         timeout = self._start.timeout
         content = RecordDict({self._keys.arrays: arrays, self._keys.config: config})
         queries = make_queries(content, list(nodes), kind, round_number, timeout)
-        replies = list(self._start.grid.send_and_receive(queries, timeout=timeout))
-        sent = {query.metadata.message_id: query.metadata.dst_node_id for query in queries}
-        return [(sent.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
+        return exchange_messages(self._start.grid, queries, timeout, self._most_bytes)
 
-    def _read(
-        self, messages: Sequence[tuple[int | None, Message]], nodes: Mapping[int, int]
-    ) -> list[Reply]:
-        """Return the replies of the clients that were asked, in the order of the clients."""
+    def _read(self, answers: Iterable[Answer], nodes: Mapping[int, int]) -> list[Reply]:
+        """Return the replies of the clients that were asked, in the order of the clients.
+
+        Answers are read one by one as they come; the messages of refused ones are not kept.
+        """
         replies: list[Reply] = []
-        self._replies, answered = {}, set()
-        for node, message in messages:
-            if node is None:
-                # A reply to another round's query, whoever sent it.
-                client = nodes.get(message.metadata.src_node_id)
-                if client is not None:
-                    replies.append(Reply(client, None, None, "stale round"))
-            elif node not in answered:
-                answered.add(node)
-                replies += self._read_one(message, nodes[node])
+        self._replies, silent = {}, dict(nodes)
+        for node, message, fault in answers:
+            silent.pop(node, None)
+            client = nodes[node]
+            if message is None:
+                replies.append(Reply(client, None, None, fault))
+            else:
+                replies += self._read_one(message, client)
         replies = self._refuse_odd_metrics(replies)
-        silent = [client for node, client in nodes.items() if node not in answered]
-        named = {reply.client for reply in replies}
-        replies += [
-            Reply(client, None, None, "no reply") for client in silent if client not in named
-        ]
+        self.claims.take({reply.client: reply.examples for reply in replies if not reply.fault})
+        replies += [Reply(client, None, None, "no reply") for client in silent.values()]
         return sorted(replies, key=lambda reply: reply.client)
 
     def _read_one(self, message: Message, client: int) -> list[Reply]:
         """Return a client's reply, none where it had no examples; keep its message if valid."""
-        reply = read_reply(message, client, self._form, self._keys.examples, joins=self._joins)
+        reply = read_reply(
+            message,
+            client,
+            self._form,
+            self._keys.examples,
+            joins=self._joins,
+            most_bytes=self._most_bytes,
+            most_examples=self.claims.bound(client),
+        )
         if reply is None:
             return []
         if reply.fault is None:
@@ -182,10 +188,12 @@ class Carrier:
         Without a wrapped strategy their metrics are not used.
         """
         config = ConfigRecord({**self._evaluate_config, ROUND: round_number})
-        replies = self._exchange(arrays, config, nodes, MessageType.EVALUATE, round_number)
-        first = {node: message for node, message in reversed(replies) if node is not None}
+        came: dict[int, Message] = {}
+        for answer in self._exchange(arrays, config, nodes, MessageType.EVALUATE, round_number):
+            if answer.message is not None and not is_too_large(answer.message, self._most_bytes):
+                came[answer.node] = answer.message
         if self._inner is not None:
-            valid = [first[node] for node in nodes if node in first]
+            valid = [came[node] for node in nodes if node in came]
             metrics = self._inner.aggregate_evaluation(round_number, valid)
             if metrics is not None:
                 self._result.evaluate_metrics_clientapp[round_number] = metrics

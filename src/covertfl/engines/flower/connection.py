@@ -6,6 +6,7 @@ from flwr.serverapp.strategy import Result
 
 from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder, needs_vectors
@@ -14,9 +15,6 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.responder import Remembered
-
-# How many times the estimated number of examples is accepted in a client's reply.
-MOST_TIMES = 10
 
 
 def connect_clients(
@@ -32,8 +30,13 @@ def connect_clients(
     """
     arrays, layout = start.initial_arrays, clients.layout
     form = make_float_form(layout) if arrays is None else make_form(arrays, layout)
-    times = MOST_TIMES if len(clients.task.train) == 0 else 1
+    # Of a task of the user's own the server knows only about how many examples a client has.
+    is_estimate = len(clients.task.train) == 0
+    times = TIMES if is_estimate else 1
     most = given.rounds.most_examples or times * int(clients.sizes.max())
+    claims = Claims(most, follows=is_estimate)
+    if checkpoint is not None:
+        claims.recall(checkpoint.facts.get("kept", {}))
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
     inner = _wrap(given, clients, form, most, checkpoint)
     carrier = Carrier(
@@ -41,6 +44,7 @@ def connect_clients(
         start,
         form,
         inner,
+        claims,
         joins=needs_vectors(inner, decoys, clients),
         clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
         result=result,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -46,6 +47,9 @@ class InProcessGrid(Grid):
     first_round : round of the next query; after a resume, the one after the last
     run_config : readable by all apps
     """
+
+    # Who has not replied at once never will.
+    pull_interval = math.inf
 
     def __init__(
         self,
@@ -104,8 +108,8 @@ class InProcessGrid(Grid):
         return [number_node(client) for client in self._connected(self._round)]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Deliver messages to their nodes, which reply at once."""
-        names = []
+        """Deliver messages to their nodes, which reply at once; after training a round ends."""
+        names, messages = [], list(messages)
         for message in messages:
             self._sent += 1
             name = f"{self._sent:064x}"
@@ -115,6 +119,8 @@ class InProcessGrid(Grid):
             if reply is not None:
                 reply.metadata.__dict__["_message_id"] = f"reply-{self._sent}"
                 self._replies[name] = reply
+        if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
+            self._round += 1
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -124,12 +130,8 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Deliver messages and return the replies; a round of training has passed then."""
-        messages = list(messages)
-        replies = list(self.pull_messages(self.push_messages(messages)))
-        if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
-            self._round += 1
-        return replies
+        """Deliver messages and return the replies."""
+        return list(self.pull_messages(self.push_messages(messages)))
 
     def _deliver(self, message: Message) -> Message | None:
         """Return the reply of a message's node; None where none comes."""

@@ -6,13 +6,14 @@ Everything a client receives is a message made by `make_queries`, whose arrays a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply
 from covertfl.runs.learner import Reply
@@ -20,6 +21,8 @@ from covertfl.runs.learner import Reply
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 ROUND = "server-round"
 EXAMPLES = "num-examples"
+# A reply may have this many times the bytes of the model, and as many more.
+SIZE_TIMES, SIZE_EXTRA = 2, 2**20
 
 
 @dataclass(frozen=True)
@@ -73,25 +76,65 @@ def find_metrics(message: Message) -> MetricRecord:
     return records[0]
 
 
+def find_size_limit(form: ArrayForm) -> int:
+    """Return the number of bytes that a reply may have: twice those of the model, and 1 MiB."""
+    sizes = (math.prod(form.shape(name)) * dtype.itemsize for name, dtype in form.dtypes.items())
+    return SIZE_TIMES * sum(sizes) + SIZE_EXTRA
+
+
+def is_too_large(message: Message, most_bytes: int) -> bool:
+    """Return whether the content of a message takes more bytes, without reading its values."""
+    return message.has_content() and _count_bytes(message.content) > most_bytes
+
+
+def _count_bytes(value: Any) -> int:
+    """Return about how many bytes a record, or a value in one, takes."""
+    if isinstance(value, Array):
+        return len(value.data) + 8 * len(value.shape)
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, int):
+        return 8 + value.bit_length() // 8
+    if isinstance(value, Mapping):
+        return sum(len(key) + _count_bytes(item) for key, item in value.items())
+    if isinstance(value, list) and value and isinstance(value[0], bytes | str | int):
+        return sum(map(_count_bytes, value))
+    return 8 * len(value) if isinstance(value, list) else 8
+
+
 def read_reply(
-    message: Message, client: int, form: ArrayForm, examples_key: str, *, joins: bool
+    message: Message,
+    client: int,
+    form: ArrayForm,
+    examples_key: str,
+    *,
+    joins: bool,
+    most_bytes: int,
+    most_examples: int,
 ) -> Reply | None:
     """Return a client's reply; None from a client that had no examples in this round.
 
     The values are checked in any case, and joined to a vector only if they are needed as one.
+    A reply of more than `most_bytes`, or that claims more than `most_examples`, is not decoded.
     """
     if message.has_error() or not message.has_content():
         return Reply(client, None, None, "client error")
     try:
+        if is_too_large(message, most_bytes):
+            raise RefusedReply("too large")
         examples = find_metrics(message).get(examples_key)
         if examples == 0 and not isinstance(examples, bool):
             return None
+        if type(examples) is not int or examples < 1:
+            raise RefusedReply("bad example count")
+        if examples > most_examples:
+            raise RefusedReply("too many examples")
         parts = form.read(find_arrays(message))
+        values = form.layout.join(parts) if joins else np.empty(0, dtype=np.float32)
     except RefusedReply as refused:
         return Reply(client, None, None, str(refused))
     except Exception:  # a client may send anything
         return Reply(client, None, None, "wrong type")
-    values = form.layout.join(parts) if joins else np.empty(0, dtype=np.float32)
     return Reply(client, values, examples)
 
 

@@ -227,5 +227,6 @@ class GridResponder(ClientResponder):
         return {**super().describe(learner), **self.exchange.clock.describe()}
 
     def remember(self) -> Remembered:
-        """Return what the wrapped strategies remember."""
-        return Remembered() if self.inner is None else self.inner.remember()
+        """Return what the wrapped strategies remember, and the counts that clients claimed."""
+        kept = Remembered() if self.inner is None else self.inner.remember()
+        return Remembered(kept.arrays, {**kept.facts, **self.exchange.claims.remember()})

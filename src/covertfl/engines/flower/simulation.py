@@ -70,15 +70,13 @@ class AttendedGrid(InMemoryGrid):
         chosen = [self._nodes[client] for client in self._connected(self._round)]
         return [node for node in chosen if node in there]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages and return the replies; a round of training has passed then."""
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages; after those of training a round has passed."""
         messages = list(messages)
-        replies = super().send_and_receive(messages, timeout=timeout)
+        names = super().push_messages(messages)
         if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
             self._round += 1
-        return replies
+        return names
 
 
 def simulate(

@@ -138,7 +138,8 @@ class RoundSettings:
     ----------
     patience : seconds to wait for enough nodes before a round, None to wait without limit
     most_examples : largest number of examples that is accepted in a client's reply; None for the
-        most that a client of the task has, or ten times as many where that is only an estimate
+        most that a client of the task has, or twice as many where that is only an estimate.  There
+        a client is also refused if it claims more than twice the median of its earlier counts
     numbers : client numbers of nodes, None to number them in the order in which they are seen
     records : whether queries are recorded; without records the run cannot be audited
     """

@@ -97,7 +97,7 @@ def test_a_folder_of_a_user_is_left_alone(
     folder = make(tmp_path / "mine")
     before = read_all(folder)
     with pytest.raises(InvalidInput) as refused:
-        train(make_run(SMALL), folder, **{way: True})
+        train(make_run(SMALL), folder, force=way == "force", resume=way == "resume")
     assert str(folder) in str(refused.value) and "\n" not in str(refused.value)
     with pytest.raises(InvalidInput):
         made = RunFolder(folder)

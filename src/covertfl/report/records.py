@@ -112,15 +112,16 @@ EAVESDROPPER: Checks = {
     "tier": _is_text_or_none,
     "gain": _is_number_or_none,
     "accuracy_by_round": _is_list_or_none,
+    "simulated": _is_object_or_none,
 }
+MEMBERS: Checks = {"rounds_seen": _is_number, "eavesdroppers": dict}
 TIER: Checks = {"title": str, "verdict": str}
 AUDITED: Checks = {
     "runs": is_count,
     "learner": dict,
     "eavesdroppers": dict,
     "warnings": _is_list_of_texts_or_none,
-    "coalitions": _is_object_or_none,
-    "tiers": _is_object_or_none,
+    **dict.fromkeys(("coalitions", "tiers", "bound", "separation", "mismatch"), _is_object_or_none),
 }
 PARTS: Mapping[str, Checks] = {
     "learner": LEARNER,
@@ -245,35 +246,44 @@ def read_audit(folder: Path) -> Audit | None:
     path = folder / AUDIT
     if not path.exists():
         return None
-    audit = read_object(path, "an audit")
-    wrong = _find_wrong(audit, AUDITED)
-    if wrong is not None:
-        raise InvalidInput(f"{path} is not an audit of covertfl: it lacks a valid {wrong!r}")
+    found = read_object(path, "an audit")
+    audit = _complete(found, AUDITED, f"{path} is not an audit of covertfl: it")
     for key, checks in PARTS.items():
-        if audit.get(key):
-            _check_entries(f"{path}:", {key: audit[key]}, checks)
-    _check_entries(f"{path}: eavesdropper", audit["eavesdroppers"], EAVESDROPPER)
-    told = {name: entry.get("simulated") for name, entry in audit["eavesdroppers"].items()}
-    simulated = {name: entry for name, entry in told.items() if entry is not None}
-    _check_entries(f"{path}: simulated", simulated, COALITION)
-    for size, coalition in (audit.get("coalitions") or {}).items():
-        where = f"{path}: coalition"
-        _check_entries(where, {size: coalition}, {"rounds_seen": _is_number, "eavesdroppers": dict})
-        where = f"{where} {size!r}: eavesdropper"
-        _check_entries(where, coalition["eavesdroppers"], COALITION)
-    _check_entries(f"{path}: tier", audit.get("tiers") or {}, TIER)
-    absent = dict.fromkeys(("bound", "separation", "mismatch", "coalitions", "warnings", "tiers"))
-    return absent | audit | {"eavesdroppers": _sort_by_tier(audit["eavesdroppers"])}
+        if audit[key] is not None:
+            audit[key] = _complete(audit[key], checks, f"{path}: {key}")
+    audit["tiers"] = _complete_all(audit["tiers"], TIER, f"{path}: tier")
+    listeners = _complete_all(audit["eavesdroppers"], EAVESDROPPER, f"{path}: eavesdropper")
+    for name, entry in listeners.items():
+        if entry["simulated"] is not None:
+            where = f"{path}: simulated {name!r}"
+            entry["simulated"] = _complete(entry["simulated"], COALITION, where)
+    audit["eavesdroppers"] = _sort_by_tier(listeners)
+    coalitions = _complete_all(audit["coalitions"], MEMBERS, f"{path}: coalition")
+    for size, coalition in coalitions.items():
+        where = f"{path}: coalition {size!r}: eavesdropper"
+        coalition["eavesdroppers"] = _complete_all(coalition["eavesdroppers"], COALITION, where)
+    return audit | {"coalitions": coalitions}
 
 
 def _sort_by_tier(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return eavesdroppers by tier; those of an audit without tiers stay in their order."""
-    known = {name: {"tier": None, "gain": None} | entry for name, entry in entries.items()}
-    return dict(sorted(known.items(), key=lambda entry: entry[1]["tier"] or ""))
+    return dict(sorted(entries.items(), key=lambda entry: entry[1]["tier"] or ""))
 
 
-def _check_entries(where: str, entries: Mapping[str, Any], checks: Checks) -> None:
-    for name, entry in entries.items():
-        wrong = _find_wrong(entry, checks) if isinstance(entry, dict) else next(iter(checks))
-        if wrong is not None:
-            raise InvalidInput(f"{where} {name!r} lacks a valid {wrong!r}")
+def _complete_all(
+    entries: Mapping[str, Any] | None, checks: Checks, where: str
+) -> dict[str, dict[str, Any]]:
+    """Return entries by name, each as `_complete` returns it."""
+    return {
+        name: _complete(entry, checks, f"{where} {name!r}")
+        for name, entry in (entries or {}).items()
+    }
+
+
+def _complete(entry: object, checks: Checks, where: str) -> dict[str, Any]:
+    """Return an object, checked and with None for what may be absent; `where` is for messages."""
+    wrong = _find_wrong(entry, checks) if isinstance(entry, dict) else next(iter(checks))
+    if wrong is not None:
+        raise InvalidInput(f"{where} lacks a valid {wrong!r}")
+    assert isinstance(entry, dict)
+    return {**dict.fromkeys(checks), **entry}

@@ -78,8 +78,11 @@ def unpack_state(
         if the replicas have other flips than before, which would give the truth away, or the
         checkpoint lacks a part
     """
+    played = list(records)
     try:
-        return _unpack(checkpoint, list(records), replicas)
+        return _unpack(checkpoint, played, replicas)
+    except InvalidInput:
+        raise
     except WRONG_CONTENT as error:
         reason = f"{type(error).__name__} {error}"
         raise InvalidInput(f"the checkpoint does not hold the state of a run: {reason}") from error

@@ -1,0 +1,368 @@
+"""Damaged and hostile files: every command that reads one ends with one sentence, and never hangs.
+
+A small finished run is damaged in one place, and the commands that read the place are run on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from safetensors.numpy import save
+
+from covertfl.cli.app import main
+from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import name_content
+from covertfl.models.export import load_weights
+from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
+from covertfl.runs.files import ROUNDS
+from tests.support.commands import QUEUE_FILE, RUN_FILE, Outcome, Run, refuse
+
+NESTED = "[" * 100_000
+PATIENCE = 60  # seconds after which a command counts as hanging
+
+PUBLIC, METRICS, UPDATES = "public/rounds.jsonl", "metrics.jsonl", "private/updates.jsonl"
+SUMMARY, AUDIT, SETTINGS = "summary.json", "audit.json", "run.toml"
+WEIGHTS = "weights"  # any file of weights that was sent
+
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its audit, and a run file that continues it."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "run.toml").write_text(RUN_FILE)
+    (folder / "longer.toml").write_text(RUN_FILE.replace("rounds = 8", "rounds = 9"))
+    patch = pytest.MonkeyPatch()
+    for arguments in (
+        ["train", folder / "run.toml", "--out", folder / "run"],
+        ["audit", folder / "run", "--rehearsals", 0],
+    ):
+        with patch.context() as patched, pytest.raises(SystemExit) as ended:
+            patched.setattr(sys, "argv", ["covertfl", *map(str, arguments)])
+            main()
+        assert not ended.value.code
+    return folder
+
+
+@pytest.fixture
+def place(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, in the sub-folder run, to be damaged."""
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(autouse=True)
+def limited() -> Iterator[None]:
+    """A command that waits for a pipe is interrupted."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise AssertionError("the command hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(PATIENCE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def list_arguments(command: str, place: Path) -> list[object]:
+    """Return the arguments of a command on the run in a place."""
+    return {
+        "audit": ["audit", place / "run", "--rehearsals", 0],
+        "report": ["report", place / "run"],
+        "export": ["export", place / "run", "-o", place / "model.safetensors"],
+        "train": ["train", place / "longer.toml", "--out", place / "run", "--resume"],
+    }[command]
+
+
+def find_file(place: Path, name: str) -> Path:
+    if name == WEIGHTS:
+        return min((place / "run" / "public" / "weights").iterdir())
+    return place / "run" / name
+
+
+def replace_by(make: Damage) -> Damage:
+    def damage(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return damage
+
+
+GENERAL: dict[str, Damage] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("a letter to a friend\n"),
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 20),
+    "nested": lambda path: path.write_text(NESTED),
+    "folder": replace_by(lambda path: path.mkdir()),
+    "pipe": replace_by(os.mkfifo),
+    "device": replace_by(lambda path: path.symlink_to("/dev/zero")),
+}
+# What a command reads and cannot do without.
+READ = {
+    "audit": (SETTINGS, PUBLIC, WEIGHTS, ROUNDS, METRICS, SUMMARY),
+    "report": (SETTINGS, SUMMARY, AUDIT),
+    "export": (SETTINGS, CHECKPOINT),
+    "train": (SETTINGS, PUBLIC, ROUNDS, METRICS, CHECKPOINT, SUMMARY),
+}
+# Valid as far as they are read.  Lines beyond those that a checkpoint knows are cut off.
+ALLOWED = {
+    ("audit", ROUNDS, "empty"),
+    ("audit", METRICS, "empty"),
+    ("export", SETTINGS, "empty"),
+    ("report", SETTINGS, "empty"),
+    *(("train", METRICS, name) for name in ("binary", "nested")),
+}
+
+
+def run_damaged(run: Run, command: str, place: Path) -> Outcome:
+    outcome = run(*list_arguments(command, place))
+    assert outcome.err.count("\n") <= 1, outcome.err
+    return outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", GENERAL)
+@pytest.mark.parametrize("command", READ)
+def test_files_of_a_run(command: str, damage: str, place: Path, run: Run, tmp_path: Path) -> None:
+    for name in READ[command]:
+        copy = tmp_path / "again"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(place, copy)
+        file = find_file(copy, name)
+        GENERAL[damage](file)
+        outcome = run_damaged(run, command, copy)
+        if (command, name, damage) not in ALLOWED:
+            assert outcome.status == 2, (name, damage, outcome)
+            assert file.name in outcome.err or f"{copy / 'run'} " in outcome.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", GENERAL)
+def test_lines_that_a_report_leaves_out(damage: str, place: Path, run: Run) -> None:
+    for name in (PUBLIC, ROUNDS, METRICS, UPDATES):
+        GENERAL[damage](place / "run" / name)
+    assert run_damaged(run, "report", place).status in (0, 2)
+
+
+# --- impossible values ---
+
+
+IMPOSSIBLE: dict[str, tuple[Any, ...]] = {
+    "trajectory": (10**30, 1e30, -1, 2, "0", None, True, [0]),
+    "oracle_state": (10**30, 1e30, -1, 3, "0", None, 0.5),
+    "state_read": (10**30, -1, 3, "0"),
+    "arrival": (-1, "0", None, 0.5),
+    "accepted": ("yes", 1, None),
+    "action": ("wait", None, ["learn"]),
+    "clients": ("all", None, [-1], ["0"], 3),
+    "round": ("1", -1, None),
+}
+SPARE = ("learning_cost", "privacy_cost", "batches", "weights", "learn_prob")  # never read again
+
+
+def change_line(path: Path, key: str, *values: Any) -> None:
+    """Change a key of the second line, or remove it; the file keeps its length."""
+    first, second, *rest = path.read_text().splitlines(keepends=True)
+    record = {name: entry for name, entry in json.loads(second).items() if name not in SPARE}
+    del record[key]
+    changed = json.dumps(record | dict.fromkeys([key][: len(values)], *values))
+    path.write_text("".join([first, changed.ljust(len(second) - 1), "\n", *rest]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", IMPOSSIBLE)
+@pytest.mark.parametrize("command", ["audit", "train"])
+def test_private_records(command: str, key: str, place: Path, run: Run) -> None:
+    path = place / "run" / ROUNDS
+    before = path.read_bytes()
+    removed: list[tuple[Any, ...]] = [()] if key != "state_read" else []
+    for values in (*removed, *((value,) for value in IMPOSSIBLE[key])):
+        path.write_bytes(before)
+        change_line(path, key, *values)
+        said = refuse(run(*list_arguments(command, place)), 2)
+        assert said.startswith(f"{path} line 2: {key} must be "), values
+
+
+@pytest.mark.parametrize("command", ["report", "train"])
+def test_text_in_a_summary(command: str, place: Path, run: Run) -> None:
+    path = place / "run" / SUMMARY
+    content = json.loads(path.read_text())
+    (place / "longer.toml").write_text(RUN_FILE)  # the run that has ended
+    for key in content:
+        path.write_text(json.dumps(content | {key: "a <b>"}))
+        said = refuse(run(*list_arguments(command, place)), 2)
+        assert said.startswith(f"{path} is not the summary of a run: {key} must be "), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["text", {"a": 1}, None])
+def test_any_value_in_an_audit(
+    value: Any, place: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scores", "actions", "exposure", "policy", "backlog", "waits", "naming_shares"):
+        monkeypatch.setattr(f"covertfl.report.plots.plot_{name}", lambda *_: None)
+    path = place / "run" / AUDIT
+    content = json.loads(path.read_text())
+    content["tiers"] = {"A": content["tiers"]["A"]}
+    coalition = content["coalitions"].pop("1")
+    for part in (content, coalition):
+        part["eavesdroppers"] = {"majority": part["eavesdroppers"]["majority"]}
+    content["coalitions"] = {"1": coalition}
+    for keys in list_places(content):
+        damaged = json.loads(json.dumps(content))
+        inner = damaged
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+        path.write_text(json.dumps(damaged))
+        outcome = run_damaged(run, "report", place)
+        assert outcome.status == 0 or str(path) in outcome.err, (keys, outcome)
+
+
+def list_places(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value in JSON objects and of the first entry of lists."""
+    entries = content.items() if isinstance(content, dict) else enumerate(content[:1])
+    for key, value in entries:
+        yield (*before, key)
+        if isinstance(value, dict | list):
+            yield from list_places(value, (*before, key))
+
+
+# --- models without tensors ---
+
+
+def reseal(place: Path, **changes: Any) -> None:
+    """Write the checkpoint again with other facts or arrays, and with its checksum."""
+    found = read_checkpoint(place / "run")
+    assert found is not None
+    arrays = changes.pop("arrays", found.arrays)
+    facts = {key: value for key, value in {**found.facts, **changes}.items() if value is not ...}
+    lengths = facts.pop("lengths", {})
+    facts.pop("round")
+    write_checkpoint(place / "run", Checkpoint(found.round, arrays, facts), lengths)
+
+
+@pytest.mark.parametrize("command", ["export", "train"])
+def test_checkpoints_that_hold_no_model(command: str, place: Path, run: Run) -> None:
+    nothing: dict[str, Any] = {}
+    damages: dict[str, dict[str, Any]] = {
+        "no arrays": {"arrays": nothing},
+        "other arrays": {"arrays": {"true": np.zeros((2, 2), dtype=np.float32)}},
+    }
+    if command == "export":
+        damages |= {
+            "no parameters": {"parameters": [], "arrays": {"true": np.zeros(0, dtype=np.float32)}},
+            "parameters are text": {"parameters": "text"},
+            "shapes are text": {"parameters": [["a", "text"]]},
+            "parameters are missing": {"parameters": ...},
+        }
+    else:
+        keys = ("moves", "queue", "scores", "totals", "oracle_state", "live")
+        damages |= {f"{key} is text": {key: "text"} for key in keys[:2]}
+        damages |= {f"{key} is missing": {key: ...} for key in keys[:-1]}
+        damages |= {"live is text": {"live": "text"}}
+    state = (place / "run" / CHECKPOINT).read_bytes()
+    for name, damage in damages.items():
+        (place / "run" / CHECKPOINT).write_bytes(state)
+        reseal(place, **damage)
+        said = refuse(run(*list_arguments(command, place)), 2)
+        assert "checkpoint" in said or "holds a model of" in said, (name, said)
+
+
+def test_a_checkpoint_with_nested_facts(place: Path, run: Run) -> None:
+    path = place / "run" / CHECKPOINT
+    path.write_bytes(save({"true": np.zeros(3)}, metadata={"facts": NESTED}))
+    for command in ("export", "train"):
+        said = refuse(run(*list_arguments(command, place)), 2)
+        assert said.startswith(f"{path} is not a checkpoint of covertfl")
+
+
+def test_queries_without_tensors(place: Path, run: Run) -> None:
+    content = save({})
+    folder = place / "run" / "public"
+    name = name_content(content)
+    (folder / "weights" / f"{name}.safetensors").write_bytes(content)
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    changed = [json.dumps(json.loads(line) | {"weights": name}) + "\n" for line in lines]
+    (folder / "rounds.jsonl").write_text("".join(changed))
+    for audited in (place / "run", folder):
+        said = refuse(run("audit", audited, "--rehearsals", 0), 2)
+        assert said.endswith(f"{name}.safetensors must hold the tensors of a model, got none")
+
+
+def test_exported_models(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(save({}))
+    with pytest.raises(InvalidInput, match="must hold the tensors of a model, got none"):
+        load_weights(path)
+    for make in (os.mkfifo, Path.mkdir, Path.touch):
+        path = tmp_path / make.__name__
+        make(path)
+        with pytest.raises(InvalidInput, match=path.name):
+            load_weights(path)
+
+
+# --- files that commands are given ---
+
+
+@pytest.mark.parametrize("damage", GENERAL)
+def test_files_that_commands_are_given(damage: str, run: Run, tmp_path: Path) -> None:
+    given = tmp_path / "given.csv"
+    given.write_text(QUEUE_FILE)
+    GENERAL[damage](given)
+    commands: list[list[object]] = [
+        ["solve", given],
+        ["plan", given],
+        ["fit", given],
+        ["embed", given, "-o", tmp_path / "out.npz"],
+        ["federation", "init", given, "-o", tmp_path / "secret.json"],
+        ["audit", "--matrix", given, "--out", tmp_path / "matrix"],
+    ]
+    for arguments in commands:
+        if damage == "empty" and arguments[0] in ("federation", "audit"):
+            continue  # a run file of defaults
+        outcome = run(*arguments)
+        assert outcome.status in (2, 4) and outcome.err.count("\n") == 1, (arguments, outcome)
+        assert given.name in outcome.err or outcome.status == 4
+
+
+@pytest.mark.parametrize("damage", GENERAL)
+@pytest.mark.parametrize(
+    "section",
+    [
+        '[policy]\nkind = "file"\npath = "{}"\n',
+        '[policy]\nkind = "optimal"\nproblem = "{}"\n',
+        '[policy]\nkind = "exchangeable"\n[federation]\nsecret = "{}"\n',
+    ],
+)
+def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_path: Path) -> None:
+    named = tmp_path / "named.json"
+    named.write_text("")
+    named.chmod(0o600)
+    GENERAL[damage](named)
+    text = RUN_FILE.replace('[policy]\nkind = "greedy"\n', "")
+    text = text.replace('[decoy]\nkind = "random"\n', "")
+    if "[federation]" in section:
+        text = text.replace("[federation]\n", f'[federation]\nsecret = "{named}"\n')
+        section = section.partition("[federation]")[0]
+    file = tmp_path / "run.toml"
+    file.write_text(text + section.format(named))
+    if damage == "empty" and "problem" in section:
+        pytest.skip("an empty problem file is named by what it lacks")
+    outcome = run("train", file, "--out", tmp_path / "out")
+    assert outcome.status == 2 and outcome.err.count("\n") == 1, outcome
+    assert named.name in outcome.err, outcome.err

@@ -16,11 +16,13 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
+import torch
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.flower import CovertStrategy
+from covertfl.runs import checkpoint as checkpoint_file
 from covertfl.runs import folder as run_folder
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.progress import RunProgress
@@ -68,7 +70,7 @@ class CutGrid(InProcessGrid):
 
 def end_before_checkpoint(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """End the process when the checkpoint of a round is about to be written."""
-    write = run_folder.write_checkpoint
+    write = checkpoint_file.write_checkpoint
 
     def fatal(folder: Path, checkpoint: Checkpoint, lengths: Any) -> None:
         if checkpoint.round == at:
@@ -86,7 +88,9 @@ def end_after(at: int) -> Callable[[RunProgress], None]:
     return end
 
 
-def serve(out: Path, grid: InProcessGrid, *, rounds: int = 4, **options: Any) -> None:
+def serve(
+    out: Path, grid: InProcessGrid, *, rounds: int = 4, has_buffers: bool = False, **options: Any
+) -> None:
     """Run the server app of the example: its first weights are drawn anew at every start."""
     scheme = {**RUN, "horizon": {"rounds": 4, "updates": 2}, **options.pop("changes", {})}
     strategy = CovertStrategy(
@@ -97,7 +101,9 @@ def serve(out: Path, grid: InProcessGrid, *, rounds: int = 4, **options: Any) ->
         decoy_start="fresh",
         **options,
     )
-    first = ArrayRecord(make_model().state_dict())
+    # Arrays that are not trained are drawn anew as well.
+    buffers = {"scale": torch.rand(2), "count": torch.randint(999, ())} if has_buffers else {}
+    first = ArrayRecord({**make_model().state_dict(), **buffers})
     strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds)
 
 
@@ -157,6 +163,17 @@ def test_the_query_after_a_restart_is_the_one_before_it(
     assert sent == (set() if cut == CUTS[0] else again)
     [line] = [line for line in read_rounds(tmp_path / "run") if line["round"] == at]
     assert line["action"] == ("learn" if learns else "obfuscate")
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_arrays_that_are_not_trained_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    for at in (1, 2):
+        policy = Scheduled(frozenset({4 + at} if learns else ()))
+        options: dict[str, Any] = {"policy": policy, "has_buffers": True}
+        sent, again = restart(tmp_path / str(at), CUTS[2], at, monkeypatch, **options)
+        assert sent == again
 
 
 @pytest.mark.slow

@@ -74,11 +74,11 @@ def make_task(classes: int) -> Any:
     kinds = (generator.random(PUBLIC) < 0.3) if classes == 1 else np.arange(PUBLIC) % classes
     features = generator.normal(size=(PUBLIC, 3)).astype(np.float32)
     features[:, 0] += kinds
-    labels = kinds.astype(np.float32 if classes == 1 else np.int64)
-    data = Examples(features, labels)
+    is_binary = classes == 1
+    data = Examples(features, kinds.astype(np.float32) if is_binary else kinds.astype(np.int64))
     return make_server_task(
         lambda: make_model(classes),
-        "binary" if classes == 1 else "multiclass",
+        "binary" if is_binary else "multiclass",
         data,
         data,
         clients=NODES,

@@ -3,8 +3,9 @@
 The only package that imports flwr.  `covertfl.flower` is its front for users.
 
 - `array_form`: `ArrayForm`, how a model's arrays travel.
-- `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
+- `carrier`: `Carrier`, which carries out the work of one run over a grid.
 - `client_app`: the client app of a run file.
+- `clock`: `Clock`, by which rounds start, and how many starts were missed.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord
+import numpy as np
+from flwr.app import Array, ArrayRecord
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.strategy_settings import StrategySettings
@@ -29,6 +30,7 @@ from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.seeding import Stream, draw_seed
 
 SEED = "private/seed.json"
+FIRST = "private/first_arrays.safetensors"
 
 
 def find_run_settings(given: StrategySettings, num_rounds: int | None) -> RunSettings:
@@ -119,6 +121,37 @@ def open_folder(
             raise InvalidInput(f"{path} is missing: the run cannot be resumed with the same draws")
         write_atomically(path, json.dumps({"seed": settings.secret}) + "\n", mode=0o600)
     return checkpoint
+
+
+def seal_arrays(
+    folder: Path, arrays: ArrayRecord | None, checkpoint: Checkpoint | None
+) -> ArrayRecord | None:
+    """Return the arrays that a run began with, stored before its first query is sent.
+
+    A run that is resumed uses them whatever it is given: a server app may draw others each time.
+    """
+    path = folder / FIRST
+    if arrays is not None and checkpoint is None and not path.exists():
+        write_atomically(path, _pack_arrays(arrays), mode=0o600)
+    return _read_arrays(path) if path.exists() else arrays
+
+
+def _pack_arrays(arrays: ArrayRecord) -> bytes:
+    from safetensors.numpy import save
+
+    values = {name: np.array(array.numpy(), order="C") for name, array in arrays.items()}
+    return save(values, metadata={"names": json.dumps(list(values))})
+
+
+def _read_arrays(path: Path) -> ArrayRecord:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as content:
+            names = json.loads(content.metadata()["names"])
+            return ArrayRecord({name: Array(content.get_tensor(name)) for name in names})
+    except (SafetensorError, LookupError, TypeError, ValueError, OSError) as error:
+        raise InvalidInput(f"{path} does not hold the first arrays of a run: {error}") from error
 
 
 def find_state(

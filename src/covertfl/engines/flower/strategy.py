@@ -31,7 +31,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.engines.flower.connection import connect_clients
-from covertfl.engines.flower.run_folder import find_run_settings, find_state, open_folder
+from covertfl.engines.flower.run_folder import (
+    find_run_settings,
+    find_state,
+    open_folder,
+    seal_arrays,
+)
 from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
@@ -103,7 +108,8 @@ class CovertStrategy(StrategySettings, Strategy):
 
         Parameters
         ----------
-        initial_arrays : where the true trajectory starts; None to draw them from the task's model
+        initial_arrays : where the true trajectory starts; None to draw them from the task's model.
+            A resumed run keeps those that it began with
         num_rounds : None for the run file's
         timeout : seconds that a round waits for replies
         train_config, evaluate_config : sent to clients, the same in every round
@@ -131,6 +137,8 @@ class CovertStrategy(StrategySettings, Strategy):
         folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
         try:
             checkpoint = open_folder(self, settings, folder)
+            first = seal_arrays(self.folder, start.initial_arrays, checkpoint)
+            start = replace(start, initial_arrays=first)
             folder.keep_map(clients.task.public_map)
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form

@@ -122,7 +122,11 @@ def test_whether_a_round_is_accepted_does_not_depend_on_the_truth(
 
         monkeypatch.setattr(GridResponder, "ask", watch)
         out = tmp_path / str(choice)
-        run_lever(out, "exchangeable", 7, lambda _, slots=slots: slots[-1] == 0)
+
+        def is_first(number: int, slots: list[int] = slots) -> bool:
+            return slots[-1] == 0
+
+        run_lever(out, "exchangeable", 7, is_first)
         seen.append((slots, read_column(out, "accepted")))
     assert seen[0] == seen[1]
     assert not all(seen[0][1])

@@ -267,7 +267,7 @@ def unpack(changes: list[tuple[int, int, int, bytes]]) -> None:
         contents[name] = old[:start] + put + old[start + length :]
     try:
         with limit_pull(MOST_BYTES, 1.0):
-            message = http_grid.inflate_object_from_contents(NAME, contents)
+            message = vars(http_grid)["inflate_object_from_contents"](NAME, contents)
         assert isinstance(message, Message)
         is_message = message.has_content()
     except RefusedReply as refused:

@@ -181,8 +181,8 @@ def spoil_with(change: Callable[[Message], None]) -> Any:
 
 
 def fill_metrics(reply: Message) -> None:
-    many = {"num-examples": 40, "train_loss": [0.0] * 10**7}
-    reply.content["metrics"] = MetricRecord(many)
+    many = [0.0] * 10**7
+    reply.content["metrics"] = MetricRecord({"num-examples": 40, "train_loss": many})
 
 
 def fill_arrays(reply: Message) -> None:
@@ -286,8 +286,8 @@ def claim(counts: Callable[[int], int]) -> Any:
 
     def spoil(number: int, client: int, reply: Message) -> Message:
         if client == ATTACKER:
-            told = {"num-examples": counts(number), "train_loss": 0.5}
-            reply.content["metrics"] = MetricRecord(told)
+            claimed = counts(number)
+            reply.content["metrics"] = MetricRecord({"num-examples": claimed, "train_loss": 0.5})
         return reply
 
     return FaultyGrid(make_app(), NODES, spoil=spoil)
@@ -295,7 +295,7 @@ def claim(counts: Callable[[int], int]) -> Any:
 
 def find_share(out: Path) -> float:
     """Return the largest share of the attacker in a round's examples."""
-    return max(1 - OTHERS / examples for examples in read_column(out, "examples"))
+    return max(1 - OTHERS / float(examples) for examples in read_column(out, "examples"))
 
 
 @pytest.mark.parametrize("claimed", [41, 80, 81, 120, 399, 400])

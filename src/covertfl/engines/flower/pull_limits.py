@@ -9,7 +9,7 @@ module, which are replaced while an answer is pulled; other grids have no such f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,9 +32,10 @@ def limit_pull(most_bytes: int, seconds: float) -> Iterator[None]:
     RefusedReply
         inside, if an answer takes more bytes
     """
-    pull, inflate = http_grid.pull_objects, http_grid.inflate_object_from_contents
+    names = vars(http_grid)
+    pull, inflate = names["pull_objects"], names["inflate_object_from_contents"]
 
-    def pull_limited(object_ids: Sequence[str], pull_object_fn: Callable[[str], bytes]) -> Any:
+    def pull_limited(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> Any:
         counted = _count_pulled(pull_object_fn, most_bytes)
         return pull(object_ids, counted, max_time=max(seconds, 0.0))
 
@@ -43,11 +44,11 @@ def limit_pull(most_bytes: int, seconds: float) -> Iterator[None]:
             raise RefusedReply("too large")
         return inflate(object_id, object_contents)
 
-    vars(http_grid).update(pull_objects=pull_limited, inflate_object_from_contents=inflate_limited)
+    names.update(pull_objects=pull_limited, inflate_object_from_contents=inflate_limited)
     try:
         yield
     finally:
-        vars(http_grid).update(pull_objects=pull, inflate_object_from_contents=inflate)
+        names.update(pull_objects=pull, inflate_object_from_contents=inflate)
 
 
 def _count_pulled(pull: Callable[[str], bytes], most_bytes: int) -> Callable[[str], bytes]:

@@ -26,7 +26,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -232,7 +232,7 @@ class InnerStrategies:
                 _rebuild(reply, self._form.widen(record), own)
                 for reply, record, own in zip(replies, records, metrics, strict=True)
             ]
-        counts = [int(str(own[self.keys.examples])) for own in metrics]
+        counts = [cast(int, own[self.keys.examples]) for own in metrics]
         average = self._form.write(self._form.average(records, counts))
         return [_rebuild(replies[0], average, MetricRecord({self.keys.examples: 1}))]
 

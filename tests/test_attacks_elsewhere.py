@@ -27,7 +27,7 @@ from tests.support.small_runs import make_run, read_column, read_folder
 
 def misbehave(settings: Any) -> Any:
     """Return the client app of a run whose client 0 raises, poisons or overstates in turn."""
-    trainer, app = ClientTrainer(settings, "drawn"), ClientApp()
+    trainer, app = ClientTrainer(settings, "drawn", settings.seed), ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

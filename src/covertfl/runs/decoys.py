@@ -135,13 +135,14 @@ def read_secret(path: str | os.PathLike[str], task: TrainingTask, count: int) ->
         raise InvalidInput(f"{file} must be readable by its owner only (chmod 600)")
     try:
         content = json.loads(text)
-        require_format("secret", content["format"], str(file))
-        rows, made_for = [str(row) for row in content["flips"]], str(content["map"])
+        version, made_for = content["format"], str(content["map"])
+        rows = [str(row) for row in content["flips"]]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"{file} does not hold the secret of a federation: it must be a JSON object with "
             "format, map and flips"
         ) from error
+    require_format("secret", version, str(file))
     assert task.public_map is not None
     if made_for != task.public_map.fingerprint:
         raise InvalidInput(

@@ -168,9 +168,9 @@ class RunFolder:
         write_atomically(self.path / SETTINGS, settings, mode=0o600)
 
     def _make_folders(self) -> None:
+        (self.path / "private").mkdir(mode=0o700, exist_ok=True)
         for name in ("private", "checkpoint"):
-            (self.path / name).mkdir(mode=0o700, exist_ok=True)
-            (self.path / name).chmod(0o700)  # of an older version, or a copy
+            (self.path / name).chmod(0o700)  # a copy may have other permissions
         (self.path / WEIGHTS).mkdir(parents=True, exist_ok=True)
 
     def _acquire_lock(self) -> None:

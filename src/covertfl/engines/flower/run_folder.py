@@ -17,7 +17,6 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.files.json_file import read_object
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
@@ -95,8 +94,8 @@ def _read_section(content: Mapping[str, Any], key: str, name: str) -> Mapping[st
 
 def _read_seed(path: Path) -> int:
     try:
-        return int(read_object(path, "the seed of a run")["seed"])
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
+        return int(json.loads(read_text(path, "the seed of a run"))["seed"])
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise InvalidInput(f"{path} does not hold the seed of a run: {error}") from error
 
 

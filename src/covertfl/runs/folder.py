@@ -15,8 +15,8 @@
 A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
 lengths of the line files.  After a crash, lines beyond these lengths are cut off and the round is
 repeated.  Everything a checkpoint relies on is on the disk before the checkpoint is written.  What
-a query depends on, the checkpoint and the decision, is on the disk before the query is sent, so
-that a repeated round sends the same one: two queries in one round would name the action.
+a query depends on, the checkpoint and the decision, is written before the query is sent, so that a
+repeated round sends the same one: two queries in one round would name the action.
 
 What eavesdroppers may read of it is in `public`.
 """
@@ -224,15 +224,20 @@ class RunFolder:
             self._lines[name].write(text.encode())
 
     def note(self, decision: Mapping[str, Any]) -> None:
-        """Write down what a round has decided, before its query is sent."""
-        write_atomically(self.path / PENDING, json.dumps(decision, allow_nan=False), mode=0o600)
-        self._sync_checkpoint()
+        """Write down what a round has decided, before its query is sent.
+
+        Nobody is sent the query of a simulated run, so it may be lost with the machine.
+        """
+        path = self.path / PENDING
+        with report_errors(path):
+            _write_new(path, json.dumps(decision, allow_nan=False).encode()).close()
 
     def read_note(self) -> dict[str, Any] | None:
         """Return what the last round that was begun has decided, None before the first."""
         path = self.path / PENDING
         try:
-            return dict(json.loads(path.read_text("utf-8")))
+            text = path.read_text("utf-8")
+            return dict(json.loads(text)) if text else None  # empty: it was lost with the machine
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -247,17 +252,6 @@ class RunFolder:
                 lengths[name] = stream.tell()
         self._sync(lengths)
         write_checkpoint(self.path, checkpoint, lengths)
-        self._sync_checkpoint()
-
-    def _sync_checkpoint(self) -> None:
-        """Wait until the new names of files in the folder of the checkpoint are on the disk."""
-        folder = self.path / "checkpoint"
-        with report_errors(folder):
-            handle = os.open(folder, os.O_RDONLY)
-        try:
-            _sync_file(folder, handle)
-        finally:
-            os.close(handle)
 
     def _sync(self, lengths: Mapping[str, int]) -> None:
         """Wait until everything is on the disk; files are synced at the same time."""

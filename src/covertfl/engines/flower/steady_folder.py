@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
-from covertfl.runs.folder import WEIGHTS, RunFolder, report_errors
+from covertfl.files.atomic import write_atomically
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.folder import PENDING, WEIGHTS, RunFolder, report_errors
 
 SPARE = ".spare"
 
@@ -22,6 +26,26 @@ class SteadyFolder(RunFolder):
     """
 
     _spares = 0
+
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Write down what a round has decided, on the disk before its query is sent."""
+        write_atomically(self.path / PENDING, json.dumps(decision, allow_nan=False), mode=0o600)
+        self._sync_names()
+
+    def seal(self, checkpoint: Checkpoint) -> None:
+        """Write all lines and weights so far to the disk, then replace the checkpoint."""
+        super().seal(checkpoint)
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Wait until new names of files in the folder of the checkpoint are on the disk."""
+        folder = self.path / "checkpoint"
+        with report_errors(folder):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
     def _choose_file(self, path: Path, content: bytes) -> Path:
         self._spares += 1

@@ -100,7 +100,8 @@ def test_who_withholds_sees_nothing_in_an_exchangeable_run(
 ) -> None:
     """In the paper's scheme it does, which is open: a failed true query repeats.
 
-    A matched decoy moves at random, whether or not its round failed; a gated one repeats as well.
+    A matched decoy moves at random, whether or not its round failed.  A gated one repeats as well,
+    but it is asked in rounds that fail anyway, so that it does not help.
     """
     runs = attack_seeds() if scheme == "exchangeable" else attack_seeds() // 3
     right = sum(name_by_lever(tmp_path / str(seed), scheme, seed) for seed in range(runs))

@@ -28,11 +28,12 @@ from tests.support.small_runs import read_column, read_rounds
 
 ROUNDS = 32
 HORIZON = {"rounds": ROUNDS, "updates": 8}
-# Nodes that are connected with these probabilities; three of four have data enough.
+# Nodes that are connected with these probabilities; a round needs the data of all four.
 CONNECTED = {2: 0.3, 3: 0.35, 4: 0.35}
 SCHEMES: dict[str, dict[str, Any]] = {
     "exchangeable": {"policy": {"kind": "exchangeable", "trajectories": 2}},
     "optimal": {"policy": {"kind": "optimal"}},
+    "optimal, gated": {"policy": {"kind": "optimal"}, "decoy": {"gated": True}},
 }
 
 
@@ -57,7 +58,7 @@ class LeverGrid(InProcessGrid):
 
 def run_lever(out: Path, scheme: str, seed: int, withholds: Callable[[int], bool]) -> None:
     strategy = CovertStrategy(
-        run={**RUN, "federation": {**RUN["federation"], "min_share": 0.75}, "horizon": HORIZON,
+        run={**RUN, "federation": {**RUN["federation"], "min_share": 0.8}, "horizon": HORIZON,
              **SCHEMES[scheme]},
         out=out,
         task=make_task(),
@@ -97,8 +98,12 @@ def find_difference(out: Path, slot: int, coins: Any) -> float:
 def test_who_withholds_sees_nothing_in_an_exchangeable_run(
     scheme: str, tmp_path: Path, record_property: Any
 ) -> None:
-    """In the paper's scheme it does, which is open: a failed true query repeats."""
-    runs = attack_seeds()
+    """In the paper's scheme it does, which is open: a failed true query repeats.
+
+    A matched decoy moves at random, whether or not its round failed.  A gated one repeats as well,
+    but it is asked in rounds that fail anyway, so that it does not help.
+    """
+    runs = attack_seeds() if scheme == "exchangeable" else attack_seeds() // 3
     right = sum(name_by_lever(tmp_path / str(seed), scheme, seed) for seed in range(runs))
     print(f"withheld replies, {scheme}: {right:g} of {runs}")
     if scheme == "exchangeable":

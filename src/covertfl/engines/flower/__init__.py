@@ -3,16 +3,23 @@
 The only package that imports flwr.  `covertfl.flower` is its front for users.
 
 - `array_form`: `ArrayForm`, how a model's arrays travel.
+<<<<<<< HEAD
 - `carrier`: `Carrier`, which carries out the work of one run over a grid.
+=======
+- `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
+- `claims`: how many examples a client may claim.
+>>>>>>> h-replies
 - `client_app`: the client app of a run file.
 - `clock`: `Clock`, by which rounds start, and how many starts were missed.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.
+- `exchange`: queries are pushed together, and answers pulled one by one.
 - `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
 - `messages`: queries and replies as Flower messages.
 - `node_numbers`: client numbers of nodes.
+- `pull_limits`: how much of an answer Flower's HTTP grid reads.
 - `responder`: `GridResponder`, the clients behind a grid and the work of a round.
 - `run_folder`: settings, secret seed and folder of a run, and the state in which it starts.
 - `server_app`: the server app of a run file, and runs in this process.

@@ -3,12 +3,8 @@
 The only package that imports flwr.  `covertfl.flower` is its front for users.
 
 - `array_form`: `ArrayForm`, how a model's arrays travel.
-<<<<<<< HEAD
-- `carrier`: `Carrier`, which carries out the work of one run over a grid.
-=======
 - `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
 - `claims`: how many examples a client may claim.
->>>>>>> h-replies
 - `client_app`: the client app of a run file.
 - `clock`: `Clock`, by which rounds start, and how many starts were missed.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.

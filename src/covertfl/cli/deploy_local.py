@@ -41,6 +41,12 @@ EavesdropperOption = Annotated[
 ]
 
 
+NodeUserOption = Annotated[
+    str | None,
+    typer.Option(metavar="USER", help="As root: run client apps as this user, e.g. nobody."),
+]
+
+
 def deploy_local(
     run: RunFileArgument,
     nodes: Annotated[
@@ -55,6 +61,7 @@ def deploy_local(
     project: AppOption = None,
     server: ServerOption = None,
     eavesdropper: EavesdropperOption = None,
+    node_user: NodeUserOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train on a Flower federation on this machine.
@@ -91,6 +98,7 @@ def deploy_local(
             force=force,
             timeout=timeout,
             app=None if project is None else find_own_app(project, server, eavesdropper),
+            node_user=node_user,
             on_round=on_round,
             announce=print_remark if sys.stderr.isatty() else None,
         )

@@ -10,6 +10,7 @@
 - `gate`: refuse calls of a SuperLink without the owner's token, and requests that are too large.
 - `processes`: `SupervisedProcesses`, the processes of a federation by name.
 - `progress`: progress and failures, written by the server app and read by its owner.
+- `rights`: client apps that run as another user than the owner.
 - `roles`: what the processes do: SuperLink, SuperNode, SuperExec.
 - `run`: `Deployment` and `deploy`, a run in a local federation.
 - `scratch`: temporary folders, which are removed after all processes that used them were killed.

@@ -23,6 +23,8 @@ from covertfl.errors import InvalidInput
 # Modules that the bundle's pyproject.toml names.  The first exists on the server only.
 SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
 CLIENT_RUN = "client_run.toml"
+# Environment variable of an eavesdropper's own client app that names the folder of its records.
+RECORDS = "COVERTFL_RECORDS"
 # Keys that reveal when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
     {"arrivals", "budget", "cost", "guard", "horizon", "learn_prob", "oracle", "pivot", "preset"}

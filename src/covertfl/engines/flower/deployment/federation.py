@@ -74,6 +74,7 @@ class LocalFederation:
     nodes : numbered from 0
     folder : existing, readable by its owner only; removed at the end
     bundle : the only one that is executed
+    node_user : who runs the client apps, None for the owner; see `rights`
     model_bytes : size of the model's arrays, which limits requests; None if it is not known
     server_environment : environment variables of the server app, which no node has
     server_path : folders that the server app may import from, and no node
@@ -86,13 +87,14 @@ class LocalFederation:
         folder: Path,
         *,
         bundle: bytes = b"",
+        node_user: str | None = None,
         model_bytes: int | None = None,
         server_environment: Mapping[str, str] | None = None,
         server_path: Sequence[str] = (),
         preloaded: Sequence[str] = (),
     ) -> None:
         self.nodes, self.folder, self.bundle = tuple(nodes), folder, bundle
-        self._limit = find_request_limit(model_bytes)
+        self._node_user, self._limit = node_user, find_request_limit(model_bytes)
         self._server_environment = dict(server_environment or {})
         self._server_path, self._preloaded = tuple(server_path), tuple(preloaded)
         self._stack = contextlib.ExitStack()
@@ -120,6 +122,8 @@ class LocalFederation:
 
     def _start(self) -> None:
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        if self._node_user is not None:
+            self.folder.chmod(0o711)  # to be searched, not listed; what is in it has its own mode
         self.processes = SupervisedProcesses(self.folder, self._preloaded)
         self._stack.callback(self.processes.close)
         self.certificate = make_server_certificate(self.folder, address=HOST)
@@ -216,6 +220,7 @@ class LocalFederation:
                 "bundle": hashlib.sha256(self.bundle).hexdigest(),
                 "app": node.app,
                 "record_to": node.record_to,
+                "user": self._node_user if name != SERVER else None,
             },
             environment={**SHORT_POLLS, **node.environment},
             path=node.path,

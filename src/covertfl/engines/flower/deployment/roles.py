@@ -32,9 +32,11 @@ from flwr.supercore.object_ref import load_app
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
+from covertfl.engines.flower.deployment.bundle import RECORDS
 from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.gate import Gate
 from covertfl.engines.flower.deployment.progress import NEWS, reporting_failures
+from covertfl.engines.flower.deployment.rights import become_user
 
 Settings = Mapping[str, Any]
 
@@ -108,8 +110,8 @@ def run_superexec(settings: Settings) -> None:
     ----------
     settings : `address`, `secret` (file), `authority` (file, None for plain text on loopback),
         `pause`, `bundle`, the SHA-256 of the owner's bundle, `app`, the client app to run instead
-        of the bundle's (None for the bundle's), and `record_to`, the folder into which the bundle's
-        app is recorded (None for no records)
+        of the bundle's (None for the bundle's), `record_to`, the folder into which the bundle's
+        app is recorded (None for no records), and `user`, who runs client apps (None for this one)
     """
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.superexec import run_superexec as superexec
@@ -192,8 +194,19 @@ def _run_client(spec: ExecutionSpec, settings: Settings) -> None:
 
     shorten_pauses(settings["pause"])
     accept_only(settings["bundle"], runtime)
+    arguments = _list_arguments(spec)
+    if settings["user"] is not None:
+        become_user(settings["user"], _list_own_folders(settings))
+        # Flower's own watch takes a parent that may not be signalled for one that has ended.
+        arguments["parent_pid"] = None
     _change_app(runtime, settings["app"], settings["record_to"])
-    runtime.run_clientapp(**_list_arguments(spec))
+    runtime.run_clientapp(**arguments)
+
+
+def _list_own_folders(settings: Settings) -> list[Path]:
+    """Return the folders that a client app writes to."""
+    found = (os.environ["FLWR_HOME"], settings["record_to"], os.environ.get(RECORDS))
+    return [Path(folder) for folder in found if folder]
 
 
 def _change_app(runtime: ModuleType, reference: str | None, record_to: str | None) -> None:

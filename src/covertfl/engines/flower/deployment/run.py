@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,13 @@ from typing import NoReturn, Self
 import httpx
 
 from covertfl.engines.flower.client_app import format_client_run
-from covertfl.engines.flower.deployment.bundle import SERVER_MODULE, OwnApp, build_bundle, write_app
+from covertfl.engines.flower.deployment.bundle import (
+    RECORDS,
+    SERVER_MODULE,
+    OwnApp,
+    build_bundle,
+    write_app,
+)
 from covertfl.engines.flower.deployment.checks import (
     as_deployed,
     check_deployable,
@@ -30,6 +37,7 @@ from covertfl.engines.flower.deployment.federation import (
 )
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.progress import ProgressReader
+from covertfl.engines.flower.deployment.rights import check_user
 from covertfl.engines.flower.deployment.scratch import make_scratch_folder, remove_abandoned_folders
 from covertfl.engines.flower.deployment.server import ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
@@ -55,6 +63,7 @@ class Deployment:
     resume, force : resume the run in `out`, or replace it
     timeout : seconds that a round waits for replies
     app : the user's own, None for the built-in task
+    node_user : who runs the client apps, if root starts them; None for the owner
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class Deployment:
         force: bool = False,
         timeout: float = TIMEOUT,
         app: OwnApp | None = None,
+        node_user: str | None = None,
     ) -> None:
         check_deployable(settings, num_nodes, has_own_app=app is not None)
         self._settings, self._out = as_deployed(settings), out.resolve()
@@ -77,7 +87,10 @@ class Deployment:
             RunFolder(self._out).require_replaceable()
         elif not resume:
             RunFolder(self._out).require_absent()
-        self._num_nodes, self._app = num_nodes, app
+        self._num_nodes, self._app, self._node_user = num_nodes, app, node_user
+        if node_user is not None:
+            existing = next(path for path in (self._out, *self._out.parents) if path.exists())
+            check_user(node_user, [existing, Path(tempfile.gettempdir())])
         self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader
@@ -111,6 +124,7 @@ class Deployment:
             self._make_nodes(),
             whole,
             bundle=self.bundle,
+            node_user=self._node_user,
             model_bytes=count_model_bytes(self._settings) if self._app is None else None,
             server_environment=self.server.as_environment(),
             server_path=[] if path is None else [str(path.resolve())],
@@ -143,7 +157,7 @@ class Deployment:
             last = LocalNode(
                 app=app.eavesdropper,
                 path=[str(app.eavesdropper_path.resolve())],
-                environment={"COVERTFL_RECORDS": records},
+                environment={RECORDS: records},
             )
         return [*(LocalNode() for _ in range(self._num_nodes - 1)), last]
 
@@ -200,6 +214,7 @@ def deploy(
     force: bool = False,
     timeout: float = TIMEOUT,
     app: OwnApp | None = None,
+    node_user: str | None = None,
     on_round: OnRound | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:
@@ -215,7 +230,14 @@ def deploy(
     say = announce or (lambda _sentence: None)
     count = settings.sections.federation.clients if num_nodes is None else num_nodes
     deployment = Deployment(
-        settings, out, num_nodes=count, resume=resume, force=force, timeout=timeout, app=app
+        settings,
+        out,
+        num_nodes=count,
+        resume=resume,
+        force=force,
+        timeout=timeout,
+        app=app,
+        node_user=node_user,
     )
     with ending_on_signals():
         say(f"starting a SuperLink and {count} SuperNodes on loopback, with TLS and node keys")

@@ -27,6 +27,7 @@ from covertfl.engines.flower.deployment.scratch import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.runs.folder import RunFolder
+from covertfl.runs.run_file import format_run, list_versions
 from tests.support.small_runs import make_run
 
 SETTINGS = make_run(federation={"clients": 3, "participation": [1, 2, 3], "min_share": 0.2})
@@ -105,7 +106,7 @@ def test_forks_end_with_their_parent_which_nobody_waits_for() -> None:
 def test_force_on_a_running_folder_removes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     running = RunFolder(out)
-    running.create("", force=False)
+    running.create(format_run(SETTINGS, list_versions()), force=False)
     records = out / EAVESDROPPER / "rounds.jsonl"
     records.parent.mkdir()
     records.write_text("{}\n")

@@ -27,6 +27,7 @@ from covertfl.flower import CovertStrategy, Examples, make_server_task
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.mlp import MlpKernel
 from tests.support.flower_runs import NODES, ROUNDS, RUN, Scheduled, Train, make_app, nudge
+from tests.support.slow_cases import mark_slow
 
 # Jobs, rows and batches of the server's training, and rows that it predicts.
 Work = tuple[int, int, int, int]
@@ -126,7 +127,7 @@ def count_work(
     return count.rounds
 
 
-@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("classes", mark_slow([1, 3], [1]))
 @pytest.mark.parametrize("decoy", DECOYS)
 def test_the_work_of_a_round_does_not_depend_on_the_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoy: str, classes: int
@@ -139,7 +140,7 @@ def test_the_work_of_a_round_does_not_depend_on_the_action(
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("decoy", ["adversarial", "following"])
-@pytest.mark.parametrize("batch_size", [1, 10, 400])
+@pytest.mark.parametrize("batch_size", mark_slow([1, 10, 400], [10]))
 def test_nor_on_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoy: str, classes: int, batch_size: int
 ) -> None:

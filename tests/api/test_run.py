@@ -77,6 +77,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert (sections["rounds"], sections["federation"]["participation"]) == (30, [2, 4, 6])
 
 
+@pytest.mark.slow
 def test_training_is_that_of_the_command(trained: cf.TrainingResult, tmp_path: Path) -> None:
     from covertfl.training import train
 

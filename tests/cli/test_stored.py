@@ -94,6 +94,7 @@ def assert_same(found: Any, stored: Any, relative: float, where: str) -> None:
         assert found == stored, where
 
 
+@pytest.mark.slow
 def test_outputs_are_those_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.presets import horizon_preset, queue_preset
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("sound/queue", 0.8),
+        pytest.param("sound/queue", 0.8, marks=pytest.mark.slow),
         ("paper-code/queue", 0.6),
         ("sound/tracking-before", 0.4),
         ("sound/tracking-after", 0.3),

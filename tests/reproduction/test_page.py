@@ -176,15 +176,9 @@ def list_setups() -> dict[str, Any]:
 
 @pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
 @pytest.mark.parametrize(
-    "name",
-    [
-        "random-policy",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states")
-        ),
-    ],
+    "name", ["random-policy", "table-mnist-20", "table-mnist-50", "table-fedsgd", "table-states"]
 )
+@pytest.mark.slow
 def test_schedules_again(name: str) -> None:
     """Exposure and completion of every seed; they need no training."""
     pytest.importorskip("torch")

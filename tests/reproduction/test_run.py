@@ -74,7 +74,7 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 POSSIBLE = [name for name in EXPERIMENTS if HAS_MNIST or name not in ON_MNIST]
-FAST = ["table-main", "figure-accuracy", "figure-cost", "theory"]
+FAST = ["figure-accuracy", "figure-cost"]
 
 
 @pytest.mark.usefixtures("reduced")

@@ -231,6 +231,7 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
         assert other == found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trajectories", [2, 4])
 def test_decoys_are_exact_images_in_every_query(trajectories: int, tmp_path: Path) -> None:
     settings = make_exchangeable(trajectories=trajectories, rounds=60)

@@ -57,6 +57,7 @@ def count_moves(schedule: Schedule) -> int:
     return len(schedule.list_queries(learns=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_the_scheme_works_with_nothing_but_a_task(task: str) -> None:
     federation = build(task)

@@ -61,7 +61,7 @@ def as_numbers(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
     return np.concatenate([np.ravel(array.numpy()) for array in arrays.values()])
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", mark_slow(STRATEGIES, ["FedAvg", "FedAdam", "FedMedian"]))
 def test_the_true_trajectory_is_the_wrapped_strategys(name: str, tmp_path: Path) -> None:
     """Learning in every round is the stock strategy, up to the rounding to 32 bits."""
     stock = STRATEGIES[name]().start(

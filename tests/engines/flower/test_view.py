@@ -115,7 +115,9 @@ def mark(number: int, client: int, reply: Message) -> Message:
     return reply
 
 
-@pytest.mark.parametrize("name", ["built-in", "FedAvg", "FedProx", "FedMedian", "Krum"])
+@pytest.mark.parametrize(
+    "name", mark_slow(["built-in", "FedAvg", "FedProx", "FedMedian", "Krum"], ["built-in", "Krum"])
+)
 def test_a_client_does_not_meet_the_form_of_its_replies_again(name: str, tmp_path: Path) -> None:
     witnesses = [
         watch(tmp_path / str(number), STRATEGIES[name], learns, spoil=mark)
@@ -146,6 +148,7 @@ class Plateau(FedAvg):
         return metrics
 
 
+@pytest.mark.slow
 def test_settings_do_not_follow_evaluations(tmp_path: Path) -> None:
     witnesses = [
         watch(tmp_path / str(number), Plateau, learns, evaluate=True)

@@ -7,6 +7,9 @@ READY  := $(VENV)/.ready
 SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 
 .DEFAULT_GOAL := help
+# Tests start many processes: modules are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-slow test-deploy test-timing attack mutants check format bench clean
 
 help:  ## list the targets

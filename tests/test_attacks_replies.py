@@ -131,6 +131,7 @@ UPLOADS: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", mark_slow(UPLOADS, fast=[name for name in UPLOADS if name != "200 MB"])
 )

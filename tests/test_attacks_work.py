@@ -29,6 +29,8 @@ from covertfl.kernels.mlp import MlpKernel
 from tests.support.flower_runs import NODES, ROUNDS, RUN, Scheduled, Train, make_app, nudge
 from tests.support.slow_cases import mark_slow
 
+pytestmark = pytest.mark.slow
+
 # Jobs, rows and batches of the server's training, and rows that it predicts.
 Work = tuple[int, int, int, int]
 PUBLIC = 75

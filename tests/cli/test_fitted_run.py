@@ -13,6 +13,8 @@ from covertfl.intervals import wilson_interval
 from tests.support.commands import EXAMPLE_LOG, Run
 from tests.support.small_runs import read_column, read_folder
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 
 RUN_FILE = """
@@ -138,7 +140,6 @@ def write_quality_log(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.slow
 def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) -> None:
     write_quality_log(Path("log.csv"))
     fit = ("fit", "log.csv", "--column", "quality", "--cuts", "0.333,0.667", "-o", "problem.toml")

@@ -15,6 +15,8 @@ from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from tests.support.presets import horizon_preset, queue_preset
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -35,7 +37,6 @@ def test_the_limit_found_gives_the_exposure(name: str, target: float) -> None:
     assert answer.privacy_cost == pytest.approx(again.privacy_cost, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_the_privacy_limit_found_gives_the_exposure() -> None:
     problem = replace(queue_preset("sound/queue"), objective="learning", limit=0.77)
     answer = find_limit_for_exposure(problem, 0.75)

@@ -228,6 +228,7 @@ def send_rubbish(reply: Message) -> None:
     arrays_of(reply)["norm.mean"] = Array("float32", (4,), "numpy.ndarray", b"rubbish")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [send_strings, send_longer, send_rubbish])
 @pytest.mark.parametrize("make_strategy", [FedAvg, lambda: Krum(num_malicious_nodes=1)])
 def test_what_a_client_makes_of_statistics_is_not_looked_at(

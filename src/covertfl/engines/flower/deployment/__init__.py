@@ -14,6 +14,7 @@
 - `roles`: what the processes do: SuperLink, SuperNode, SuperExec.
 - `run`: `Deployment` and `deploy`, a run in a local federation.
 - `scratch`: temporary folders, which are removed after all processes that used them were killed.
+- `senders`: a node pushes its own replies to the server, and nothing else.
 - `server`: settings of a server app from its environment variables; that of a built-in task.
 - `supervisor`: the process that all others are forked from, and end with.
 """

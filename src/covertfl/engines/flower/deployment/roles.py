@@ -4,7 +4,7 @@ SuperLink and SuperNodes are Flower's own, started with `--isolation process`; a
 them by a SuperExec that forks instead of starting a new Python for every message.  Some things are
 changed in the memory of these processes and nowhere else:
 
-- a gate stands in front of the SuperLink;
+- a gate stands in front of the SuperLink, which takes messages only from their senders;
 - apps are loaded from the bundle that the owner has built, and from no other;
 - the output of a server app, and the reason of its failure, are not sent to the SuperLink;
 - the pauses between two requests for messages, which Flower fixes at three seconds, are shortened.
@@ -37,6 +37,7 @@ from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.gate import Gate
 from covertfl.engines.flower.deployment.progress import NEWS, reporting_failures
 from covertfl.engines.flower.deployment.rights import become_user
+from covertfl.engines.flower.deployment.senders import require_own_messages
 
 Settings = Mapping[str, Any]
 
@@ -82,7 +83,9 @@ def run_superlink(settings: Settings) -> None:
     """
     from flwr.superlink import main
     from flwr.superlink.cli.flower_superlink import flower_superlink
+    from flwr.superlink.servicer.fleet import fleet_handlers
 
+    vars(fleet_handlers)["push_messages"] = require_own_messages(fleet_handlers.push_messages)
     create_app, token = main.create_app, Path(settings["token"]).read_text("ascii")
 
     def create_gate(*arguments: Any, **keywords: Any) -> Gate:

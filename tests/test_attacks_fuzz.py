@@ -230,8 +230,10 @@ def test_no_generated_reply_escapes(examples: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     attack(examples, CONTENTS, note)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kibibytes
-    # The fuzz reaches every reason, and what is fine still passes.
-    assert {*REASONS - {"client error"}, "accepted", "absent"} <= set(seen) or examples < 1000
+    # The fuzz reaches every reason but one that needs an otherwise faultless reply, and what is
+    # fine still passes.
+    rare = {"client error", "not finite"}
+    assert {*REASONS - rare, "accepted", "absent"} <= set(seen) or examples < 1000
     assert seen.get("accepted", 0) > 0
 
 

@@ -21,6 +21,8 @@ ALLOWED = {
     "files",
     "files.atomic",
     "files.format",
+    "files.json_file",
+    "files.regular",
     "files.toml",
     "runs",
     "runs.files",

@@ -46,10 +46,11 @@ RUN: dict[str, Any] = {
     "federation": {"clients": 4, "participation": [1, 2, 4], "min_share": 0.2},
     "decoy": {"kind": "public"},
     "policy": {"kind": "random"},
-    "engine": {"kind": "flower", "mode": "deployment"},
+    "engine": {"kind": "flower", "mode": "deployment", "round_seconds": 0.0},
 }
 EXCHANGEABLE: dict[str, Any] = {
     **RUN,
+    "engine": {"kind": "flower", "mode": "deployment"},  # rounds on a clock
     "policy": {"kind": "exchangeable", "trajectories": 2},
     "decoy": {"guard": "public"},
 }

@@ -109,7 +109,8 @@ def test_who_withholds_sees_nothing_in_an_exchangeable_run(
     if scheme == "exchangeable":
         require_guess(record_property, "withheld replies, exchangeable", right, runs)
     else:
-        record_property(f"withheld replies, {scheme}", f"{right:g} of {runs}")
+        record_property(f"open: withheld replies, {scheme}", f"{right:g} of {runs}")
+        assert right > 0.7 * runs  # what the threat model says is open: if not, it must be changed
 
 
 def test_whether_a_round_is_accepted_does_not_depend_on_the_truth(

@@ -27,7 +27,9 @@ from covertfl.kernels.weights import name_content
 from covertfl.models.export import load_weights
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.files import ROUNDS
+from covertfl.training import train
 from tests.support.commands import QUEUE_FILE, RUN_FILE, Outcome, Run, refuse
+from tests.support.small_runs import Stopped, make_run, stop_after
 
 NESTED = "[" * 100_000
 PATIENCE = 60  # seconds after which a command counts as hanging
@@ -366,3 +368,33 @@ def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_pa
     outcome = run("train", file, "--out", tmp_path / "out")
     assert outcome.status == 2 and outcome.err.count("\n") == 1, outcome
     assert named.name in outcome.err, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"round": 3}', "cannot be repeated as decided"),
+        ("[" * 100_000, "nested too deeply"),
+        ("PIPE", "regular file"),
+        ({"trajectory": 7}, "must be at most 1, got 7"),
+        ({"trajectory": "truth"}, "trajectory must be a whole number"),
+        ({"learn_prob": 2.0}, "learn_prob must lie in"),
+    ],
+)
+def test_a_decision_that_cannot_be_repeated(
+    content: str | dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    settings, path = make_run(), tmp_path / "out" / "checkpoint" / "pending.json"
+    with pytest.raises(Stopped):
+        train(settings, tmp_path / "out", on_round=stop_after(2))
+    decided = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.unlink()
+    if content == "PIPE":
+        os.mkfifo(path)
+    else:
+        path.write_text(
+            content if isinstance(content, str) else json.dumps({**decided, "round": 3, **content})
+        )
+    with pytest.raises(InvalidInput, match=sentence):
+        train(settings, tmp_path / "out", resume=True)

@@ -142,7 +142,6 @@ def test_a_restart_in_round_1_names_no_action(
         policy = Scheduled(frozenset({5} if learns else ()))  # round 5 of 8 is the first of 4
         sent, again = restart(tmp_path / str(number), cut, 1, monkeypatch, policy=policy)
         assert len(sent) == len(again) == 1
-        assert sent == again
         right += learns == (sent != again)
     require_guess(record_property, "action named by a restart in round 1", right, runs)
 

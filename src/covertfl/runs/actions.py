@@ -23,6 +23,8 @@ from covertfl.runs.participation import draw_state
 from covertfl.runs.policy import RunPolicy
 from covertfl.seeding import Stream, make_generator
 
+BROKEN = "the round that was interrupted cannot be repeated as decided"
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -48,11 +50,19 @@ class Decision:
     def from_dict(cls, content: Mapping[str, Any]) -> Decision:
         """Return the decision that `to_dict` described."""
         try:
-            return cls(**{**content, "observation": Observation(**content["observation"])})
+            observation = Observation(**content["observation"])
+            decision = cls(**{**content, "observation": observation})
         except (LookupError, TypeError) as error:
+            raise InvalidInput(f"{BROKEN}: {error}") from error
+        for name, value in {**asdict(observation), **content}.items():
+            is_right = name in ("observation", "learn_prob") or (type(value) is int and value >= 0)
+            if not is_right:
+                raise InvalidInput(f"{BROKEN}: {name} must be a whole number from 0, got {value}")
+        if type(decision.learn_prob) not in (int, float) or not 0 <= decision.learn_prob <= 1:
             raise InvalidInput(
-                f"the round that was interrupted cannot be repeated as decided: {error}"
-            ) from error
+                f"{BROKEN}: learn_prob must lie in [0, 1], got {decision.learn_prob}"
+            )
+        return decision
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as JSON values."""

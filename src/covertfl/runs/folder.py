@@ -36,6 +36,7 @@ from typing import IO, Any
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import require_format
+from covertfl.files.json_file import read_object
 from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector, name_content, serialise
@@ -230,18 +231,14 @@ class RunFolder:
         """
         path = self.path / PENDING
         with report_errors(path):
-            _write_new(path, json.dumps(decision, allow_nan=False).encode()).close()
+            _write_new(path, json.dumps(decision, allow_nan=False).encode(), mode=0o600).close()
 
     def read_note(self) -> dict[str, Any] | None:
         """Return what the last round that was begun has decided, None before the first."""
         path = self.path / PENDING
-        try:
-            text = path.read_text("utf-8")
-            return dict(json.loads(text)) if text else None  # empty: it was lost with the machine
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            raise InvalidInput(f"{path} cannot be read: {error}") from error
+        if not path.exists() or (path.stat().st_size == 0 and path.is_file()):
+            return None  # empty: it was lost with the machine
+        return read_object(path, "the decision of a round")
 
     def seal(self, checkpoint: Checkpoint) -> None:
         """Write all lines and weights so far to the disk, then replace the checkpoint."""
@@ -353,10 +350,11 @@ def _has_content(path: Path, content: bytes) -> bool:
     return path.is_file() and path.read_bytes() == content
 
 
-def _write_new(path: Path, content: bytes) -> IO[bytes]:
+def _write_new(path: Path, content: bytes, mode: int = 0o644) -> IO[bytes]:
     """Write a file that gets its name once it is complete; it stays open until it is synced."""
     temporary = path.with_name(f".{path.name}.new")
-    stream = temporary.open("wb")
+    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    stream = os.fdopen(opened, "wb")
     try:
         stream.write(content)
         stream.flush()

@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl.errors import InvalidInput
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.folder import RunFolder
+from covertfl.runs.folder import PENDING, RunFolder
 from covertfl.runs.generations import advance
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.live import WINDOW, SeenRound, is_due, make_live_policy, refresh_live
@@ -43,7 +44,7 @@ def run_rounds(
     policy = federation.policy
     while state.round < federation.settings.rounds:
         state, policy = _refresh(federation, state, policy)
-        decision = keep_decision(folder, decide(federation, state, policy), state.round + 1)
+        decision = keep_decision(folder, decide(federation, state, policy), state)
         played = yield from play_round(federation, state, policy, decision)
         record_round(federation, folder, played)
         state = played.after
@@ -52,15 +53,22 @@ def run_rounds(
     return state
 
 
-def keep_decision(folder: RunFolder, decision: Decision, round_number: int) -> Decision:
+def keep_decision(folder: RunFolder, decision: Decision, state: RunState) -> Decision:
     """Return the decision of a round, written down before its query is sent.
 
     A round that was interrupted is repeated as it was decided, whatever is observed now and however
     many rounds are left: another query would show clients two trajectories in one round.
     """
-    known = folder.read_note()
+    known, round_number = folder.read_note(), state.round + 1
     if known is not None and known.pop("round", None) == round_number:
-        return Decision.from_dict(known)
+        repeated = Decision.from_dict(known)
+        most = len(state.learner.trajectories) - 1
+        if max(repeated.trajectory, repeated.decoy) > most:
+            raise InvalidInput(
+                f"{folder.path / PENDING}: trajectory and decoy must be at most {most}, got "
+                f"{repeated.trajectory} and {repeated.decoy}"
+            )
+        return repeated
     folder.note({"round": round_number, **decision.to_dict()})
     return decision
 

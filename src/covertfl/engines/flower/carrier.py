@@ -171,6 +171,8 @@ class Carrier:
             return []
         if reply.fault is None:
             self._replies[client] = message
+        if reply.fault == "too many examples":
+            self.claims.refuse(client)
         return [reply]
 
     def _refuse_odd_metrics(self, replies: Sequence[Reply]) -> list[Reply]:

@@ -46,6 +46,13 @@ class Claims:
             for client, count in counts.items():
                 self._counts[client] = [*self._counts.get(client, []), count][-MOST_COUNTS:]
 
+    def refuse(self, client: int) -> None:
+        """Count a claim that was too large as the largest that is accepted.
+
+        A client that began with few examples is then refused for some rounds, not for good.
+        """
+        self.take({client: self.bound(client)})
+
     def remember(self) -> dict[str, Any]:
         """Return the facts that a resumed run needs; none if no client follows its own counts."""
         counts = {str(client): counts for client, counts in sorted(self._counts.items())}

@@ -1,7 +1,8 @@
 """`Clock`: rounds that start at equal intervals, whatever was done between them.
 
 Clients see when a query was made.  On a clock that reveals nothing of the work before it, as long
-as the work is done in time.
+as the work is done in time.  Clients have a say in that: one that delays its reply until just
+before a start learns from a missed one that the work took longer than what was left.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from flwr.superlink.grid import InMemoryGrid
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.files.toml import read_text
+from covertfl.files.json_file import read_object
 
 CLOCK = "private/clock.json"
 # An interval that is found is as many times the first round, in whole seconds, at least one.
 ROOM = 2.0
+# No client may make it longer than this many seconds, or let more rounds pass without one.
+LONGEST, MOST_DISCARDED = 600.0, 3
 
 
 class Clock:
@@ -41,7 +44,7 @@ class Clock:
     def __init__(self, seconds: float | None, path: Path | None = None) -> None:
         self._seconds, self._path = seconds, path
         self._begun: float | None = None
-        self._tick = self._missed = 0
+        self._tick = self._missed = self._discarded = 0
         if path is not None and path.exists():
             self._recall(path)
 
@@ -51,7 +54,7 @@ class Clock:
             return
         passed = time.monotonic() - self._begun
         if self._seconds is None:
-            self._seconds = float(max(1, math.ceil(ROOM * passed)))
+            self._seconds = min(LONGEST, float(max(1, math.ceil(ROOM * passed))))
             self._keep()
         due = self._tick + 1
         self._tick = max(due, math.ceil(passed / self._seconds))
@@ -66,9 +69,12 @@ class Clock:
             self._begun = time.monotonic()
 
     def discard(self) -> None:
-        """Find the interval in a later round: in this one a node has not replied."""
-        if self._seconds is None:
-            self._begun = None
+        """Find the interval in a later round: in this one a node has not replied.
+
+        A node that never replies must not keep rounds off the clock for good.
+        """
+        if self._seconds is None and self._discarded < MOST_DISCARDED:
+            self._begun, self._discarded = None, self._discarded + 1
 
     def describe(self) -> dict[str, Any]:
         """Return the interval and the number of missed starts, for the summary of the run."""
@@ -81,13 +87,15 @@ class Clock:
             write_atomically(self._path, json.dumps(self.describe()) + "\n", mode=0o600)
 
     def _recall(self, path: Path) -> None:
-        try:
-            content = json.loads(read_text(path, "the clock of a run"))
-            self._missed = int(content["missed_ticks"])
-            if self._seconds is None:
-                self._seconds = float(content["round_seconds"])
-        except (ValueError, LookupError, TypeError) as error:
-            raise InvalidInput(f"{path} does not hold the clock of a run: {error}") from error
+        content = read_object(path, "the clock of a run")
+        missed, seconds = content.get("missed_ticks"), content.get("round_seconds")
+        if type(missed) is not int or missed < 0:
+            raise InvalidInput(f"{path}: missed_ticks must be a whole number from 0, got {missed}")
+        self._missed = missed
+        if self._seconds is None:
+            if not isinstance(seconds, int | float) or not 0.0 < seconds < math.inf:
+                raise InvalidInput(f"{path}: round_seconds must be positive, got {seconds}")
+            self._seconds = float(seconds)
 
 
 def make_clock(round_seconds: float | None, grid: Grid, folder: Path) -> Clock:

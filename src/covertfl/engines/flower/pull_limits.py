@@ -25,7 +25,10 @@ from covertfl.engines.flower.array_form import RefusedReply
 
 @contextmanager
 def limit_pull(most_bytes: int, seconds: float) -> Iterator[None]:
-    """Let the HTTP grid refuse an answer beyond the limits, before it is read or unpacked whole.
+    """Let the HTTP grid refuse an answer beyond the limits, before all of it is read or unpacked.
+
+    One object is received whole before it is counted: the SuperLink, or a proxy before it, must
+    limit requests (docs/flower.md).
 
     Raises
     ------

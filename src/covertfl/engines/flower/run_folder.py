@@ -17,6 +17,7 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
@@ -145,6 +146,7 @@ def _pack_arrays(arrays: ArrayRecord) -> bytes:
 def _read_arrays(path: Path) -> ArrayRecord:
     from safetensors import SafetensorError, safe_open
 
+    require_regular(path, "the first arrays of a run")
     try:
         with safe_open(path, framework="numpy") as content:
             names = json.loads(content.metadata()["names"])

@@ -29,7 +29,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from measurement import measure_peak_memory
 
-from covertfl.engines.flower import responder
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -121,7 +120,7 @@ def watch_all(watch: Stopwatch) -> None:
     watch.watch(RunFolder, "seal", CHECKPOINT)
     watch.watch(GridResponder, "remember", CHECKPOINT)
     # The observation of a round is written to disk before its query is sent.
-    watch.watch(responder, "write_atomically", CHECKPOINT)
+    watch.watch(RunFolder, "note", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
     watch.watch(InnerStrategies, "aggregate", HANDING)

@@ -61,7 +61,8 @@ def run_attack(file: Path, seeds: int) -> Outcome:
     """Run the tests of one attack, slow and deployed ones included."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-q", "-m", "", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        options = ["-q", "-m", "", "-p", "no:cacheprovider", "-o", "junit_family=xunit1"]
+        options.append(f"--junitxml={report}")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, str(file)],
             cwd=ROOT,

@@ -1,6 +1,6 @@
 """Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
-    python scripts/measure_timing.py [--rounds 200] [--deployed 60] [--permutations 500] [--write]
+    python scripts/measure_timing.py [--rounds 200] [--following 200] [--deployed 60] [--write]
 
 runs covert federations, in this process and as processes on this machine.  One of the clients
 records all it sees of a message except for the values of the weights: times, sizes, names, numbers.
@@ -68,15 +68,25 @@ CONTENT: dict[str, Any] = {
     "decoy": {"kind": "public", "gated": True},
     "engine": {"kind": "flower"},
 }
+# The decoy whose work could depend most on what it is fed: it retrains itself to agree with the
+# truth, on a public set that is large and unbalanced here.
+FOLLOWING: dict[str, Any] = {
+    "task": "toxicity",
+    "data": {"public_size": 3.0, "public_positive_share": 0.3},
+    "decoy": {"kind": "following", "gated": True},
+}
 CLIENTS = 4
 Matrix = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 
-def make_settings(rounds: int, seed: int, mode: str) -> RunSettings:
+def make_settings(
+    rounds: int, seed: int, mode: str, changes: Mapping[str, Any] | None = None
+) -> RunSettings:
     """Return the settings of a run in which half of the rounds learn."""
     content = {
         **CONTENT,
+        **(changes or {}),
         "seed": seed,
         "federation": {**CONTENT["federation"], "clients": CLIENTS},
         "horizon": {"rounds": rounds, "updates": rounds // 2},
@@ -88,9 +98,9 @@ def make_settings(rounds: int, seed: int, mode: str) -> RunSettings:
 # --- federations ------------------------------------------------------------------------------
 
 
-def run_here(out: Path, rounds: int, seed: int) -> None:
+def run_here(out: Path, rounds: int, seed: int, changes: Mapping[str, Any] | None = None) -> None:
     """Run a federation in this process; client 0 eavesdrops."""
-    settings = make_settings(rounds, seed, "in-process")
+    settings = make_settings(rounds, seed, "in-process", changes)
     app = make_client_app(settings)
     spy = make_eavesdropper_app(app, out / EAVESDROPPER)
     grid = InProcessGrid(dict.fromkeys(range(CLIENTS), app) | {0: spy}, CLIENTS)
@@ -336,11 +346,16 @@ def measure(asked: argparse.Namespace) -> list[Verdict]:
     verdicts = []
     for name, rounds, run in (
         ("in process", asked.rounds, run_here),
+        (
+            "in process, decoy following",
+            asked.following,
+            functools.partial(run_here, changes=FOLLOWING),
+        ),
         ("in a deployment", asked.deployed, run_deployed),
     ):
         if rounds == 0:
             continue
-        out = asked.out / name.replace(" ", "-")
+        out = asked.out / name.replace(",", "").replace(" ", "-")
         if not asked.keep or not (out / "summary.json").exists():
             shutil.rmtree(out, ignore_errors=True)
             started = time.perf_counter()
@@ -411,6 +426,7 @@ def main() -> int:
         description="predict actions from what a client sees of rounds"
     )
     parser.add_argument("--rounds", type=int, default=200, help="in this process")
+    parser.add_argument("--following", type=int, default=200, help="rounds with that decoy")
     parser.add_argument("--deployed", type=int, default=60, help="rounds of a deployment")
     parser.add_argument("--permutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

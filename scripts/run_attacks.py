@@ -1,6 +1,6 @@
 """Run the attacks of tests/test_attacks_*.py with many seeds and print a table of what they got.
 
-    python scripts/run_attacks.py [--seeds 300] [--write] [WORD...]
+    python scripts/run_attacks.py [--seeds 300] [--jobs 1] [--write] [WORD...]
 
 Each file is one attack; words choose those whose names contain one of them.  A statistical attack
 notes how often it was right (`tests/support/attacks.py: require_guess`).  --write puts the table,
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="run the attacks with many seeds")
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=1, help="files at a time")
     parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")
     asked = parser.parse_args()
     files = [
@@ -131,9 +133,10 @@ def main() -> int:
         if not asked.words or any(word in file.stem for word in asked.words)
     ]
     outcomes = []
-    for file in files:
-        outcomes.append(run_attack(file, asked.seeds))
-        print(outcomes[-1].row, file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for outcome in pool.map(lambda file: run_attack(file, asked.seeds), files):
+            outcomes.append(outcome)
+            print(outcome.row, file=sys.stderr, flush=True)
     print(make_table(outcomes))
     if asked.write:
         write_page(outcomes, asked.seeds)

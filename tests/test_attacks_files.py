@@ -379,6 +379,8 @@ def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_pa
         ({"trajectory": 7}, "must be at most 1, got 7"),
         ({"trajectory": "truth"}, "trajectory must be a whole number"),
         ({"learn_prob": 2.0}, "learn_prob must lie in"),
+        ({"trajectory": 2}, "pending.json: trajectory must be at most 1, got 2"),
+        ({"oracle_state": 10**30}, "pending.json: oracle_state must be at most 2, got 10000"),
     ],
 )
 def test_a_decision_that_cannot_be_repeated(

@@ -192,7 +192,7 @@ def read(content: RecordDict) -> Reply | None:
             restrict_metrics([message], EXAMPLES)
             FORM.normalise(next(iter(content.array_records.values())))
     if sifted.clients:
-        assert sifted.values.shape == (1, LAYOUT.size) and np.isfinite(sifted.values).all()
+        assert sifted.stack().shape == (1, LAYOUT.size) and np.isfinite(sifted.stack()).all()
         assert 1 <= sifted.total <= MOST_EXAMPLES
     else:
         assert {reason for _, reason in sifted.rejected} <= REASONS

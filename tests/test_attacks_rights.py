@@ -18,7 +18,7 @@ pytest.importorskip("flwr")
 from covertfl.engines.flower.deployment.bundle import RECORDS
 from covertfl.engines.flower.deployment.federation import LocalNode
 from covertfl.engines.flower.deployment.fork import fork_and_run
-from covertfl.engines.flower.deployment.rights import become_user, check_user
+from covertfl.engines.flower.deployment.rights import become_user, check_user, choose_user
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, Deployment
 from covertfl.errors import InvalidInput
 from tests.support.small_runs import make_run, read_rounds
@@ -68,6 +68,22 @@ def test_users_that_client_apps_cannot_run_as(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInput, match=said):
             check_user(name, [closed])
+
+
+@is_root
+def test_root_gives_client_apps_to_nobody_where_that_can_be(
+    reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    closed = reachable / "closed"
+    closed.mkdir(mode=0o700)
+    assert choose_user([closed], said.append) is None
+    assert len(said) == 1 and said[0].startswith("warning: client apps run as root, because the")
+    monkeypatch.setattr("covertfl.engines.flower.deployment.rights.check_user", lambda *_: None)
+    assert choose_user([reachable], said.append) == USER
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert choose_user([reachable], said.append) is None
+    assert len(said) == 1
 
 
 @is_root

@@ -21,7 +21,7 @@ from tests.support.played_runs import FUNCTION_HORIZON, build, play, play_with_f
 from tests.support.small_runs import HORIZON
 
 NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))
-NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
+NO_REPLIES = SiftedReplies((), (), np.empty(0, np.int64), ())
 
 
 @pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])

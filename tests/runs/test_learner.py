@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import (
+    BLOCK,
     Algorithm,
     LearnerState,
     Reply,
@@ -121,8 +122,7 @@ def test_every_refusal_is_counted_beside_its_client() -> None:
 def test_nothing_valid_leaves_nothing() -> None:
     sifted = sift_replies([Reply(1, floats(np.nan, 0, 0), 3)], 3, 100)
     assert sifted.clients == ()
-    assert sifted.values.shape == (0, 3)
-    assert sifted.values.dtype == np.float32
+    assert sifted.values == ()
     assert sifted.total == 0
     assert sift_replies([], 3, 100).rejected == ()
 
@@ -151,9 +151,22 @@ def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], 
     np.testing.assert_allclose(average, np.average(stacked, axis=0, weights=counts), atol=1e-6)
 
 
+def test_the_average_of_a_large_model_is_that_of_each_coordinate() -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(5, 2 * BLOCK + 3)).astype(np.float32)
+    counts = generator.integers(1, 1000, size=5)
+    replies = SiftedReplies(tuple(range(5)), tuple(values), counts, ())
+    total = np.einsum("i,ij->j", counts.astype(np.float64), values)
+    expected = (total / counts.sum()).astype(np.float32)
+    assert average_replies(replies).tobytes() == expected.tobytes()
+    chosen = replies.choose([1, 4])
+    assert (chosen.clients, chosen.total) == ((1, 4), counts[1] + counts[4])
+    np.testing.assert_array_equal(chosen.stack(), values[[1, 4]])
+
+
 def test_the_largest_floats_do_not_overflow_on_the_way() -> None:
     largest = np.full(3, np.finfo(np.float32).max)
-    replies = SiftedReplies((0, 1), np.stack([largest] * 2), np.array([100, 100]), ())
+    replies = SiftedReplies((0, 1), (largest, largest), np.array([100, 100]), ())
     np.testing.assert_array_equal(average_replies(replies), largest)
 
 

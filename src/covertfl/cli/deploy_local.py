@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from covertfl.cli.options import (
 )
 from covertfl.cli.output import print_json, print_remark, show_rounds
 from covertfl.errors import InvalidInput, Missing
+
+if TYPE_CHECKING:
+    from covertfl.runs.settings import RunSettings
 
 AppOption = Annotated[
     Path | None,
@@ -43,7 +47,9 @@ EavesdropperOption = Annotated[
 
 NodeUserOption = Annotated[
     str | None,
-    typer.Option(metavar="USER", help="As root: run client apps as this user, e.g. nobody."),
+    typer.Option(
+        metavar="USER", help="As root: who runs client apps (default: nobody, or root with --app)."
+    ),
 ]
 
 
@@ -89,6 +95,8 @@ def deploy_local(
     shortage = find_shortage(settings, nodes) if project is None else None
     if shortage is not None:
         print_remark(f"warning: {shortage}")
+    if node_user is None and project is None:
+        node_user = _choose_user(settings, out)
     with show_rounds("deployment") as on_round:
         deploy(
             settings,
@@ -114,6 +122,18 @@ def _require_flower() -> None:
     require_torch()
     if find_spec("flwr") is None:
         raise Missing("a federation needs Flower: pip install 'covertfl[flower]'")
+
+
+def _choose_user(settings: RunSettings, out: Path) -> str | None:
+    """Return who runs the client apps of a built-in task, whose data they must be able to read."""
+    from covertfl.engines.flower.deployment.rights import choose_user
+    from covertfl.engines.flower.deployment.run import list_needed
+
+    named = (settings.sections.data.path, os.environ.get("COVERTFL_DATA"))
+    data = [Path(path) for path in named if path is not None and Path(path).exists()]
+    if settings.sections.task == "mnist" and not data:
+        data = [Path.home()]  # images are cached there
+    return choose_user([*list_needed(out), *data], print_remark)
 
 
 def _print_deployment(out: Path, as_json: bool) -> None:

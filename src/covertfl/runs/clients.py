@@ -19,7 +19,6 @@ from covertfl.kernels.weights import Float32Array, Layout, Vector
 from covertfl.runs.learner import (
     LearnerState,
     Reply,
-    SiftedReplies,
     average_replies,
     move_to_average,
     move_true,
@@ -42,6 +41,7 @@ from covertfl.tasks.wrong_labels import add_wrong_labels, spoil_rows
 
 MARKING_CLIENT = 0  # the client that marks its replies, if one does
 MARK_SEED = 0x6D61726B
+NOTHING: Float32Array = np.empty((0, 0), dtype=np.float32)
 
 
 def make_mark(size: int) -> Vector:
@@ -299,11 +299,7 @@ class ClientResponder(Responder):
         used = choose_level(replies.examples, self.level, generator=generator)
         if used is None:
             return None
-        clients = tuple(replies.clients[place] for place in used)
-        return replace(
-            outcome,
-            replies=SiftedReplies(clients, replies.values[used], replies.examples[used], ()),
-        )
+        return replace(outcome, replies=replies.choose(used))
 
     def restore(self, learner: LearnerState, query: Query, values: Float32Array) -> Float32Array:
         """Return (..., P) replies to a replica as if they were replies to the true weights."""
@@ -359,7 +355,7 @@ class ClientResponder(Responder):
         view = DecoyView(
             weights=query.weights,
             learner=learner.true,
-            replies=outcome.replies.values,
+            replies=outcome.replies.stack() if decoy.needs_replies else NOTHING,
             examples=outcome.replies.examples,
             moves=learner.moves[query.trajectory - 1],
             predict=self.kernel.predict,

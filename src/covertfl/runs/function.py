@@ -59,7 +59,7 @@ class FunctionResponder(Responder):
         """Return a noisy gradient, equation (2), accepted if its noise bound is small enough."""
         generator = make_generator(self.settings.seed, Stream.RESPONSE, query.round)
         response, sigma = self.task.respond(query.weights, query.oracle_state, generator=generator)
-        replies = SiftedReplies((0,), response[np.newaxis], np.ones(1, dtype=np.int64), ())
+        replies = SiftedReplies((0,), (response,), np.ones(1, dtype=np.int64), ())
         return Outcome(NOBODY, 1, replies, self.task.accepts(sigma))
         yield  # a generator without work
 

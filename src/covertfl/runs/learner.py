@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from covertfl.arrays import FloatArray
+from covertfl.arrays import IntArray
 from covertfl.kernels.job import LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
+# Coordinates that are summed at a time: sums in double precision then stay in the cache.
+BLOCK = 2**15
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +50,13 @@ class SiftedReplies:
     Parameters
     ----------
     clients : senders of the k valid replies
-    values : (k, P)
+    values : (P,) each
     examples : (k,)
     rejected : client and reason of each rejected reply
     """
 
     clients: tuple[int, ...]
-    values: np.ndarray[Any, np.dtype[np.float32]]
+    values: tuple[Vector, ...]
     examples: np.ndarray[Any, np.dtype[np.int64]]
     rejected: tuple[tuple[int, str], ...]
 
@@ -62,6 +64,19 @@ class SiftedReplies:
     def total(self) -> int:
         """Number of examples behind all valid replies."""
         return int(self.examples.sum())
+
+    def choose(self, places: Sequence[int] | IntArray) -> SiftedReplies:
+        """Return some of the valid replies, by their places."""
+        return SiftedReplies(
+            tuple(self.clients[place] for place in places),
+            tuple(self.values[place] for place in places),
+            self.examples[np.asarray(places)],
+            (),
+        )
+
+    def stack(self) -> Float32Array:
+        """Return the valid replies as one (k, P) array."""
+        return np.stack(self.values) if self.values else np.empty((0, 0), np.float32)
 
 
 def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
@@ -103,24 +118,28 @@ def sift_replies(replies: Sequence[Reply], size: int, most_examples: int) -> Sif
             valid.append(reply)
         else:
             rejected.append((reply.client, fault))
-    values = np.stack([reply.values for reply in valid]) if valid else np.empty((0, size))
     return SiftedReplies(
         tuple(reply.client for reply in valid),
-        values.astype(np.float32, copy=False),
+        tuple(reply.values for reply in valid),
         np.array([int(reply.examples) for reply in valid], dtype=np.int64),
         tuple(rejected),
     )
 
 
 def average_replies(replies: SiftedReplies) -> Vector:
-    """Return the mean of the replies, weighted by examples (FedAvg).
+    """Return the mean of the replies, at least one, weighted by examples (FedAvg).
 
     Summed in double precision in the order of the clients, so that the order of arrival does not
     matter.
     """
-    weights = replies.examples.astype(np.float64)
-    total: FloatArray = np.einsum("i,ij->j", weights, replies.values)
-    return (total / replies.total).astype(np.float32)
+    average = np.empty_like(replies.values[0])
+    for start in range(0, len(average), BLOCK):
+        block = slice(start, start + BLOCK)
+        total = np.zeros(len(average[block]))
+        for weight, values in zip(replies.examples.astype(np.float64), replies.values, strict=True):
+            total += weight * values[block]
+        average[block] = total / replies.total
+    return average
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,10 +41,14 @@ def run_rounds(
     federation: Federation, folder: RunFolder, state: RunState, after_round: OnState | None = None
 ) -> Rounds:
     """Run and record the rounds that are left; yield work and receive its results."""
-    policy = federation.policy
+    policy, pending = federation.policy, folder.read_note()
     while state.round < federation.settings.rounds:
         state, policy = _refresh(federation, state, policy)
-        decision = keep_decision(folder, decide(federation, state, policy), state)
+        # Always decided: the responder finds out here who is connected.
+        decision = decide(federation, state, policy)
+        repeated, pending = repeat_decision(federation, folder, pending, state), None
+        decision = repeated or decision
+        folder.note({"round": state.round + 1, **decision.to_dict()})
         played = yield from play_round(federation, state, policy, decision)
         record_round(federation, folder, played)
         state = played.after
@@ -53,24 +57,34 @@ def run_rounds(
     return state
 
 
-def keep_decision(folder: RunFolder, decision: Decision, state: RunState) -> Decision:
-    """Return the decision of a round, written down before its query is sent.
+def repeat_decision(
+    federation: Federation, folder: RunFolder, pending: dict[str, Any] | None, state: RunState
+) -> Decision | None:
+    """Return the decision of a round that was interrupted, None if none was.
 
-    A round that was interrupted is repeated as it was decided, whatever is observed now and however
-    many rounds are left: another query would show clients two trajectories in one round.
+    Decisions are written down before their queries are sent.  A round that was interrupted is
+    repeated as it was decided, whatever is observed now and however many rounds are left: another
+    query would show clients two trajectories in one round.
+
+    Parameters
+    ----------
+    pending : what was written down last
     """
-    known, round_number = folder.read_note(), state.round + 1
-    if known is not None and known.pop("round", None) == round_number:
-        repeated = Decision.from_dict(known)
-        most = len(state.learner.trajectories) - 1
-        if max(repeated.trajectory, repeated.decoy) > most:
+    if pending is None or pending.pop("round", None) != state.round + 1:
+        return None
+    repeated = Decision.from_dict(pending)
+    trajectories, states = len(state.learner.trajectories), federation.problem.oracle.num_states
+    for name, value, most in (
+        ("trajectory", repeated.trajectory, trajectories - 1),
+        ("decoy", repeated.decoy, trajectories - 1),
+        ("oracle_state", repeated.oracle_state, states - 1),
+        ("observation.oracle_state", repeated.state_read, states - 1),
+    ):
+        if value > most:
             raise InvalidInput(
-                f"{folder.path / PENDING}: trajectory and decoy must be at most {most}, got "
-                f"{repeated.trajectory} and {repeated.decoy}"
+                f"{folder.path / PENDING}: {name} must be at most {most}, got {value}"
             )
-        return repeated
-    folder.note({"round": round_number, **decision.to_dict()})
-    return decision
+    return repeated
 
 
 def play_round(

@@ -172,7 +172,7 @@ class GridResponder(ClientResponder):
         messages, images = self._messages(used), self.images
         assert images is not None
         if images.offsets:
-            restored = self.restore(learner, query, used.replies.values)
+            restored = self.restore(learner, query, used.replies.stack())
             messages = self.inner.replace_values(messages, restored)
         else:  # as `restore` does, array by array
             messages = self.inner.flip(messages, images.pivot, images.signs[query.trajectory])

@@ -25,7 +25,7 @@ from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.rounds import play_round
 
 NO_WEIGHTS = np.empty(0, dtype=np.float32)
-NO_REPLIES = SiftedReplies((), np.empty((0, 0), np.float32), np.empty(0, np.int64), ())
+NO_REPLIES = SiftedReplies((), (), np.empty(0, np.int64), ())
 
 
 @dataclass(frozen=True, eq=False)

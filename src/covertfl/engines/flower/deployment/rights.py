@@ -1,4 +1,4 @@
-"""Client apps that run as another user than the owner of a federation, which root can ask for.
+"""Client apps that run as another user than the owner of a federation that root starts.
 
 Such an app cannot read what only the owner may read: the run file, `private/`, the token, other
 nodes' keys.
@@ -10,24 +10,46 @@ import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from covertfl.engines.flower.deployment.fork import end_with_parent
 from covertfl.errors import InvalidInput
 
+DEFAULT_USER = "nobody"
 PROBE = """
 import os, sys
-print(*[path for path in sys.argv[1:] if not os.access(path, os.R_OK | os.X_OK)], sep="\\n")
+needs = lambda path: os.R_OK | (0 if os.path.isfile(path) else os.X_OK)
+print(*[path for path in sys.argv[1:] if not os.access(path, needs(path))], sep="\\n")
 """
 
 
-def check_user(name: str, folders: Sequence[Path]) -> None:
+def choose_user(paths: Sequence[Path], announce: Callable[[str], None]) -> str | None:
+    """Return who runs the client apps of root's federation if nobody else is named.
+
+    That is `DEFAULT_USER`, or None for the owner where that user cannot run them; then the reason
+    is announced.
+
+    Parameters
+    ----------
+    paths : as in `check_user`
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        check_user(DEFAULT_USER, paths)
+    except InvalidInput as error:
+        announce(f"warning: client apps run as root, because {error}")
+        return None
+    return DEFAULT_USER
+
+
+def check_user(name: str, paths: Sequence[Path]) -> None:
     """Raise InvalidInput if client apps cannot run as a user.
 
     Parameters
     ----------
-    folders : existing ones that they need, besides those of the Python environment
+    paths : existing folders and files that they need, besides those of the Python environment
     """
     if os.geteuid() != 0:
         raise InvalidInput(f"only root can run client apps as another user, got {name!r}")
@@ -37,7 +59,7 @@ def check_user(name: str, folders: Sequence[Path]) -> None:
         raise InvalidInput(f"client apps must run as an existing user, got {name!r}") from None
     if entry.pw_uid == 0:
         raise InvalidInput(f"client apps must run as another user than root, got {name!r}")
-    needed = [*filter(os.path.isdir, sys.path), *map(str, folders)]
+    needed = [*filter(os.path.isdir, sys.path), *map(str, paths)]
     try:
         found = subprocess.run(
             [sys.executable, "-I", "-S", "-c", PROBE, *needed],

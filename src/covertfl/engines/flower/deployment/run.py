@@ -63,7 +63,8 @@ class Deployment:
     resume, force : resume the run in `out`, or replace it
     timeout : seconds that a round waits for replies
     app : the user's own, None for the built-in task
-    node_user : who runs the client apps, if root starts them; None for the owner
+    node_user : who runs the client apps, if root starts them; None for the owner (the command
+        names `rights.choose_user` for built-in tasks)
     """
 
     def __init__(
@@ -89,8 +90,7 @@ class Deployment:
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app, self._node_user = num_nodes, app, node_user
         if node_user is not None:
-            existing = next(path for path in (self._out, *self._out.parents) if path.exists())
-            check_user(node_user, [existing, Path(tempfile.gettempdir())])
+            check_user(node_user, list_needed(self._out))
         self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader
@@ -203,6 +203,13 @@ class Deployment:
             if name not in processes.running:
                 quoted = processes.quote(name)
                 raise DeploymentFailed(f"the {name} of the federation has ended: {quoted}")
+
+
+def list_needed(out: Path) -> list[Path]:
+    """Return the folders that the user who runs client apps must reach."""
+    path = out.resolve()
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    return [existing, Path(tempfile.gettempdir())]
 
 
 def deploy(

@@ -1,6 +1,6 @@
 """Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
-    python scripts/measure_timing.py [--rounds 200] [--following 200] [--deployed 60] [--write]
+    python scripts/measure_timing.py [--rounds 200] [--following 200] [--deployed 160] [--write]
 
 runs covert federations, in this process and as processes on this machine.  One of the clients
 records all it sees of a message except for the values of the weights: times, sizes, names, numbers.
@@ -427,7 +427,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=200, help="in this process")
     parser.add_argument("--following", type=int, default=200, help="rounds with that decoy")
-    parser.add_argument("--deployed", type=int, default=60, help="rounds of a deployment")
+    parser.add_argument("--deployed", type=int, default=160, help="rounds of a deployment")
     parser.add_argument("--permutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "timing")

@@ -95,8 +95,6 @@ def deploy_local(
     shortage = find_shortage(settings, nodes) if project is None else None
     if shortage is not None:
         print_remark(f"warning: {shortage}")
-    if node_user is None and project is None:
-        node_user = _choose_user(settings, out)
     with show_rounds("deployment") as on_round:
         deploy(
             settings,
@@ -106,7 +104,7 @@ def deploy_local(
             force=force,
             timeout=timeout,
             app=None if project is None else find_own_app(project, server, eavesdropper),
-            node_user=node_user,
+            node_user=node_user or (None if project is not None else _choose_user),
             on_round=on_round,
             announce=print_remark if sys.stderr.isatty() else None,
         )

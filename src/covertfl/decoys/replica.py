@@ -104,13 +104,16 @@ class Replicas:
 
     def reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Return the images of (..., P) weights, gradients or steps under T of a trajectory."""
-        image, place = values.copy(), self.layout.locate(self.pivot)
-        # Splitting an axis makes a view, so that the image itself is changed.
+        image = values.copy()
+        self._reflect_in_place(image, trajectory)
+        return image
+
+    def _reflect_in_place(self, values: Float32Array, trajectory: int) -> None:
+        # Splitting an axis makes a view, so that the values themselves are changed.
         shape = self.layout.shapes[self.layout.names.index(self.pivot)]
-        columns = image[..., place].reshape(*image.shape[:-1], *shape)
+        columns = values[..., self.layout.locate(self.pivot)].reshape(*values.shape[:-1], *shape)
         columns *= self.signs[trajectory]
         columns += np.float32(0.0)  # a flipped zero would keep its sign
-        return image
 
     def start(self, drawn: Vector) -> Vector:
         """Return the first true weights: those that were drawn, in the slot of the truth.
@@ -142,7 +145,9 @@ class Replicas:
     def restore(
         self, values: Float32Array, sent: Vector, true: Vector, trajectory: int, *, moves: bool
     ) -> Float32Array:
-        """Return (k, P) replies to a trajectory as if they were replies to the true weights.
+        """Turn (..., P) replies to a trajectory into replies to the true weights; return them.
+
+        They are changed in place: copies of large models take as long as the rest.
 
         Parameters
         ----------
@@ -150,9 +155,13 @@ class Replicas:
         moves : whether replies are weights, which move from where they started, or gradients
         """
         is_shifted = moves and bool(self.offsets)
+        if is_shifted:
+            values -= sent
         # Trajectory 0 is reflected as well, by ones: the work must not tell the truth from others.
-        restored = self.reflect(values - sent if is_shifted else values, trajectory)
-        return restored + true if is_shifted else restored
+        self._reflect_in_place(values, trajectory)
+        if is_shifted:
+            values += true
+        return values
 
 
 def draw_order(trajectories: int, *, generator: np.random.Generator) -> Sequence[int]:

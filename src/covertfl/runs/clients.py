@@ -302,7 +302,7 @@ class ClientResponder(Responder):
         return replace(outcome, replies=replies.choose(used))
 
     def restore(self, learner: LearnerState, query: Query, values: Float32Array) -> Float32Array:
-        """Return (..., P) replies to a replica as if they were replies to the true weights."""
+        """Turn (..., P) replies to a replica into replies to the true weights, in place."""
         assert self.images is not None
         return self.images.restore(
             values, query.weights, learner.true, query.trajectory, moves=self.replies_are_weights

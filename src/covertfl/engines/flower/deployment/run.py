@@ -50,6 +50,7 @@ from covertfl.runs.settings import RunSettings
 EAVESDROPPER = "eavesdropper"
 # Seconds between two looks at the progress of a run.
 LOOK = 0.2
+NodeUser = str | Callable[[RunSettings, Path], str | None] | None
 SERVER_CODE = "from covertfl.engines.flower.deployment.server import app as app\n"
 
 
@@ -63,8 +64,8 @@ class Deployment:
     resume, force : resume the run in `out`, or replace it
     timeout : seconds that a round waits for replies
     app : the user's own, None for the built-in task
-    node_user : who runs the client apps, if root starts them; None for the owner (the command
-        names `rights.choose_user` for built-in tasks)
+    node_user : who runs the client apps, if root starts them; None for the owner, or what chooses
+        one for a run and its folder that have been checked
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Deployment:
         force: bool = False,
         timeout: float = TIMEOUT,
         app: OwnApp | None = None,
-        node_user: str | None = None,
+        node_user: NodeUser = None,
     ) -> None:
         check_deployable(settings, num_nodes, has_own_app=app is not None)
         self._settings, self._out = as_deployed(settings), out.resolve()
@@ -88,9 +89,10 @@ class Deployment:
             RunFolder(self._out).require_replaceable()
         elif not resume:
             RunFolder(self._out).require_absent()
-        self._num_nodes, self._app, self._node_user = num_nodes, app, node_user
-        if node_user is not None:
-            check_user(node_user, list_needed(self._out))
+        self._num_nodes, self._app = num_nodes, app
+        self._node_user = node_user(settings, self._out) if callable(node_user) else node_user
+        if self._node_user is not None:
+            check_user(self._node_user, list_needed(self._out))
         self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader
@@ -221,7 +223,7 @@ def deploy(
     force: bool = False,
     timeout: float = TIMEOUT,
     app: OwnApp | None = None,
-    node_user: str | None = None,
+    node_user: NodeUser = None,
     on_round: OnRound | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:

@@ -39,8 +39,12 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.supercore.routers.runtime.router import router as runtime_router
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.superlink.routers.control.router import router as control_router
+from flwr.superlink.routers.fleet.router import router as fleet_router
 
+from covertfl.engines.flower.deployment.bundle import PROJECT
 from covertfl.engines.flower.deployment.checks import count_model_bytes
 from covertfl.engines.flower.deployment.control import TokenInterceptor
 from covertfl.engines.flower.deployment.federation import HOST, LocalFederation
@@ -55,23 +59,7 @@ from tests.support.small_runs import make_run
 # Of a dependency of Flower's, when a bundle is built.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 
-HOSTILE_PROJECT = """
-[project]
-name = "federation"
-version = "1.0.0"
-description = "Federated training"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "federation"
-
-[tool.flwr.app.components]
-serverapp = "hostile:server"
-clientapp = "hostile:client"
-
-[tool.flwr.app.config]
-"""
+HOSTILE_PROJECT = re.sub(r'"\w+:app"', '"hostile:{}"', PROJECT).format("server", "client")
 HOSTILE = """
 import os
 from pathlib import Path
@@ -318,6 +306,13 @@ def test_what_plain_requests_get(deployment: Deployment) -> None:
     with httpx.Client(base_url=f"https://{federation.address}", verify=context) as client:
         for path in ("/docs", "/openapi.json", "/health", "/v1/control/list-nodes"):
             assert client.get(path).status_code == 401
+        for router in (runtime_router, fleet_router, control_router):
+            paths = {getattr(route, "path", "") for route in router.routes}
+            assert len(paths) > 10
+            answers = {
+                path: client.post(path, headers=headers, content=b"").status_code for path in paths
+            }
+            assert set(answers.values()) == {401}, answers
         push = "/v1/fleet/push-object"
         assert client.post(push, headers=headers, content=bytes(limit)).status_code == 400
         assert client.post(push, headers=headers, content=b"").status_code == 401

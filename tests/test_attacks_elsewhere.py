@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from covertfl.engines.flower.client_app import ClientTrainer
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.messages import find_round
 from covertfl.engines.flower.server_app import run_simulated
-from tests import ROOT
+from tests.support.commands import run_python
 from tests.support.small_runs import make_run, read_column, read_folder
 
 
@@ -107,14 +105,7 @@ run_attacked(make_run(**ATTACKED["exchangeable"]), Path(sys.argv[1]), simulate)
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_exchangeable_runs_under_attack_in_other_processes(tmp_path: Path) -> None:
     """The same bytes as in this process."""
-    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-c", RAY, tmp_path / "ray"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(RAY, tmp_path / "ray")
     assert done.returncode == 0, done.stderr
     run_attacked(make_run(**ATTACKED["exchangeable"]), tmp_path / "here", simulate_here)
     assert read_folder(tmp_path / "ray") == read_folder(tmp_path / "here")

@@ -270,13 +270,13 @@ def unpack(changes: list[tuple[int, int, int, bytes]]) -> None:
     try:
         with limit_pull(MOST_BYTES, 1.0):
             message = vars(http_grid)["inflate_object_from_contents"](NAME, contents)
-        assert isinstance(message, Message)
-        is_message = message.has_content()
+        is_message = message.has_content()  # as `exchange` and the reader ask it
     except RefusedReply as refused:
         reason = str(refused)
     except Exception:  # what `exchange` counts as the node's own fault
         reason = "unreadable"
     else:
+        assert isinstance(message, Message)
         if is_message:
             note(message.content)
         return

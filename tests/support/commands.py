@@ -1,12 +1,18 @@
-"""Commands run in this process, and the files they read."""
+"""Commands run in this process, the files they read, and code in a process of its own."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from tests import ROOT
 
 QUEUE_FILE = """[oracle]
 transition = [[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]
@@ -57,6 +63,18 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+def run_python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    """Run code that may import the tests in a process of its own."""
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def refuse(outcome: Outcome, status: int) -> str:

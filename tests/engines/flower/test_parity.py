@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ pytest.importorskip("torch")
 from covertfl.errors import InvalidInput
 from covertfl.runs.progress import RunProgress
 from covertfl.training import train
-from tests import ROOT
+from tests.support.commands import run_python
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
     FUNCTION_QUEUE,
@@ -152,13 +151,7 @@ train(make_run(engine={"kind": "flower"}), Path(sys.argv[1]))
 
 @pytest.mark.slow
 def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
-    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path / "flower"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=False,
-    )
+    killed = run_python(KILLED, tmp_path / "flower")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (tmp_path / "flower" / "checkpoint" / "pending.json").exists()
     train(make_run(**FLOWER), tmp_path / "flower", resume=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ pytest.importorskip("torch")
 
 from covertfl.errors import Missing
 from covertfl.training import train
-from tests import ROOT
+from tests.support.commands import run_python
 from tests.support.small_runs import make_run, read_folder
 
 RUN = """
@@ -32,14 +29,7 @@ train(make_run(rounds=4, updates=2, engine=engine), Path(sys.argv[1]))
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_the_same_bytes(tmp_path: Path) -> None:
-    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, tmp_path / "flower"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(RUN, tmp_path / "flower")
     assert done.returncode == 0, done.stderr
     train(make_run(rounds=4, updates=2), tmp_path / "simulated")
     flower, simulated = read_folder(tmp_path / "flower"), read_folder(tmp_path / "simulated")

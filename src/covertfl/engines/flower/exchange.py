@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flwr.app import Message
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 
 from covertfl.engines.flower.array_form import RefusedReply
@@ -93,5 +94,6 @@ def _find_name(reply: Message) -> str:
 
 
 def _is_from(reply: Message, node: int) -> bool:
-    """Return whether a node is the source of a reply; errors may come from the SuperLink."""
-    return reply.has_error() or reply.metadata.src_node_id == node
+    """Return whether a node is the source of a reply; an error may come from the SuperLink."""
+    source = reply.metadata.src_node_id
+    return source == node or (reply.has_error() and source == SUPERLINK_NODE_ID)

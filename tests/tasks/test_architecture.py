@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from torch import nn
 
 from covertfl.errors import InvalidInput

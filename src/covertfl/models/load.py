@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ import numpy.typing as npt
 from covertfl.api.result import Result
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.toml import shorten
 from covertfl.kernels.weights import Float32Array
 from covertfl.models.contents import ModelContents, read_contents
 from covertfl.tasks.architecture import build_module, can_be_built
@@ -148,7 +148,8 @@ class Model(Result):
         """Return the (n, outputs) outputs of the module."""
         import torch
 
-        parts = [np.empty((0, max(len(self.classes), 1)))]
+        is_binary = self.facts["output"]["threshold"] is not None
+        parts = [np.empty((0, 1 if is_binary else max(len(self.classes), 1)))]
         with torch.inference_mode():
             for start in range(0, len(features), ROWS_AT_A_TIME):
                 rows = torch.from_numpy(features[start : start + ROWS_AT_A_TIME])
@@ -161,6 +162,11 @@ class Model(Result):
     def _name(self, outputs: FloatArray) -> Predictions:
         """Return the predictions that outputs stand for."""
         threshold = self.facts["output"]["threshold"]
+        needed = len(self.classes) if threshold is None else 1
+        if outputs.ndim != 2 or (needed and outputs.shape[1] != needed):
+            raise InvalidInput(
+                f"{self.path}: the model must have {needed} outputs, got {outputs.shape[1:]}"
+            )
         if threshold is not None:
             chosen = (outputs[:, 0] > np.log(threshold / (1.0 - threshold))).astype(np.int64)
             outputs = np.column_stack([np.zeros(len(outputs)), outputs[:, 0]])
@@ -204,51 +210,55 @@ def load_model(
     Missing
         if PyTorch is not installed
     """
-    contents = read_contents(path)
-    facts = contents.facts
-    _check_facts(facts, os.fspath(path))
+    contents, name = read_contents(path), os.fspath(path)
+    _check_facts(contents, name)
     try:
         import torch
     except ImportError as error:
         raise Missing("predicting needs PyTorch: pip install 'covertfl[train]'") from error
-    if make_module is None and not can_be_built(facts["architecture"]):
-        raise InvalidInput(
-            f"{os.fspath(path)} holds a {facts['architecture'].get('type')}, which it cannot "
-            "describe: pass a function that returns such a module as make_module"
-        )
-    weights = {name: torch.from_numpy(tensor) for name, tensor in contents.weights.items()}
+    weights = {key: torch.from_numpy(tensor) for key, tensor in contents.weights.items()}
     try:
-        if make_module is None:
-            with torch.device("meta"):
-                module = build_module(facts["architecture"])
-        else:
-            module = make_module()
+        module = (make_module or partial(_build, contents.facts["architecture"]))()
         module.load_state_dict(weights, assign=True)
     except (RuntimeError, InvalidInput) as error:
         reason = str(error).splitlines()[-1].strip()
+        raise InvalidInput(f"{name} cannot be used: {reason}") from error
+    return Model(Path(path), contents.facts, module.eval(), contents)
+
+
+def _build(architecture: object) -> nn.Module:
+    """Return the module of a description, without memory for its weights."""
+    import torch
+
+    if not isinstance(architecture, Mapping) or not can_be_built(architecture):
+        kind = architecture.get("type") if isinstance(architecture, Mapping) else architecture
         raise InvalidInput(
-            f"{os.fspath(path)}: the weights do not fit the model: {reason}"
-        ) from error
-    return Model(Path(path), facts, module.eval(), contents)
+            f"it holds a {kind}, which it cannot describe: pass a function that returns such a "
+            "module as make_module"
+        )
+    with torch.device("meta"):
+        return build_module(architecture)
 
 
-def _check_facts(facts: Mapping[str, Any], name: str) -> None:
+def _check_facts(contents: ModelContents, name: str) -> None:
     """Raise InvalidInput if a file does not say what is needed to predict."""
+    facts, found = contents.facts, contents.standardisation
     if "architecture" not in facts:
         what = "holds a point of a function, which predicts nothing"
         old = "does not say what its model is: export it again from the folder of its run"
         raise InvalidInput(f"{name} {what if facts.get('task') == 'function' else old}")
     try:
-        inputs, output, classes = facts["inputs"], facts["output"], facts["classes"]
-        threshold = output["threshold"]
-        is_valid = (
-            all(type(size) is int for size in inputs["shape"])
-            and all(isinstance(one, str) for one in classes)
-            and (threshold is None or (0.0 < threshold < 1.0 and len(classes) == 2))
-        )
+        inputs, threshold, classes = facts["inputs"], facts["output"]["threshold"], facts["classes"]
+        checks = {
+            "inputs": all(type(size) is int for size in inputs["shape"]),
+            "standardisation": found is None or list(found.mean.shape) in ([1], inputs["shape"]),
+            "classes": all(isinstance(one, str) for one in classes),
+            "output": threshold is None or (0.0 < threshold < 1.0 and len(classes) == 2),
+        }
         if inputs["encoder"] is not None:
             Encoder.from_dict(inputs["encoder"])
     except (LookupError, TypeError, InvalidInput) as error:
         raise InvalidInput(f"{name} does not describe its model: {error}") from error
-    if not is_valid:
-        raise InvalidInput(f"{name} does not describe its model: got {shorten(output)}")
+    for key, is_valid in checks.items():
+        if not is_valid:
+            raise InvalidInput(f"{name} does not describe its model: {key} is not valid")

@@ -59,7 +59,7 @@ class Own(nn.Sequential):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return twice the usual."""
-        return 2.0 * super().forward(inputs)
+        return torch.mul(self[0](inputs), 2.0)
 
 
 def make_shared() -> nn.Module:

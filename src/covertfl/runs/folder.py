@@ -149,11 +149,9 @@ class RunFolder:
                     path.unlink()
 
     def keep_model(self, task: TrainingTask) -> None:
-        """Write what the model of a task is, and its public map, unless they are there already."""
-        path = self.path / MODEL
-        if not path.exists():
-            text = json.dumps(describe_model(task), indent=1, allow_nan=False) + "\n"
-            write_atomically(path, text, mode=0o600)
+        """Write what the model of a task is, and its public map unless that is there already."""
+        text = json.dumps(describe_model(task), indent=1, allow_nan=False) + "\n"
+        write_atomically(self.path / MODEL, text, mode=0o600)
         path = self.path / MAP
         if task.public_map is not None and not path.exists():
             with report_errors(path):

@@ -35,7 +35,6 @@ MAY_IMPORT = {
     "engines": "files seeding decision kernels tasks decoys runs",
     "flower": "kernels tasks engines",
     "training": "runs engines",
-    "models": "files kernels tasks runs",
     "eavesdroppers": "decision evaluation kernels",
     "auditing": "files intervals decision evaluation kernels tasks decoys runs engines training "
     "eavesdroppers",
@@ -43,6 +42,7 @@ MAY_IMPORT = {
     "report": "files runs",
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers "
     "auditing display report",
+    "models": "files kernels tasks runs api",
     "demo": "files decision evaluation planning runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",

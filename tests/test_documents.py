@@ -20,6 +20,7 @@ from covertfl.decision.problem_file import build_problem, read_preset
 from covertfl.planning.horizon import plan_horizon
 from covertfl.runs.run_file import build_run
 from tests import ROOT
+from tests.support.documents import find_blocks
 
 README = (ROOT / "README.md").read_text("utf-8")
 FLOWER = (ROOT / "docs" / "flower.md").read_text("utf-8")
@@ -28,8 +29,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 def blocks(language: str, text: str = README) -> list[str]:
     """Return the code blocks of one language."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    return [body for name, body in fences if name == language]
+    return find_blocks(language, text)
 
 
 def find_block(language: str, word: str, text: str = README) -> str:

@@ -19,6 +19,7 @@ import pytest
 
 import covertfl as cf
 from covertfl.errors import CovertflError
+from covertfl.models.export import export_model
 from tests import ROOT
 from tests.support.paper_queues import TEXT_ORACLE, reference_queue
 from tests.support.small_runs import HORIZON
@@ -59,6 +60,7 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
         "fit": lambda: cf.fit(ROOT / "src/covertfl/data/participation.csv", min_examples=6800),
         "Run": lambda: cf.Run("toxicity"),
         "audit": lambda: cf.audit(folder),
+        "load_model": lambda: cf.load_model(export_model(folder, folder / "x.safetensors").output),
         "Oracle": lambda: cf.Oracle(TEXT_ORACLE.transition, TEXT_ORACLE.success),
         "LearningCost": cf.LearningCost,
         "Action": lambda: cf.Action(1),
@@ -96,8 +98,10 @@ RETURNED = {
     "Examples",
     "FiniteHorizon",
     "Fit",
+    "Model",
     "Plan",
     "Policy",
+    "Predictions",
     "QueueProblem",
     "RunSummary",
     "Solution",

@@ -10,7 +10,7 @@ from pathlib import Path
 from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
-from covertfl.runs.folder import MAP
+from covertfl.runs.folder import MAP, MODEL
 from covertfl.runs.progress import OnRound, PreparedRun, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
@@ -104,9 +104,13 @@ def _train_on_flower(
 
 
 def is_finished(settings: RunSettings, path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a run that has done all its rounds, and its public map."""
+    """Return whether a folder holds a run that has done all its rounds and can be exported.
+
+    Older versions did not write the description of the model.
+    """
     folder, sections = Path(path), settings.sections
-    has_map = sections.data.map is not None and sections.task != "function"
-    if has_map and not (folder / MAP).exists():
+    needed = [] if sections.task == "function" else [MODEL]
+    needed += [MAP] if needed and sections.data.map is not None else []
+    if not all((folder / name).exists() for name in needed):
         return False
     return (folder / SUMMARY).exists() and read_summary(folder).rounds >= settings.rounds

@@ -18,7 +18,7 @@ def test_the_true_weights_are_written(run: Run, run_file: Path, tmp_path: Path) 
     assert run("train", run_file, "--out", folder).status == 0
     outcome = run("export", folder, "-o", model)
     assert (outcome.status, outcome.err) == (0, "")
-    assert "Keep it off the channel" in outcome.out
+    assert "Keep both off the channel" in outcome.out
     assert model.stat().st_mode & 0o077 == 0
     with safe_open(folder / "checkpoint" / "state.safetensors", framework="numpy") as state:
         true = state.get_tensor("true")
@@ -28,4 +28,6 @@ def test_the_true_weights_are_written(run: Run, run_file: Path, tmp_path: Path) 
 
 
 def test_a_folder_without_a_run(run: Run, tmp_path: Path) -> None:
-    assert "holds no run" in refuse(run("export", tmp_path, "-o", tmp_path / "model"), 2)
+    assert "holds no run" in refuse(
+        run("export", tmp_path, "-o", tmp_path / "model.safetensors"), 2
+    )

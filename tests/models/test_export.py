@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from covertfl.errors import InvalidInput
-from covertfl.models.export import ExportedModel, export_model, load_public_map, load_weights
+from covertfl.models.contents import read_contents
+from covertfl.models.export import ExportedModel, export_model, load_weights
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.task import find_training_task
 from covertfl.tasks.public_map import PublicMap
@@ -27,9 +30,11 @@ def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | typ
     summary = run_small(tmp_path / "run", policy={"kind": "greedy"})
     output = tmp_path / "model.safetensors"
     exported = export_model(as_path(tmp_path / "run"), as_path(output))
-    assert exported == ExportedModel(output, summary.rounds, summary.updates_done)
+    card = tmp_path / "model.md"
+    assert exported == ExportedModel(output, card, summary.rounds, summary.updates_done)
     assert exported.to_dict() == {
         "output": str(output),
+        "card": str(card),
         "rounds": summary.rounds,
         "updates_done": summary.updates_done,
         "inputs": None,
@@ -40,7 +45,7 @@ def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | typ
     joined = np.concatenate([tensors.pop(name).ravel() for name in ("0.weight", "0.bias")])
     assert not tensors
     np.testing.assert_array_equal(joined, checkpoint.arrays["true"])
-    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+    assert stat.S_IMODE(output.stat().st_mode) == stat.S_IMODE(card.stat().st_mode) == 0o600
 
 
 MAPPED: dict[str, Any] = {"data": {"map": "public"}, "policy": {"kind": "greedy"}}
@@ -52,10 +57,9 @@ def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> Non
     output = tmp_path / "model.safetensors"
     assert export_model(tmp_path / "run", output).inputs == "public_map"
     with safe_open(output, framework="numpy") as content:
-        assert content.metadata()["covertfl_inputs"] == "public_map"
         parts = {name for name in content.keys() if "public_map" in name}  # noqa: SIM118
         assert parts == {"public_map.mean", "public_map.basis", "public_map.scale"}
-    weights, found = load_weights(output), load_public_map(output)
+    weights, found = load_weights(output), read_contents(output).public_map
     assert found is not None
     raw = find_training_task(make_run(policy=MAPPED["policy"])).validation
     logits = found.apply(raw.features) @ weights.pop("0.weight").T + weights.pop("0.bias")
@@ -78,7 +82,7 @@ def test_the_map_of_a_run_is_written_again_when_it_is_resumed(tmp_path: Path) ->
     train(make_run(), tmp_path / "run", force=True)
     assert not file.exists()
     export_model(tmp_path / "run", output)
-    assert load_public_map(output) is None
+    assert read_contents(output).public_map is None
 
 
 def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:
@@ -92,7 +96,7 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
     output = tmp_path / "model.safetensors"
     export_model(tmp_path / "run", output)
     with safe_open(output, framework="numpy") as content:
-        assert content.metadata() == {"covertfl_format": "1"}
+        assert content.metadata()["covertfl_format"] == "2"
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     for path in (output, str(output)):
@@ -103,7 +107,7 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"covertfl_format": "2"}, "a newer version wrote the file"),
+        ({"covertfl_format": "3"}, "a newer version wrote the file"),
         ({"covertfl_format": "one"}, "format must be a whole number from 1, got 'one'"),
     ],
 )
@@ -124,3 +128,64 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for name in ("text", "none"):
         with pytest.raises(InvalidInput, match=f"{name}: "):
             load_weights(tmp_path / name)
+
+
+def test_the_same_run_is_exported_as_the_same_bytes(tmp_path: Path) -> None:
+    """The library writes metadata in any order."""
+    run_small(tmp_path / "run", **MAPPED)
+    written = set()
+    for name in "abc":
+        export_model(tmp_path / "run", tmp_path / f"{name}.safetensors")
+        written.add((tmp_path / f"{name}.safetensors").read_bytes())
+    assert len(written) == 1
+
+
+def test_a_folder_of_seeds_says_which_to_take(tmp_path: Path) -> None:
+    train(make_run(policy={"kind": "greedy"}), tmp_path / "many", seeds=2)
+    scores = [
+        json.loads((tmp_path / "many" / f"seed-{n}" / "summary.json").read_text()) for n in range(2)
+    ]
+    best = int(np.argmax([score["learner_accuracy"] for score in scores]))
+    accuracy = f"{scores[best]['learner_accuracy']:.4f}"
+    with pytest.raises(
+        InvalidInput,
+        match=rf"many holds 2 runs, seed-0 to seed-1, .* export one of them, such as .*seed-{best}"
+        rf", whose validation accuracy is the highest \({accuracy}\)",
+    ):
+        export_model(tmp_path / "many", tmp_path / "model.safetensors")
+
+
+def test_names_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    run_small(tmp_path / "run")
+    for name in ("model.pt", "model"):
+        with pytest.raises(InvalidInput, match=r"must end in \.safetensors"):
+            export_model(tmp_path / "run", tmp_path / name)
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"notes\.md exists and is no model card"):
+        export_model(tmp_path / "run", tmp_path / "notes.safetensors")
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+def test_the_description_of_an_older_run_is_written_when_it_is_resumed(tmp_path: Path) -> None:
+    run_small(tmp_path / "run")
+    file = tmp_path / "run" / "model.json"
+    written = file.read_bytes()
+    file.unlink()
+    with pytest.raises(InvalidInput, match=r"model\.json is missing.*--resume"):
+        export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    train(make_run(), tmp_path / "run", resume=True)
+    assert file.read_bytes() == written
+
+
+def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:
+    summary = run_small(tmp_path / "run", **MAPPED)
+    export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    facts = read_contents(tmp_path / "model.safetensors").facts
+    digest = hashlib.sha256((tmp_path / "run" / "run.toml").read_bytes()).hexdigest()
+    assert facts["settings_sha256"] == digest
+    assert facts["metrics"]["learner_accuracy"] == summary.learner_accuracy
+    assert facts["parameters"] == {"0.weight": [10, 64], "0.bias": [10]}
+    assert facts["classes"] == list("0123456789")
+    card = (tmp_path / "model.md").read_text()
+    for part in (digest, f"accuracy {summary.learner_accuracy:.4f}", "public_map.basis", "Linear"):
+        assert part in card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from covertfl.errors import InvalidInput
 from covertfl.tasks.embeddings import load_embeddings, make_embeddings_task
-from covertfl.tasks.task import DataSettings
+from covertfl.tasks.labelled_data import divide_data
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(3.0, 5.0, size=(400, 6)).astype(np.float32)
@@ -36,20 +38,41 @@ def test_two_classes_train_with_one_logit(tmp_path: Path) -> None:
     assert task.make_model()(torch.zeros(3, 6)).shape == (3, 1)
 
 
-def test_features_are_standardised(tmp_path: Path) -> None:
-    constant = np.column_stack([FEATURES, np.full(400, 7.0)])
-    data = load_embeddings(save(tmp_path, features=constant, labels=LABELS))
-    features = data.examples.features
-    np.testing.assert_allclose(features.mean(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(features.std(axis=0), [1.0] * 6 + [0.0], atol=1e-5)
+def test_features_are_standardised_by_the_public_set_alone(tmp_path: Path) -> None:
+    """Other rows of clients and of the validation set change neither mean nor deviation."""
+    features = np.column_stack([FEATURES, np.full(400, 7.0)])
+    settings = partial(DataSettings, "embeddings", clients=4, seed=3)
+
+    def make(rows: npt.NDArray[Any]) -> TrainingTask:
+        path = save(tmp_path, features=rows, labels=LABELS)
+        return make_embeddings_task(settings(path=path))
+
+    task = make(features)
+    public = task.public.features
+    np.testing.assert_allclose(public.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(public.std(axis=0), [1.0] * 6 + [0.0], atol=1e-5)
+    found = task.inputs.standardisation
+    assert found is not None
+    file = load_embeddings(settings(path=str(tmp_path / "mine.npz")).path or "")
+    rows = divide_data(file.data, settings(), 40).public
+    np.testing.assert_allclose(found.mean, features[rows].mean(axis=0))
+    np.testing.assert_array_equal(found.deviation[6], 1.0)
+    np.testing.assert_array_equal(found.apply(features), task.train.features)
+    changed = np.where(np.isin(np.arange(400), rows)[:, None], features, 9.0 * features + 100.0)
+    other = make(changed).inputs.standardisation
+    assert other is not None
+    np.testing.assert_array_equal(other.mean, found.mean)
+    np.testing.assert_array_equal(other.deviation, found.deviation)
 
 
 def test_names_and_gaps_become_class_numbers(tmp_path: Path) -> None:
     names = np.array(["ham", "spam", "eggs"])[np.arange(400) % 3]
-    data = load_embeddings(save(tmp_path, features=FEATURES, labels=names))
+    data = load_embeddings(save(tmp_path, features=FEATURES, labels=names)).data
+    assert data.names == ("eggs", "ham", "spam")
     assert (data.loss, data.outputs) == ("multiclass", 3)
     np.testing.assert_array_equal(data.classes, np.array([1, 2, 0])[np.arange(400) % 3])
-    data = load_embeddings(save(tmp_path, features=FEATURES, labels=2.0 * LABELS - 1.0))
+    data = load_embeddings(save(tmp_path, features=FEATURES, labels=2.0 * LABELS - 1.0)).data
+    assert data.names == ("-1", "1")
     np.testing.assert_array_equal(data.examples.labels, LABELS)
 
 
@@ -58,7 +81,13 @@ def test_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     first = load_embeddings(path)
     assert load_embeddings(path) is first
     save(tmp_path, features=FEATURES[:200], labels=LABELS[:200])
-    assert len(load_embeddings(path).classes) == 200
+    assert len(load_embeddings(path).features) == 200
+
+
+def test_classes_keep_the_names_in_the_file(tmp_path: Path) -> None:
+    names = np.array(["fine", "rude", "vile"])
+    path = save(tmp_path, features=FEATURES, labels=1 + LABELS, classes=names)
+    assert load_embeddings(path).data.names == ("rude", "vile")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +95,15 @@ def test_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     [
         ({"x": FEATURES}, "must hold the arrays features and labels, got x"),
         ({"features": FEATURES[0], "labels": LABELS}, r"must have shape \(n, d\), got \(6,\)"),
+        ({"features": FEATURES, "encoder": np.array("{}")}, "embed the texts again with --label"),
+        (
+            {"features": FEATURES, "labels": LABELS, "classes": np.array(["one"])},
+            "a name for each class number, got 1 for the numbers 0 to 1",
+        ),
+        (
+            {"features": FEATURES, "labels": LABELS, "encoder": np.array('{"name": 1}')},
+            "encoder is not what covertfl embed writes",
+        ),
         ({"features": FEATURES, "labels": LABELS[:9]}, r"shape \(400,\), got \(9,\)"),
         ({"features": FEATURES, "labels": np.zeros(400)}, "2 to 1000 different values, got 1"),
         ({"features": FEATURES, "labels": LABELS / 2}, r"whole numbers or names, got 0\.5 in row"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from covertfl.errors import InvalidInput, Missing
 from covertfl.tasks import text
 from covertfl.tasks.text import clean_text, embed_texts, write_embeddings
+from covertfl.tasks.toxicity import ENCODER
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,12 @@ class TestEncoder:
         embed_texts(["word"])
         assert logging.getLogger().handlers == before
 
+    def test_another_encoder_is_refused(self) -> None:
+        """That of the shipped vectors is the installed one."""
+        text.require_encoder(ENCODER, "model")
+        with pytest.raises(Missing, match=r"model needs .*: pip install 'wordllama==9'"):
+            text.require_encoder(replace(ENCODER, version="9", fingerprint="0"), "model")
+
     def test_written_file_holds_vectors_labels_and_names(self, tmp_path: Path) -> None:
         path = tmp_path / "some.csv"
         path.write_text("text,kind\none,spam\ntwo,ham\nthree,spam\n", encoding="utf-8")
@@ -88,6 +97,11 @@ class TestEncoder:
             assert arrays["labels"].tolist() == [1, 0, 1]
             assert arrays["classes"].tolist() == ["ham", "spam"]
             np.testing.assert_array_equal(arrays["features"], embed_texts(["one", "two", "three"]))
+            encoder = json.loads(str(arrays["encoder"]))
+        assert encoder == asdict(text.describe_encoder("text"))
+        write_embeddings(path, tmp_path / "plain.npz", "text", None)
+        with np.load(tmp_path / "plain.npz", allow_pickle=False) as arrays:
+            assert sorted(arrays.files) == ["encoder", "features"]
         with pytest.raises(InvalidInput, match=r"must end in \.npz"):
             write_embeddings(path, tmp_path / "out.txt", "text", "kind")
 

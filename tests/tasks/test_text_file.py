@@ -92,7 +92,7 @@ def test_bad_csv_is_refused(tmp_path: Path, content: bytes, message: str) -> Non
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.csv: no such file"):
         read_labelled_text(tmp_path / "none.csv", "t", "y")
-    with pytest.raises(InvalidInput, match=r"must end in \.csv or \.parquet, got \.txt"):
+    with pytest.raises(InvalidInput, match=r"must end in \.csv or \.tsv or \.parquet, got \.txt"):
         read_labelled_text(tmp_path / "some.txt", "t", "y")
     with pytest.raises(InvalidInput, match="must be different columns, got t for both"):
         read_labelled_text(tmp_path / "some.csv", "t", "t")

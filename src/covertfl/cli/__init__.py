@@ -2,7 +2,7 @@
 
 - `app`: the application and `main`, which turns exceptions into exit statuses
 - `solve`, `plan`, `fit`, `presets`: commands on problems
-- `train`, `deploy_local`, `federation`, `export`, `embed`: commands on runs and data
+- `train`, `deploy_local`, `federation`, `export`, `predict`, `embed`: commands on runs and data
 - `audit`, `report`, `demo`, `reproduce`: commands on results
 - `options`: arguments and options that several commands share
 - `output`: JSON and tables on standard output, remarks and progress bars on standard error

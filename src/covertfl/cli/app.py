@@ -24,6 +24,7 @@ from covertfl.cli.federation import app as federation
 from covertfl.cli.fit import fit
 from covertfl.cli.output import print_remark
 from covertfl.cli.plan import plan
+from covertfl.cli.predict import predict
 from covertfl.cli.presets import presets
 from covertfl.cli.report import report
 from covertfl.cli.reproduce import reproduce
@@ -65,7 +66,7 @@ def _options(
 
 COMMANDS = (
     *(solve, plan, fit, presets),
-    *(train, deploy_local, export, embed),
+    *(embed, train, deploy_local, export, predict),
     *(audit, report, demo, reproduce),
 )
 for command in COMMANDS:

@@ -23,10 +23,10 @@ def export(
 ) -> None:
     """Write the true model of a run to a file.
 
-    The file holds one tensor for each parameter, by name, and the public map of a run whose inputs
-    pass one (replicas need it).  Hand it over on a channel that no client
-    can read: sent through the federation, in a query or any other message, it would reveal at once
-    what the whole run has hidden.
+    The file says all that is needed to use the model: architecture, encoder of texts,
+    standardisation, classes, threshold and results.  A model card in Markdown is written beside it.
+    `covertfl predict` uses the model.  Hand it over on a channel that no client can read: sent
+    through the federation, it would reveal at once what the whole run has hidden.
 
     Example: covertfl export runs/first -o model.safetensors
     """
@@ -38,10 +38,6 @@ def export(
     else:
         print(
             f"{output}: the true weights after {exported.rounds} rounds and "
-            f"{exported.updates_done} updates.  Keep it off the channel that clients can read."
+            f"{exported.updates_done} updates; {exported.card}: the model card.  "
+            "Keep both off the channel that clients can read."
         )
-        if exported.inputs is not None:
-            print(
-                "Inputs pass the public map first: it is in the file as public_map.mean, "
-                "public_map.basis and public_map.scale; x -> ((x - mean) @ basis) * scale."
-            )

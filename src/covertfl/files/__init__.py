@@ -5,4 +5,5 @@
 - `format`: format versions of covertfl's files, and `require_format`, which refuses a newer one
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
+- `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

@@ -1,5 +1,8 @@
 """A trained model in use.
 
-`export`: `export_model` writes the true weights of a run to a file and returns an `ExportedModel`;
-`load_weights` reads them back.
+- `export`: the true model of a run, written to a file (`export_model`)
+- `card`: the model card that is written beside it (`format_card`)
+- `contents`: the file of an exported model: weights and facts, packed and read
+- `load`: an exported model that predicts (`load_model`, `Model`, `Predictions`)
+- `predict`: files of inputs, scored (`predict_file`)
 """

@@ -1,31 +1,33 @@
-"""Exported models: the true weights of a run as a safetensors file, written and read.
-
-A model whose inputs pass the public map is exported with it, as the tensors `public_map.mean`,
-`public_map.basis` and `public_map.scale` (`tasks.public_map`).
-"""
+"""Exporting the true model of a run: weights, and all that is needed to use them, in one file."""
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.regular import require_regular
+from covertfl.files.json_file import read_object
+from covertfl.files.regular import read_bytes
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector
+from covertfl.models.card import TITLE, format_card
+from covertfl.models.contents import ModelContents, pack_model, read_contents
 from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint, read_checkpoint
-from covertfl.runs.files import SETTINGS
-from covertfl.runs.folder import MAP, require_readable
+from covertfl.runs.files import SETTINGS, find_runs
+from covertfl.runs.folder import MAP, MODEL, require_readable
+from covertfl.runs.summary import SUMMARY, read_summary
+from covertfl.tasks.inputs import Standardisation
 from covertfl.tasks.public_map import PublicMap
 
-INPUTS = "public_map"
-PREFIX = f"{INPUTS}."
+SUFFIX = ".safetensors"
+FORMULA = "(x - standardisation.mean) / standardisation.deviation"
 
 
 @dataclass(frozen=True)
@@ -34,44 +36,104 @@ class ExportedModel:
 
     Parameters
     ----------
+    output, card : the file of the model, and its model card
     inputs : "public_map" if inputs pass the map in the file before the model, None if they do not
     """
 
     output: Path
+    card: Path
     rounds: int
     updates_done: int
     inputs: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {**asdict(self), "output": str(self.output)}
+        return {**asdict(self), "output": str(self.output), "card": str(self.card)}
 
 
 def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> ExportedModel:
-    """Write the true weights of a run to a file that only its owner may read.
+    """Write the true model of a run to a file and its model card beside it, for their owner only.
 
-    They are read from the checkpoint in the run's folder `path`, never from what clients were sent.
-    The public map is added if the run's inputs pass it.
+    The weights are read from the checkpoint in the run's folder `path`, never from what clients
+    were sent.  `output` must end in .safetensors; the card has the same name with .md.
+
+    Raises
+    ------
+    InvalidInput
+        if the folder holds no run with a complete round, or the name of a file cannot be used
     """
-    from safetensors.numpy import save
-
+    target, card = _check_output(Path(output))
     require_readable(path)
     checkpoint = read_checkpoint(path)
     if checkpoint is None or checkpoint.round == 0:
-        raise InvalidInput(f"{os.fspath(path)} holds no run with a complete round")
-    tensors = _split_weights(checkpoint, os.fspath(path))
-    # safetensors files have a `format` of their own in their metadata.
-    metadata = {"covertfl_format": str(FORMATS["model"])}
-    public_map = _read_map(Path(path))
-    if public_map is not None:
-        tensors |= {PREFIX + name: array for name, array in public_map.arrays.items()}
-        metadata |= {"covertfl_inputs": INPUTS, "covertfl_map": public_map.fingerprint}
-    write_atomically(output, save(tensors, metadata=metadata), mode=0o600)
-    inputs = None if public_map is None else INPUTS
-    return ExportedModel(Path(output), checkpoint.round, checkpoint.facts["updates"], inputs)
+        raise _refuse_folder(Path(path))
+    contents = _collect(Path(path), checkpoint)
+    write_atomically(target, pack_model(contents), mode=0o600)
+    write_atomically(card, format_card(contents.facts, target), mode=0o600)
+    inputs = None if contents.public_map is None else "public_map"
+    return ExportedModel(target, card, checkpoint.round, checkpoint.facts["updates"], inputs)
 
 
-def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+def _check_output(output: Path) -> tuple[Path, Path]:
+    """Return the paths of the model and its card; refuse to replace a file that is no card."""
+    if output.suffix != SUFFIX:
+        raise InvalidInput(
+            f"{output} must end in {SUFFIX}, the format that models are exported in, got "
+            f"{output.suffix or 'nothing'}; docs/models.md shows how to load it in PyTorch"
+        )
+    card = output.with_suffix(".md")
+    if card.exists() and not read_bytes(card, "a model card").startswith(TITLE.encode()):
+        raise InvalidInput(
+            f"{card} exists and is no model card, which would be written there: choose another name"
+        )
+    return output, card
+
+
+def _refuse_folder(path: Path) -> InvalidInput:
+    """Return the error for a folder that holds no run with a complete round itself."""
+    missing = InvalidInput(f"{path} holds no run with a complete round")
+    try:
+        runs = [run for run in find_runs(path) if run != path]
+    except InvalidInput:
+        return missing
+    if not runs:
+        return missing
+    scores = {run: _read_accuracy(run) for run in runs}
+    best = max(runs, key=lambda run: scores[run])
+    why = f", whose validation accuracy is the highest ({scores[best]:.4f})"
+    return InvalidInput(
+        f"{path} holds {len(runs)} runs, {runs[0].name} to {runs[-1].name}, each with a model of "
+        f"its own: export one of them, such as {best}{why if scores[best] >= 0.0 else ''}"
+    )
+
+
+def _read_accuracy(run: Path) -> float:
+    """Return the validation accuracy of a run, -1 if it is not known."""
+    accuracy = read_summary(run).learner_accuracy if (run / SUMMARY).exists() else None
+    return -1.0 if accuracy is None else accuracy
+
+
+def _collect(path: Path, checkpoint: Checkpoint) -> ModelContents:
+    """Return what is exported of the run in a folder."""
+    weights = _split_weights(checkpoint, os.fspath(path))
+    described, public_map = _read_description(path), None
+    if described.get("public_map") is not None:
+        if not (path / MAP).exists():
+            raise _refuse_missing(path / MAP)
+        public_map = PublicMap.load(path / MAP)
+    found = _make_standardisation(path, described.get("standardisation"))
+    facts = {
+        **described,
+        "standardisation": None if found is None else FORMULA,
+        "rounds": checkpoint.round,
+        "updates_done": checkpoint.facts["updates"],
+        "metrics": _read_metrics(path),
+        "settings_sha256": hashlib.sha256(read_bytes(path / SETTINGS, "settings")).hexdigest(),
+    }
+    return ModelContents(facts, weights, found, public_map)
+
+
+def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Vector]:
     """Return the true weights of the run in the folder `name`, by parameter."""
     try:
         parameters = {str(key): tuple(shape) for key, shape in checkpoint.facts["parameters"]}
@@ -84,55 +146,43 @@ def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
     return dict(parts)
 
 
-def _read_map(path: Path) -> PublicMap | None:
-    """Return the public map in a run's folder, None for a run without one."""
-    if (path / MAP).exists():
-        return PublicMap.load(path / MAP)
-    settings = path / SETTINGS
-    if settings.exists():
-        content = parse_toml(read_text(settings, "the folder of a run"), str(settings))
-        data = content.get("data")
-        if isinstance(data, dict) and data.get("map") == "public":
-            raise InvalidInput(
-                f"{path / MAP} is missing, and the model is of no use without it: train again with "
-                "--resume to write it"
-            )
-    return None
+def _read_description(path: Path) -> dict[str, Any]:
+    """Return what a run's folder says about its model; a function has no model."""
+    file = path / MODEL
+    if file.exists():
+        return read_object(file, "the description of a model")
+    settings = parse_toml(read_text(path / SETTINGS, "the folder of a run"), str(path / SETTINGS))
+    if settings.get("task") != "function":
+        raise _refuse_missing(file)
+    return {"task": "function"}
+
+
+def _refuse_missing(file: Path) -> InvalidInput:
+    return InvalidInput(
+        f"{file} is missing, and the model is of no use without it: train again with --resume to "
+        "write it"
+    )
+
+
+def _make_standardisation(path: Path, found: Mapping[str, Any] | None) -> Standardisation | None:
+    try:
+        if found is None:
+            return None
+        mean, deviation = (np.array(found[key], dtype=np.float64) for key in ("mean", "deviation"))
+    except (TypeError, ValueError, LookupError) as error:
+        raise InvalidInput(f"{path / MODEL}: standardisation is not valid: {error}") from error
+    return Standardisation(mean, deviation)
+
+
+def _read_metrics(path: Path) -> dict[str, Any]:
+    """Return the learner's results on the validation set; none before a run has ended."""
+    if not (path / SUMMARY).exists():
+        return {}
+    summary = read_summary(path).to_dict()
+    found = {key: value for key, value in summary.items() if key.startswith("learner_")}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Vector]:
     """Return the tensors of an exported model, by parameter name; refuse a newer format."""
-    with _open_model(path) as content:
-        names = [name for name in content.keys() if not name.startswith(PREFIX)]  # noqa: SIM118
-        if not names:
-            raise InvalidInput(f"{os.fspath(path)}: must hold the tensors of a model, got none")
-        return {name: content.get_tensor(name) for name in names}
-
-
-def load_public_map(path: str | os.PathLike[str]) -> PublicMap | None:
-    """Return the map that inputs pass before an exported model, None if they pass none."""
-    with _open_model(path) as content:
-        facts = content.metadata() or {}
-        if facts.get("covertfl_inputs") != INPUTS:
-            return None
-        names = [name for name in content.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-        arrays = {name.removeprefix(PREFIX): content.get_tensor(name) for name in names}
-    return PublicMap.from_arrays(arrays, facts.get("covertfl_map", ""), os.fspath(path))
-
-
-@contextlib.contextmanager
-def _open_model(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open the file of an exported model; refuse other files and a newer format."""
-    from safetensors import SafetensorError, safe_open
-
-    name = os.fspath(path)
-    require_regular(name, "an exported model")
-    try:
-        with safe_open(name, framework="numpy") as content:
-            version = (content.metadata() or {}).get("covertfl_format", "1")
-            require_format("model", int(version) if version.isdecimal() else version, name)
-            yield content
-    except OSError as error:
-        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
-    except SafetensorError as error:
-        raise InvalidInput(f"{name}: not a safetensors file: {error}") from error
+    return dict(read_contents(path).weights)

@@ -6,6 +6,7 @@
     private/rounds.jsonl         a line per round: observation, action, outcome, costs
     private/updates.jsonl        a line per update: task, round of arrival, round of completion
     metrics.jsonl                a line per round: accuracies and exposure
+    model.json                   what the trained model is, besides its weights (not for a function)
     map.safetensors              the public map, if the run's inputs pass one
     checkpoint/state.safetensors the state after the last complete round; before the first, the
                                  weights that all trajectories start from
@@ -43,7 +44,8 @@ from covertfl.kernels.weights import Layout, Vector, name_content, serialise
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
-from covertfl.tasks.public_map import PublicMap
+from covertfl.tasks.description import describe_model
+from covertfl.tasks.task import TrainingTask
 
 LINE_FILES = (
     "public/rounds.jsonl",
@@ -54,7 +56,7 @@ LINE_FILES = (
 WEIGHTS = "public/weights"
 FOLDERS = ("public", WEIGHTS, "private", "checkpoint")
 LOCK = "checkpoint/lock"
-MAP = "map.safetensors"
+MAP, MODEL = "map.safetensors", "model.json"
 PENDING = "checkpoint/pending.json"
 
 
@@ -146,12 +148,14 @@ class RunFolder:
                 with report_errors(path):
                     path.unlink()
 
-    def keep_map(self, public_map: PublicMap | None) -> None:
-        """Write the public map that stands in front of the model, unless it is there already."""
+    def keep_model(self, task: TrainingTask) -> None:
+        """Write what the model of a task is, and its public map unless that is there already."""
+        text = json.dumps(describe_model(task), indent=1, allow_nan=False) + "\n"
+        write_atomically(self.path / MODEL, text, mode=0o600)
         path = self.path / MAP
-        if public_map is not None and not path.exists():
+        if task.public_map is not None and not path.exists():
             with report_errors(path):
-                public_map.save(path, mode=0o600)
+                task.public_map.save(path, mode=0o600)
 
     def close(self) -> None:
         """Close all files and release the lock."""
@@ -372,7 +376,7 @@ def _remove_run(path: Path) -> None:
     The lock and the settings stay, which show whose folder it is.  The checkpoint goes first:
     without it, what is left after a crash is a run that has not begun.
     """
-    for name in (CHECKPOINT, PENDING, SUMMARY, MAP, "metrics.jsonl"):
+    for name in (CHECKPOINT, PENDING, SUMMARY, MODEL, MAP, "metrics.jsonl"):
         (path / name).unlink(missing_ok=True)
     _remove_leftovers(path)
     for name in ("public", "private"):
@@ -382,7 +386,7 @@ def _remove_run(path: Path) -> None:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove temporary files of interrupted writes."""
-    own = (f".{name}.*" for name in (SETTINGS, SUMMARY, MAP))
+    own = (f".{name}.*" for name in (SETTINGS, SUMMARY, MODEL, MAP))
     for pattern in (*own, f"{WEIGHTS}/.*.*", "checkpoint/.*.*"):
         for leftover in path.glob(pattern):
             leftover.unlink()

@@ -56,7 +56,7 @@ def prepare_run(
     try:
         state = _open_run(federation, folder, resume, force)
         if isinstance(federation.responder, ClientResponder):
-            folder.keep_map(federation.responder.task.public_map)
+            folder.keep_model(federation.responder.task)
         return PreparedRun(federation, state, folder)
     except BaseException:
         folder.close()

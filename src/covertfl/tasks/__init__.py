@@ -15,6 +15,9 @@
 - `pivot`: the first trained layer of a model, if it is linear in the inputs
 - `wrong_labels`: examples with wrong labels, for clients whose data are of low quality
 - `models`: the models of the tasks by name
-- `text`: embedding of labelled text
-- `text_file`: reading of labelled text
+- `architecture`: a model's layers as JSON, and the module built from them
+- `inputs`: what the inputs of a model are: encoder, standardisation (`Inputs`)
+- `description`: all that is needed to use a task's trained model, as JSON
+- `text`: embedding of text
+- `text_file`: reading of text, with or without labels
 """

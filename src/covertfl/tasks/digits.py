@@ -7,12 +7,15 @@ from functools import cache
 import numpy as np
 
 from covertfl.errors import Missing
+from covertfl.tasks.inputs import Inputs
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import DIGIT_MODELS
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 VALIDATION_SIZE = 300
 WHITE = 16.0  # the largest pixel value
+CLASSES = tuple("0123456789")
+INPUTS = Inputs("pixels of an image of 8 x 8, row by row, divided by 16, in [0, 1]")
 
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
@@ -31,4 +34,4 @@ def load_digits() -> LabelledData:
             "install the extra with pip install 'covertfl[train]'"
         ) from error
     pixels, labels = datasets.load_digits(return_X_y=True)
-    return label_data((pixels / WHITE).astype(np.float32), labels.astype(np.int64), 10)
+    return label_data(pixels / WHITE, labels.astype(np.int64), CLASSES, INPUTS)

@@ -6,17 +6,18 @@ them and differ in their row numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Labels, Loss
-from covertfl.kernels.weights import Float32Array
+from covertfl.tasks.inputs import Inputs
 from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
-from covertfl.tasks.splits import PublicSet, divide_rows, reserve_any, share_good_classes
+from covertfl.tasks.splits import Division, PublicSet, divide_rows, reserve_any, share_good_classes
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
@@ -31,11 +32,15 @@ class LabelledData:
     examples : features, and labels in the form that the loss needs
     classes : (n,) class numbers
     num_classes : number of classes, at least 2
+    names : of the classes, empty for their numbers
+    inputs : what the features were made of
     """
 
     examples: Examples
     classes: IntArray
     num_classes: int
+    names: tuple[str, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs)
 
     @property
     def loss(self) -> Loss:
@@ -52,11 +57,17 @@ class LabelledData:
         return Examples(self.examples.features[rows], self.examples.labels[rows])
 
 
-def label_data(features: Float32Array, classes: IntArray, num_classes: int) -> LabelledData:
-    """Return a data set made from features and class numbers."""
+def label_data(
+    features: npt.NDArray[np.floating],
+    classes: IntArray,
+    names: Sequence[str],
+    inputs: Inputs | None = None,
+) -> LabelledData:
+    """Return a data set made from features, class numbers and the names of the classes."""
     kept = np.ascontiguousarray(features, dtype=np.float32)
-    labels: Labels = classes.astype(np.float32) if num_classes == 2 else classes.astype(np.int64)
-    return LabelledData(Examples(kept, labels), classes, num_classes)
+    labels: Labels = classes.astype(np.float32) if len(names) == 2 else classes.astype(np.int64)
+    examples = Examples(kept, labels)
+    return LabelledData(examples, classes, len(names), tuple(names), inputs or Inputs())
 
 
 def make_public_set(
@@ -97,15 +108,7 @@ def make_labelled_task(
     validation_size : rows to set aside for validation; 0 if `validation` is given
     validation : examples of their own for validation
     """
-    generator = np.random.default_rng([STREAM, settings.seed])
-    division = divide_rows(
-        data.classes,
-        clients=settings.clients,
-        concentration=None if isinstance(settings.split, str) else settings.split,
-        validation_size=validation_size,
-        public=make_public_set(data, settings, generator),
-        generator=generator,
-    )
+    division = divide_data(data, settings, validation_size)
     return TrainingTask(
         name=settings.task,
         make_model=make_model,
@@ -114,6 +117,21 @@ def make_labelled_task(
         clients=division.clients,
         public=data.take(division.public),
         validation=data.take(division.validation) if validation is None else validation,
+        classes=data.names,
+        inputs=data.inputs,
+    )
+
+
+def divide_data(data: LabelledData, settings: DataSettings, validation_size: int) -> Division:
+    """Return which rows of a data set the clients, the public and the validation set hold."""
+    generator = np.random.default_rng([STREAM, settings.seed])
+    return divide_rows(
+        data.classes,
+        clients=settings.clients,
+        concentration=None if isinstance(settings.split, str) else settings.split,
+        validation_size=validation_size,
+        public=make_public_set(data, settings, generator),
+        generator=generator,
     )
 
 

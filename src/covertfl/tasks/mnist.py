@@ -14,6 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.files.regular import read_bytes
 from covertfl.kernels.job import Examples
+from covertfl.tasks.inputs import Inputs, Standardisation
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import CONVOLUTIONS, DIGIT_MODELS, choose_vector_model, unknown_model
 from covertfl.tasks.task import DataSettings, TrainingTask
@@ -38,7 +40,13 @@ ADDRESSES = "http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amaz
 TIMEOUT = 30.0  # seconds
 IMAGE: tuple[int, ...] = (1, 28, 28)
 CLASSES = 10
-PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081  # of the training images, pixels in [0, 1]
+DIGITS = tuple(str(digit) for digit in range(CLASSES))
+# The usual constants, published with the data: those of the training images, pixels in [0, 1].
+PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081
+INPUTS = Inputs(
+    "pixels of an image of 28 x 28, divided by 255, in [0, 1]",
+    standardisation=Standardisation(np.array([PIXEL_MEAN]), np.array([PIXEL_DEVIATION])),
+)
 VALIDATION_SEED = 0  # of the choice of test images for the balanced validation set
 
 
@@ -114,13 +122,13 @@ def _prepare(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> La
     pixels /= np.float32(255.0)
     pixels -= np.float32(PIXEL_MEAN)
     pixels /= np.float32(PIXEL_DEVIATION)
-    return label_data(pixels, labels.astype(np.int64), CLASSES)
+    return label_data(pixels, labels.astype(np.int64), DIGITS, INPUTS)
 
 
 def _reshape(data: LabelledData, shape: tuple[int, ...]) -> LabelledData:
     """Return a data set of views of the same images."""
     features = data.examples.features.reshape(-1, *shape)
-    return LabelledData(Examples(features, data.examples.labels), data.classes, data.num_classes)
+    return replace(data, examples=Examples(features, data.examples.labels))
 
 
 def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
+from covertfl.tasks.inputs import Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,8 @@ class TrainingTask:
     public : the public set, which the eavesdropper holds and the learner knows
     validation : balanced, disjoint from the clients' and the public data
     public_map : that all inputs have passed (`public_map.add_public_map`), None for none
+    classes : names of the classes, empty if they have none
+    inputs : what the features were made of, recorded with the trained model
     """
 
     name: str
@@ -47,6 +50,8 @@ class TrainingTask:
     public: Examples
     validation: Examples
     public_map: PublicMap | None = None
+    classes: tuple[str, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs)
 
     @property
     def num_examples(self) -> int:

@@ -1,8 +1,9 @@
-"""Embedding of labelled text, offline (Appendix A of the paper).
+"""Embedding of text, offline (Appendix A of the paper).
 
 The paper cleans comments and embeds them in 128 dimensions.  Here the encoder is wordllama, whose
 weights come with its package: the vector of a text is the mean of the vectors of its tokens.  The
-vectors are stored as the encoder returns them; a task that uses them standardises them.
+vectors are stored as the encoder returns them; a task that uses them standardises them
+(`tasks.embeddings`).
 
 Cleaning makes "can't" and "cant" one word: apostrophes are removed, and every other character that
 is not a letter, digit or accent becomes a space.  Case is kept: the paper does not mention it, and
@@ -11,12 +12,16 @@ the encoder distinguishes it.  The vector of a text with nothing left is zero.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +30,12 @@ import numpy as np
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.kernels.weights import Float32Array
+from covertfl.tasks.inputs import Encoder
 from covertfl.tasks.text_file import LabelledText, read_labelled_text
 
+ENCODER = "wordllama"
 DIMENSIONS = 128
+PROBE = "The quick brown fox can't jump over 12 lazy dogs; caf\u00e9, \u4e2d\u6587."
 CHUNK = 256  # texts that are tokenised together
 
 OnProgress = Callable[[str, float], None]
@@ -127,23 +135,50 @@ def _unchanged_logging() -> Iterator[None]:
         root.setLevel(level)
 
 
+def describe_encoder(text_column: str | None = None) -> Encoder:
+    """Return the name, version and fingerprint of the encoder that `embed_texts` uses.
+
+    Raises
+    ------
+    Missing
+        if wordllama is not installed
+    """
+    digest = hashlib.sha256(embed_texts([PROBE]).astype("<f4").tobytes()).hexdigest()
+    return Encoder(ENCODER, metadata.version(ENCODER), DIMENSIONS, digest, text_column)
+
+
+def require_encoder(encoder: Encoder, name: str) -> None:
+    """Raise Missing if the installed encoder is another one than the model `name` needs."""
+    found = describe_encoder()
+    if (found.name, found.fingerprint) != (encoder.name, encoder.fingerprint):
+        raise Missing(
+            f"{name} needs the encoder {encoder.name} {encoder.version}, whose vectors differ from "
+            f"those of the installed {found.name} {found.version}: "
+            f"pip install '{encoder.name}=={encoder.version}'"
+        )
+
+
 def write_embeddings(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
     text_column: str,
-    label_column: str,
+    label_column: str | None,
     *,
     on_progress: OnProgress | None = None,
 ) -> LabelledText:
-    """Embed a file of labelled text and write `features`, `labels` and `classes` as an .npz file.
+    """Embed a file of text and write an .npz file; return the texts and labels that were read.
 
-    Return the texts and labels that were read.
+    The file holds `features`, `encoder` (JSON) and, unless `label_column` is None, `labels` (class
+    numbers) and `classes` (the name of each).
     """
     if Path(out).suffix != ".npz":
         raise InvalidInput(f"the output file must end in .npz, got {os.fspath(out)}")
     read = read_labelled_text(path, text_column, label_column)
-    features = embed_texts(read.texts, on_progress=on_progress)
+    encoder = json.dumps(asdict(describe_encoder(text_column)))
+    arrays: dict[str, Any] = {"features": embed_texts(read.texts, on_progress=on_progress)}
+    if read.classes:
+        arrays |= {"labels": read.labels, "classes": np.array(read.classes)}
     stream = io.BytesIO()
-    np.savez(stream, features=features, labels=read.labels, classes=np.array(read.classes))
+    np.savez(stream, **arrays, encoder=np.array(encoder))
     write_atomically(out, stream.getvalue())
     return read

@@ -2,7 +2,9 @@
 
 The comments are from Wikipedia (Jigsaw), not from Civil Comments as in the paper.  They ship as
 labels and standardised vectors of 128 numbers, quantised to 8 bits, without their text;
-`scripts/build_toxicity.py` makes the file.  Standardisation is over all rows and uses no label.
+`scripts/build_toxicity.py` makes the file.  They were standardised when the file was made, over all
+of its rows and without labels: the constants are in the file, the same for every run, and do not
+depend on how a run divides the rows.
 """
 
 from __future__ import annotations
@@ -12,11 +14,20 @@ from importlib import resources
 
 import numpy as np
 
+from covertfl.tasks.inputs import VECTORS, Encoder, Inputs, Standardisation
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 FILE = "toxicity.npz"
+CLASSES = ("not toxic", "toxic")
+# The encoder that the file was made with (`tasks.text: describe_encoder`).
+ENCODER = Encoder(
+    "wordllama",
+    "0.4.0.post1",
+    128,
+    "11af909d010901396a7e683215b5d39fd0ad53649f71b7f01b50563602966452",
+)
 VALIDATION_SIZE = 2886  # the paper's balanced validation set
 
 
@@ -32,4 +43,6 @@ def load_toxicity() -> LabelledData:
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         features = arrays["features"].astype(np.float32) * arrays["scale"]
         labels = arrays["labels"].astype(np.int64)
-    return label_data(features, labels, 2)
+        standardisation = Standardisation(arrays["mean"], arrays["deviation"])
+    inputs = Inputs(VECTORS, ENCODER, standardisation)
+    return label_data(features, labels, CLASSES, inputs)

@@ -139,7 +139,7 @@ class CovertStrategy(StrategySettings, Strategy):
             checkpoint = open_folder(self, settings, folder)
             first = seal_arrays(self.folder, start.initial_arrays, checkpoint)
             start = replace(start, initial_arrays=first)
-            folder.keep_map(clients.task.public_map)
+            folder.keep_model(clients.task)
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)

@@ -1,0 +1,140 @@
+"""The file of an exported model: tensors, and facts about them as JSON in the metadata.
+
+The metadata of the safetensors file has two entries.  `covertfl_format` is the format version, and
+`covertfl_model` a JSON object: what `tasks.description: describe_model` returns, without the
+numbers of the standardisation, and what `export` adds.  The tensors are the parameters by name;
+`standardisation.mean` and `standardisation.deviation`; and `public_map.mean`, `public_map.basis`
+and `public_map.scale`.  Files of format 1 have no facts and no standardisation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS, require_format
+from covertfl.files.json_file import parse_json
+from covertfl.files.regular import require_regular
+from covertfl.kernels.weights import Vector
+from covertfl.tasks.inputs import Standardisation
+from covertfl.tasks.public_map import PublicMap
+
+FORMAT, FACTS = "covertfl_format", "covertfl_model"
+STANDARDISATION, PUBLIC_MAP = "standardisation.", "public_map."
+LENGTH = 8  # bytes of a safetensors file that hold the length of its header
+
+
+@dataclass(frozen=True, eq=False)
+class ModelContents:
+    """What is in the file of an exported model.
+
+    Parameters
+    ----------
+    facts : empty in a file of format 1
+    weights : by parameter
+    """
+
+    facts: Mapping[str, Any]
+    weights: Mapping[str, Vector]
+    standardisation: Standardisation | None
+    public_map: PublicMap | None
+
+
+def pack_model(contents: ModelContents) -> bytes:
+    """Return the bytes of the file; the same contents give the same bytes."""
+    from safetensors.numpy import save
+
+    tensors: dict[str, npt.NDArray[Any]] = dict(contents.weights)
+    if contents.standardisation is not None:
+        found = contents.standardisation
+        tensors |= {f"{STANDARDISATION}mean": found.mean}
+        tensors |= {f"{STANDARDISATION}deviation": found.deviation}
+    if contents.public_map is not None:
+        arrays = contents.public_map.arrays
+        tensors |= {f"{PUBLIC_MAP}{name}": array for name, array in arrays.items()}
+    facts = json.dumps(contents.facts, allow_nan=False)
+    metadata = {FORMAT: str(FORMATS["model"]), FACTS: facts}
+    kept = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return _sort_metadata(save(kept, metadata=metadata))
+
+
+def _sort_metadata(content: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order, which the library leaves to chance."""
+    length = int.from_bytes(content[:LENGTH], "little")
+    header = json.loads(content[LENGTH : LENGTH + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % LENGTH)
+    return len(text).to_bytes(LENGTH, "little") + text + content[LENGTH + length :]
+
+
+def read_contents(path: str | os.PathLike[str]) -> ModelContents:
+    """Return what is in the file of an exported model.
+
+    Raises
+    ------
+    InvalidInput
+        if it is no such file, or a newer version of covertfl wrote it
+    """
+    from safetensors import SafetensorError, safe_open
+
+    name = os.fspath(path)
+    require_regular(name, "an exported model")
+    try:
+        with safe_open(name, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            version = metadata.get(FORMAT, "1")
+            require_format("model", int(version) if version.isdecimal() else version, name)
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise InvalidInput(f"{name}: not a safetensors file: {error}") from error
+    return _sort_tensors(name, metadata, tensors)
+
+
+def _sort_tensors(
+    name: str, metadata: Mapping[str, str], tensors: Mapping[str, npt.NDArray[Any]]
+) -> ModelContents:
+    facts = parse_json(metadata.get(FACTS, "{}"), f"{name}: {FACTS}")
+    if not isinstance(facts, dict):
+        raise InvalidInput(f"{name}: {FACTS} must be a JSON object")
+    weights = {
+        key: tensor
+        for key, tensor in tensors.items()
+        if not key.startswith((STANDARDISATION, PUBLIC_MAP))
+    }
+    if not weights:
+        raise InvalidInput(f"{name}: must hold the tensors of a model, got none")
+    arrays = _select(tensors, PUBLIC_MAP)
+    digest = facts.get("public_map") or metadata.get("covertfl_map", "")
+    public_map = PublicMap.from_arrays(arrays, str(digest), name) if arrays else None
+    found = _select(tensors, STANDARDISATION)
+    return ModelContents(facts, weights, _make_standardisation(name, found), public_map)
+
+
+def _select(tensors: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    chosen = (key for key in tensors if key.startswith(prefix))
+    return {key.removeprefix(prefix): tensors[key] for key in chosen}
+
+
+def _make_standardisation(
+    name: str, arrays: Mapping[str, npt.NDArray[Any]]
+) -> Standardisation | None:
+    if not arrays:
+        return None
+    if set(arrays) != {"mean", "deviation"}:
+        raise InvalidInput(f"{name}: a standardisation must have mean and deviation")
+    mean, deviation = arrays["mean"], arrays["deviation"]
+    if mean.ndim != 1 or mean.shape != deviation.shape or not (deviation > 0.0).all():
+        raise InvalidInput(
+            f"{name}: mean and deviation must have the same shape, and deviations must be positive"
+        )
+    return Standardisation(mean.astype(np.float64), deviation.astype(np.float64))

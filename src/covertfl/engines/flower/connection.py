@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
-from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
+from covertfl.engines.flower.array_form import (
+    ArrayForm,
+    make_float_form,
+    make_form,
+    make_model_form,
+)
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
@@ -28,8 +34,7 @@ def connect_clients(
 
     `result` receives the metrics of clients' evaluations.
     """
-    arrays, layout = start.initial_arrays, clients.layout
-    form = make_float_form(layout) if arrays is None else make_form(arrays, layout)
+    form = _find_form(start.initial_arrays, clients)
     # Of a task of the user's own the server knows only about how many examples a client has.
     is_estimate = len(clients.task.train) == 0
     times = TIMES if is_estimate else 1
@@ -64,6 +69,25 @@ def connect_clients(
         most_examples=most,
     )
     return responder, carrier
+
+
+def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:
+    """Return the form in which the model travels: that of the first arrays, or of the model."""
+    import torch
+
+    layout = clients.layout
+    with torch.random.fork_rng(devices=[]):
+        module = clients.task.make_model()
+    shared = set(dict(module.named_parameters(remove_duplicate=False))) - set(layout.names)
+    if shared and (arrays is None or shared & set(arrays)):
+        raise InvalidInput(
+            f"the parameter {min(shared)} is another one's second name: clients could reply with "
+            "two values for it, so give each layer its own parameters"
+        )
+    if arrays is not None:
+        return make_form(arrays, layout)
+    has_others = set(module.state_dict()) != set(layout.names)
+    return make_model_form(module, layout) if has_others else make_float_form(layout)
 
 
 def _wrap(

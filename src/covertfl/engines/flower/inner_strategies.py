@@ -22,10 +22,11 @@ equal replies is exactly their value (`InnerStrategies._prepare`):
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, cast
 
 import numpy as np
@@ -137,7 +138,7 @@ class InnerStrategies:
     ) -> list[Message]:
         """Return what a strategy would send to as many nodes as it waits for."""
         grid = NodeCountGrid(self._num_nodes)
-        with _silenced():
+        with silenced():
             messages = list(strategy.configure_train(number, arrays, config, grid))
         self._num_nodes = grid.number
         return messages
@@ -152,7 +153,7 @@ class InnerStrategies:
             _rebuild(reply, None, record) for reply, record in zip(valid, metrics, strict=True)
         ]
         try:
-            with _silenced():
+            with silenced():
                 return self._evaluating.aggregate_evaluate(round_number, rebuilt)
         except Exception as error:  # clients must not be able to end the training
             self._report("aggregate evaluations", error)
@@ -206,12 +207,18 @@ class InnerStrategies:
     ) -> Vector | None:
         """Aggregate once; None where the strategy returns nothing, or nothing usable."""
         try:
-            self._configure(strategy, number, self._form.find(weights), ConfigRecord())
-            with _silenced():
-                arrays, _ = strategy.aggregate_train(number, self._prepare(replies))
+            sent = ArrayRecord(self._form.restrict(self._form.find(weights)))
+            self._configure(strategy, number, sent, ConfigRecord())
+            prepared = self._prepare(replies)
+            average = find_arrays(prepared[0]) if self._averages else None
+            with silenced():
+                arrays, _ = strategy.aggregate_train(number, prepared)
             if arrays is None:
                 return None
             moved = self._form.flatten(arrays)
+            if average is not None:  # a server optimizer is for parameters
+                place = slice(self._form.layout.num_trained, None)
+                moved[place] = self._form.flatten(average)[place]
             if not is_finite(moved):
                 raise AggregationError("its result is not finite")
             return moved
@@ -233,7 +240,7 @@ class InnerStrategies:
                 for reply, record, own in zip(replies, records, metrics, strict=True)
             ]
         counts = [cast(int, own[self.keys.examples]) for own in metrics]
-        average = self._form.write(self._form.average(records, counts))
+        average = self._form.restrict(self._form.write(self._form.average(records, counts)))
         return [_rebuild(replies[0], average, MetricRecord({self.keys.examples: 1}))]
 
     def _report(self, what: str, error: Exception) -> None:
@@ -270,10 +277,14 @@ class InnerStrategies:
         ]
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
-        """Return replies as `clean` does, all with a decoy's proposal instead of their values."""
+        """Return replies as `clean` does, all with a decoy's proposal instead of their parameters.
+
+        What clients have measured stays their own.
+        """
         arrays, metrics = self._form.write(proposal), restrict_metrics(replies, self.keys.examples)
         return [
-            _rebuild(reply, arrays, record) for reply, record in zip(replies, metrics, strict=True)
+            _rebuild(reply, self._form.measure(arrays, find_arrays(reply)), record)
+            for reply, record in zip(replies, metrics, strict=True)
         ]
 
     def _list_stored(self) -> dict[str, Strategy]:
@@ -337,16 +348,21 @@ def _is_averager(strategy: Strategy) -> bool:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
-    """Suppress a strategy's log: how many replies it got is not for everybody who can read it."""
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+def silenced() -> Iterator[None]:
+    """Discard what code logs, prints and warns of: it depends on what was sent.
+
+    That is the user's own code, of which nothing is known: a strategy that prints what it moved
+    would tell everybody who can read the server's log which trajectory it was.
+    """
+    disabled, nowhere = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            yield
+        with redirect_stdout(nowhere), redirect_stderr(nowhere):
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                yield
     finally:
-        logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def _rebuild(reply: Message, arrays: Mapping[str, Array] | None, metrics: MetricRecord) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Result, Strategy
 from torch import nn
@@ -111,7 +113,7 @@ def test_statistics_come_from_the_replies_on_every_trajectory(case: str, tmp_pat
     combine = np.median if name == "FedMedian" else np.mean
     compared = 0
     for arm in (learns, [number for number in range(1, ROUNDS + 1) if number not in learns]):
-        for before, after in zip(arm, arm[1:], strict=False):
+        for before, after in itertools.pairwise(arm):
             for array in STATISTICS:
                 replies = [reply[array].astype(np.float64) for reply in seen.replies[before]]
                 expected = combine(replies, axis=0).astype(np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
@@ -15,6 +17,7 @@ from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.privacy_wrappers import check_privacy
 from covertfl.engines.flower.responder import GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
@@ -32,7 +35,7 @@ def connect_clients(
 ) -> tuple[GridResponder, Carrier]:
     """Return the clients that a run file describes behind a grid, and the carrier of messages.
 
-    `result` receives the metrics of clients' evaluations.
+    `result` receives the metrics of clients.
     """
     form = _find_form(start.initial_arrays, clients)
     # Of a task of the user's own the server knows only about how many examples a client has.
@@ -43,7 +46,7 @@ def connect_clients(
     if checkpoint is not None:
         claims.recall(checkpoint.facts.get("kept", {}))
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
-    inner = _wrap(given, clients, form, most, checkpoint)
+    inner = _wrap(given, replace(clients, decoys=decoys), form, most, checkpoint)
     carrier = Carrier(
         given,
         start,
@@ -107,6 +110,7 @@ def _wrap(
         )
     # Replicas are images of the true trajectory and have no strategies of their own.
     inner = InnerStrategies(given.make_strategy, len(clients.decoys), form, most_examples)
+    check_privacy(inner.sample, clients.decoys, clients.layout)
     if checkpoint is not None:
         inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner

@@ -22,15 +22,12 @@ equal replies is exactly their value (`InnerStrategies._prepare`):
 
 from __future__ import annotations
 
-import io
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
@@ -43,12 +40,14 @@ from covertfl.engines.flower.messages import (
     EXAMPLES,
     METRICS,
     MessageKeys,
+    combine_metrics,
     copy_config,
     find_arrays,
     find_evaluations,
     find_metrics,
     restrict_metrics,
 )
+from covertfl.engines.flower.silence import silenced
 from covertfl.engines.flower.strategy_state import (
     Arrays,
     copy_state,
@@ -105,6 +104,11 @@ class InnerStrategies:
         # As many must be connected before a round begins.
         self.least_nodes = self._num_nodes = max(1, *map(int, least))
 
+    @property
+    def sample(self) -> Strategy:
+        """A strategy like all others, which has not done anything."""
+        return self._fresh
+
     def count_sampled(self, present: int) -> int:
         """Return how many of the connected nodes are sampled for a round."""
         fraction = float(find_setting(self._fresh, "fraction_train", 1.0))
@@ -157,6 +161,16 @@ class InnerStrategies:
                 return self._evaluating.aggregate_evaluate(round_number, rebuilt)
         except Exception as error:  # clients must not be able to end the training
             self._report("aggregate evaluations", error)
+            return None
+
+    def aggregate_metrics(self, replies: Sequence[Message]) -> MetricRecord | None:
+        """Aggregate the metrics of valid replies with the wrapped strategy's own function."""
+        aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
+        try:
+            with silenced():
+                return combine_metrics(replies, self.keys.examples, aggregate)
+        except Exception as error:  # clients must not be able to end the training
+            self._report("aggregate metrics", error)
             return None
 
     def aggregate(
@@ -330,6 +344,11 @@ class InnerStrategies:
 def _make_checked(make: MakeStrategy) -> Strategy:
     """Make a strategy; raise InvalidInput if it is none."""
     made = make()
+    if isinstance(made, SecAggPlusWorkflow):
+        raise InvalidInput(
+            "secure aggregation cannot be made covert, because every reply is checked, counted and "
+            "given to a strategy by itself, and masks hide all replies but their sum"
+        )
     if not isinstance(made, Strategy):
         raise InvalidInput(
             "make_strategy must return a strategy of flwr.serverapp.strategy, "
@@ -345,24 +364,6 @@ def _is_averager(strategy: Strategy) -> bool:
         any(aggregates is known.aggregate_train for known in AVERAGERS)
         and vars(strategy).get("train_metrics_aggr_fn") is aggregate_metricrecords
     )
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Discard what code logs, prints and warns of: it depends on what was sent.
-
-    That is the user's own code, of which nothing is known: a strategy that prints what it moved
-    would tell everybody who can read the server's log which trajectory it was.
-    """
-    disabled, nowhere = logging.root.manager.disable, io.StringIO()
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                yield
-    finally:
-        logging.disable(disabled)
 
 
 def _rebuild(reply: Message, arrays: Mapping[str, Array] | None, metrics: MetricRecord) -> Message:

@@ -134,5 +134,6 @@ def test_choosing_leaves_the_generator_alone() -> None:
 def test_layouts() -> None:
     expected = Layout(("1.weight", "1.bias", "4.weight"), ((9, 12), (9,), (4, 9)))
     assert describe_layout(make_perceptron()) == expected
-    with pytest.raises(InvalidInput, match=r"buffer 0\.running_mean"):
-        draw_weights(lambda: nn.Sequential(nn.BatchNorm1d(3)), seed=0)
+    normed = Layout(("0.weight", "0.bias", "0.running_mean", "0.running_var"), ((2,),) * 4, 2)
+    assert describe_layout(nn.Sequential(nn.BatchNorm1d(2))) == normed
+    assert draw_weights(lambda: nn.BatchNorm1d(2), seed=0).tolist() == [1, 1, 0, 0, 0, 0, 1, 1]

@@ -87,7 +87,7 @@ class FollowingDecoy:
 
 def choose_gains(layout: Layout) -> FloatArray:
     """Return (P,) factors of the correction, larger in the last layer if that layer is small."""
-    layer = layout.names[-1].rpartition(".")[0]
+    layer = layout.trained_names[-1].rpartition(".")[0]
     is_last = {name: name.rpartition(".")[0] == layer for name in layout.names}
     parts = layout.split(np.zeros(layout.size, dtype=np.float32))
     factors = {name: LAST_LAYER_GAIN if is_last[name] else OTHER_GAIN for name in parts}

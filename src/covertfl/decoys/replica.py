@@ -137,7 +137,7 @@ class Replicas:
 
     def _find_last(self) -> tuple[str, str | None]:
         """Return the names of the last layer's weights and bias."""
-        shaped = zip(self.layout.names, self.layout.shapes, strict=True)
+        shaped = zip(self.layout.trained_names, self.layout.shapes, strict=False)
         weights = [name for name, shape in shaped if len(shape) > 1][-1]
         bias = f"{weights.removesuffix('weight')}bias"
         return weights, bias if bias in self.layout.names else None

@@ -102,11 +102,12 @@ def find_part(layout: Layout, name: str) -> slice:
 
 def find_last_layer(layout: Layout) -> slice:
     """Return the coordinates of the last weights of two or more dimensions and all after them."""
-    names = [name for name, shape in zip(layout.names, layout.shapes, strict=True) if shape[1:]]
-    return slice(find_part(layout, names[-1]).start if names else 0, layout.size)
+    shaped = zip(layout.trained_names, layout.shapes, strict=False)
+    names = [name for name, shape in shaped if shape[1:]]
+    return slice(find_part(layout, names[-1]).start if names else 0, layout.num_trained)
 
 
 def find_last_bias(layout: Layout) -> slice:
     """Return the coordinates of the last parameter if it is a bias, none if it is not."""
-    shape = layout.shapes[-1]
-    return slice(layout.size - (shape[0] if len(shape) == 1 else 0), layout.size)
+    shape, end = layout.shapes[len(layout.trained_names) - 1], layout.num_trained
+    return slice(end - (shape[0] if len(shape) == 1 else 0), end)

@@ -10,7 +10,7 @@ from torch import nn
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.kernel import TorchKernel
-from covertfl.kernels.autograd.module import ModelFactory, describe_layout
+from covertfl.kernels.autograd.module import ModelFactory, describe_layout, list_values
 from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
 from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
@@ -75,5 +75,5 @@ def draw_weights(make_model: ModelFactory, *, seed: int) -> Vector:
         torch.default_generator.manual_seed(seed)
         module = make_model()
     describe_layout(module)
-    parts = [np.ravel(parameter.detach().numpy()) for parameter in module.parameters()]
+    parts = [np.ravel(values.detach().numpy()) for values in list_values(module)]
     return np.concatenate(parts).astype(np.float32)

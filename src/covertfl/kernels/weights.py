@@ -23,15 +23,32 @@ Vector = Float32Array
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a model's parameters, in order."""
+    """Names and shapes of a model's parameters, in order, and of what it measures while it trains.
+
+    Parameters
+    ----------
+    measured : how many of the last arrays are buffers, such as BatchNorm's running statistics:
+        training moves them, but not along a gradient
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    measured: int = 0
 
     @property
     def size(self) -> int:
         """Number of weights of the model."""
         return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def trained_names(self) -> tuple[str, ...]:
+        """Names of the parameters, without measured arrays."""
+        return self.names[: len(self.names) - self.measured]
+
+    @property
+    def num_trained(self) -> int:
+        """Number of weights that are parameters; they come first in the vector."""
+        return sum(math.prod(shape) for shape in self.shapes[: len(self.trained_names)])
 
     def split(self, vector: Vector) -> dict[str, Vector]:
         """Return the parameters by name, as views of the vector."""

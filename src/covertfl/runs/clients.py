@@ -188,7 +188,8 @@ class ClientResponder(Responder):
 
     def needs_replies(self, decoy: int) -> bool:
         """Return whether the replies to a decoy are used; those to replicas are judged alike."""
-        return self.images is not None or self.decoys[decoy - 1].needs_replies
+        is_used = self.images is not None or self.layout.measured > 0
+        return is_used or self.decoys[decoy - 1].needs_replies
 
     def _add_mark(self, replies: Sequence[Reply], weights: Vector) -> Sequence[Reply]:
         """Return the replies with the pattern that an active eavesdropper adds to its own."""
@@ -336,7 +337,28 @@ class ClientResponder(Responder):
         for group in self._group_jobs(jobs):
             results += yield ServerWork(group)
         moving = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 1)
-        return decoy.move(view, results, generator=moving)
+        results = [self._hold_measured(result, view.weights) for result in results]
+        return self._measure(decoy.move(view, results, generator=moving), outcome)
+
+    def _hold_measured(self, values: Float32Array, weights: Vector) -> Float32Array:
+        """Set what (..., P) results measured to where it was: a decoy moves parameters alone."""
+        if self.layout.measured and values.size:
+            values[..., self.layout.num_trained :] = weights[self.layout.num_trained :]
+        return values
+
+    def _measure(self, proposed: Vector, outcome: Outcome) -> Vector:
+        """Return a decoy's proposal with what the clients measured at its query.
+
+        Running statistics of public data would tell a decoy from the truth, and so would
+        statistics that stay: they are the average of the replies on every trajectory.
+        """
+        replies = outcome.replies
+        if self.layout.measured == 0 or not replies.clients or not replies.values[0].size:
+            return proposed
+        measured, place = proposed.copy(), slice(self.layout.num_trained, None)
+        parts = tuple(values[place] for values in replies.values)
+        measured[place] = average_replies(replace(replies, values=parts))
+        return measured
 
     def _group_jobs(self, jobs: Sequence[LocalJob]) -> list[tuple[LocalJob, ...]]:
         """Return the jobs that run at the same time: all, or those of the same size.
@@ -352,10 +374,11 @@ class ClientResponder(Responder):
     ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
         """Return the view of the decoy that was queried, and its jobs."""
         decoy = self.decoys[query.trajectory - 1]
+        replies = outcome.replies.stack() if decoy.needs_replies else NOTHING
         view = DecoyView(
             weights=query.weights,
             learner=learner.true,
-            replies=outcome.replies.stack() if decoy.needs_replies else NOTHING,
+            replies=self._hold_measured(replies, query.weights),
             examples=outcome.replies.examples,
             moves=learner.moves[query.trajectory - 1],
             predict=self.kernel.predict,

@@ -38,6 +38,11 @@ def make_run_decoys(
 ) -> tuple[tuple[Decoy, ...], Replicas | None]:
     """Return the decoys of a run, or the replicas of an exchangeable one."""
     section, federation = settings.sections.decoy, settings.sections.federation
+    if layout.measured and federation.algorithm != "fedavg":
+        raise InvalidInput(
+            "[federation] algorithm must be fedavg for a model with buffers: gradients do not hold "
+            f"{layout.names[-1]}, got {federation.algorithm}"
+        )
     if section.kind == REPLICA:
         return (), make_replicas(settings, task, layout)
     decoy = make_decoy(
@@ -70,6 +75,12 @@ def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> 
     else:
         flips = read_secret(path, task, count)
     offsets: tuple[Offsets, ...] = ()
+    if section.guard != "listener" and layout.measured:
+        raise InvalidInput(
+            "[decoy] guard must be listener for a model with buffers: statistics such as "
+            f"{layout.names[-1]} would show by which factor the guard scales the true pivot, "
+            f"got {section.guard}"
+        )
     if section.guard != "listener":
         offsets = draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
     choice, mixes = draw_choice(hidden, size), section.guard == "client"

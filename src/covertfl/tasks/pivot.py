@@ -92,7 +92,7 @@ def _find_first(module: nn.Module, inputs: torch.Tensor) -> str:
 def _is_equivariant(module: nn.Module, layer: nn.Linear, inputs: torch.Tensor) -> bool:
     """Return whether flipped inputs and flipped columns give the same outputs, also after training.
 
-    Training may move every parameter, so each is moved at random first.
+    Training may move every parameter and buffer, so each is moved at random first.
     """
     import torch
 
@@ -100,6 +100,9 @@ def _is_equivariant(module: nn.Module, layer: nn.Linear, inputs: torch.Tensor) -
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                buffer.add_(0.1 * torch.rand_like(buffer))
         before = module(inputs)
         layer.weight.mul_(signs)
         after = module(inputs * signs.reshape(inputs.shape[1:]))

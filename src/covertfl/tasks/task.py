@@ -150,7 +150,7 @@ def make_server_task(
 
     Parameters
     ----------
-    make_model : returns the torch module, without buffers; its parameters are what is sent
+    make_model : returns the torch module; its parameters and buffers are what is sent
     public : examples that decoys are trained on
     validation : examples that weights are scored on; None to score nothing
     clients, examples : approximate number of clients, and of examples that each of them holds

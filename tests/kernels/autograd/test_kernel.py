@@ -176,15 +176,71 @@ def test_predictions_have_no_dropout(batched: bool) -> None:
     assert kernel.predict(weights, features[:0]).shape == (0, 3)
 
 
+class Smoothed(nn.Module):
+    """Layers with BatchNorm, one of which counts, and a buffer that is assigned anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.norm, self.mean = nn.BatchNorm1d(4), nn.BatchNorm1d(2, momentum=None, affine=False)
+        self.register_buffer("level", torch.zeros(3))
+        self.register_buffer("mask", torch.full((2,), -torch.inf))
+        self.register_buffer("hidden", torch.ones(3), persistent=False)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Track the mean of the inputs in training."""
+        level, hidden = self.get_buffer("level"), self.get_buffer("hidden")
+        if self.training:
+            self.level = 0.5 * level + 0.5 * values.mean(dim=0)
+        inner = torch.relu(self.norm(self.inner(values * hidden)))
+        return self.outer(inner) + self.mean(inner[:, :2])
+
+
+def test_buffers_are_measured_as_torch_does() -> None:
+    """Against torch's own modules and optimizer; jobs do not see the buffers of earlier ones."""
+    kernel = TorchKernel(Smoothed, "multiclass", LocalOptimizer("sgd", lr=0.1), threads=1)
+    measured = ("level", "norm.running_mean", "norm.running_var")
+    assert kernel.layout.names[kernel.layout.names.index("level") :] == (
+        *measured,
+        "mean.running_mean",
+        "mean.running_var",
+    )
+    assert kernel.layout.measured == 5
+    generator = np.random.default_rng(3)
+    features = generator.normal(2.0, 3.0, size=(41, 3)).astype(np.float32)
+    data = Examples(features, generator.integers(2, size=41))
+    job = LocalJob(draw_weights(Smoothed, seed=4), data, np.arange(41), 10, 3)
+    torch.manual_seed(4)
+    module = Smoothed()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for start in range(0, 41, 10):
+        if start == 40:  # a batch of one example
+            module.norm.eval()
+            module.mean.eval()
+        optimizer.zero_grad()
+        outputs = module(torch.from_numpy(features[start : start + 10]))
+        targets = torch.from_numpy(data.labels[start : start + 10])
+        nn.functional.cross_entropy(outputs, targets).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    stored = module.state_dict()
+    expected = np.concatenate([np.ravel(stored[name].numpy()) for name in kernel.layout.names])
+    for result in kernel.run([job, job, job]):
+        np.testing.assert_allclose(result, expected, atol=2e-6)
+    outputs = module.eval()(torch.from_numpy(features)).detach().numpy()
+    np.testing.assert_allclose(kernel.predict(expected, features), outputs, atol=1e-5)
+
+
 def test_unfit_models_are_refused() -> None:
-    def normalised() -> nn.Module:
-        return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    def precise() -> nn.Module:
+        module = nn.Linear(2, 2)
+        module.register_buffer("scale", torch.ones(1).double())
+        return module
 
     def frozen() -> nn.Module:
         return nn.Linear(2, 2).requires_grad_(False)
 
-    with pytest.raises(InvalidInput, match=r"buffer 1\.running_mean"):
-        TorchKernel(normalised, "multiclass", LocalOptimizer())
+    with pytest.raises(InvalidInput, match=r"buffers must be 32-bit floats, got scale of"):
+        TorchKernel(precise, "multiclass", LocalOptimizer())
     with pytest.raises(InvalidInput, match=r"weight of torch\.float32, frozen"):
         describe_layout(frozen())
     with pytest.raises(InvalidInput, match=r"torch\.float64"):

@@ -6,6 +6,7 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock.
 - `claims`: how many examples a client may claim.
 - `client_app`: the client app of a run file.
+- `client_metrics`: the metrics of clients, by round.
 - `clock`: `Clock`, by which rounds start, and how many starts were missed.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
 - `deployment`: a federation of real processes on this machine.
@@ -15,10 +16,12 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
 - `messages`: queries and replies as Flower messages.
 - `node_numbers`: client numbers of nodes.
+- `privacy_wrappers`: which of Flower's wrappers for differential privacy can be made covert.
 - `pull_limits`: how much of an answer Flower's HTTP grid reads.
 - `responder`: `GridResponder`, the clients behind a grid and the work of a round.
 - `run_folder`: settings, secret seed and folder of a run, and the state in which it starts.
 - `server_app`: the server app of a run file, and runs in this process.
+- `silence`: what a user's own code prints on the server is discarded.
 - `simulation`: runs on Flower's simulation runtime.
 - `steady_folder`: a run's folder that takes the same work in every round.
 - `strategy`: `CovertStrategy`, which makes any Flower strategy covert.

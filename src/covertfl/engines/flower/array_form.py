@@ -1,9 +1,10 @@
 """How a model travels: its arrays as bytes, always in the form of the first arrays.
 
 Names, order, shapes, dtypes, headers and sizes of the arrays that clients receive are those of the
-initial arrays in every round, whatever an aggregation has returned.  Arrays that are not trained
-(counters, running statistics) are always sent with their initial values, because they would count
-how often a trajectory was queried.
+initial arrays in every round, whatever an aggregation has returned.  Arrays that are no part of the
+weights (counters, masks) are always sent with their initial values on every trajectory: a counter
+would count how often a trajectory was queried.  Buffers that a model measures, such as running
+statistics, are part of the weights; on every trajectory they come from the replies to its query.
 
 Arrays from a client are checked before they are decoded, and a reply that does not fit is refused
 with a reason.
@@ -16,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from flwr.app import Array, ArrayRecord
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Float32Array, Layout, Vector
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Bytes that the header of an array may take in addition to its values.
 HEADER_LIMIT = 4096
@@ -41,9 +45,9 @@ class ArrayForm:
 
     Parameters
     ----------
-    layout : arrays that are trained
+    layout : arrays that are trained or measured
     dtypes : of all arrays, in the order in which they travel
-    fixed : arrays that are not trained, with their initial values
+    fixed : the other arrays, with their initial values
     """
 
     layout: Layout
@@ -63,6 +67,18 @@ class ArrayForm:
             else _encode(np.asarray(parts[name], dtype=dtype))
             for name, dtype in self.dtypes.items()
         }
+
+    def measure(self, arrays: Mapping[str, Array], record: ArrayRecord) -> dict[str, Array]:
+        """Return arrays with what a client measured, from a record that `read` accepted."""
+        own = {
+            name: _encode_as_usual(record[name], self.dtypes[name], self.shape(name))
+            for name in self.layout.names[len(self.layout.trained_names) :]
+        }
+        return {**arrays, **own}
+
+    def restrict(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays without fixed ones, which no strategy has to aggregate."""
+        return {name: array for name, array in arrays.items() if name not in self.fixed}
 
     def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
         """Store the arrays of a trajectory's weights; the weights must not be changed later."""
@@ -122,12 +138,10 @@ class ArrayForm:
         return total.astype(np.float32)
 
     def widen(self, record: ArrayRecord) -> dict[str, Array]:
-        """Return the arrays of a record, the trained ones as 64-bit floats."""
+        """Return the arrays of a record as 64-bit floats, without fixed ones."""
         return {
-            name: array
-            if name in self.fixed
-            else _encode(np.asarray(_view(array), dtype=np.float64))
-            for name, array in record.items()
+            name: _encode(np.asarray(_view(array), dtype=np.float64))
+            for name, array in self.restrict(record).items()
         }
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -171,8 +185,8 @@ class ArrayForm:
         return {**arrays, name: _encode(_view(arrays[name]) * signs)}
 
 
-def make_form(arrays: ArrayRecord, layout: Layout) -> ArrayForm:
-    """Return the form of a model from its initial arrays and the layout of the trained ones.
+def make_form(arrays: Mapping[str, Array], layout: Layout) -> ArrayForm:
+    """Return the form of a model from its initial arrays and the layout of its weights.
 
     Raises
     ------
@@ -187,12 +201,18 @@ def make_form(arrays: ArrayRecord, layout: Layout) -> ArrayForm:
     ]
     if missing or wrong:
         raise InvalidInput(
-            "initial_arrays must hold the parameters of the task's model; "
+            "initial_arrays must hold the parameters and buffers of the task's model; "
             f"missing: {missing}, of another shape: {wrong}"
         )
     fixed = {name: array for name, array in arrays.items() if name not in layout.names}
     dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
     return ArrayForm(layout, dtypes, fixed)
+
+
+def make_model_form(module: nn.Module, layout: Layout) -> ArrayForm:
+    """Return the form of a module's `state_dict`."""
+    arrays = {name: Array(values.numpy()) for name, values in module.state_dict().items()}
+    return make_form(arrays, layout)
 
 
 def make_float_form(layout: Layout) -> ArrayForm:

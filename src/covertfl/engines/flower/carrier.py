@@ -12,15 +12,18 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.claims import Claims
+from covertfl.engines.flower.client_metrics import ClientMetrics
 from covertfl.engines.flower.clock import Clock
 from covertfl.engines.flower.exchange import Answer, exchange_messages
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
     MessageKeys,
+    combine_metrics,
     copy_config,
     find_odd_metrics,
     find_size_limit,
@@ -50,7 +53,7 @@ class Carrier:
     claims : bounds of the numbers of examples that clients claim
     joins : whether replies are needed as vectors
     clock : when rounds start
-    result : receives the metrics of clients' evaluations
+    result : receives the metrics of clients
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Carrier:
         self._start, self._form, self._inner, self.claims = start, form, inner, claims
         self._most_bytes = find_size_limit(form)
         self._joins, self._evaluates, self._result = joins, given.evaluate, result
+        self._metrics = ClientMetrics(given.folder, result.train_metrics_clientapp)
         self._keys = MessageKeys() if inner is None else inner.keys
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
         self._patience = given.rounds.patience
@@ -111,9 +115,19 @@ class Carrier:
         replies = self._read(answers, nodes)
         if any(reply.fault == "no reply" for reply in replies):
             self.clock.discard()
+        self._keep_metrics(work.round)
         if self._evaluates:
             self._evaluate(arrays, nodes, work.round)
         return replies
+
+    def _keep_metrics(self, round_number: int) -> None:
+        """Aggregate the metrics of this round's replies, whatever was sent."""
+        messages = [self._replies[client] for client in sorted(self._replies)]
+        if self._inner is not None:
+            metrics = self._inner.aggregate_metrics(messages)
+        else:
+            metrics = combine_metrics(messages, self._keys.examples, aggregate_metricrecords)
+        self._metrics.keep(round_number, metrics)
 
     def _make_config(self, round_number: int) -> ConfigRecord:
         given, inner = self._start.train_config, self._inner

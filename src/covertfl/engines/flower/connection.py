@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
-from covertfl.engines.flower.array_form import ArrayForm, make_float_form, make_form
+from covertfl.engines.flower.array_form import (
+    ArrayForm,
+    make_float_form,
+    make_form,
+    make_model_form,
+)
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.privacy_wrappers import check_privacy
 from covertfl.engines.flower.responder import GridResponder, needs_vectors
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
@@ -26,10 +35,9 @@ def connect_clients(
 ) -> tuple[GridResponder, Carrier]:
     """Return the clients that a run file describes behind a grid, and the carrier of messages.
 
-    `result` receives the metrics of clients' evaluations.
+    `result` receives the metrics of clients.
     """
-    arrays, layout = start.initial_arrays, clients.layout
-    form = make_float_form(layout) if arrays is None else make_form(arrays, layout)
+    form = _find_form(start.initial_arrays, clients)
     # Of a task of the user's own the server knows only about how many examples a client has.
     is_estimate = len(clients.task.train) == 0
     times = TIMES if is_estimate else 1
@@ -38,7 +46,7 @@ def connect_clients(
     if checkpoint is not None:
         claims.recall(checkpoint.facts.get("kept", {}))
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
-    inner = _wrap(given, clients, form, most, checkpoint)
+    inner = _wrap(given, replace(clients, decoys=decoys), form, most, checkpoint)
     carrier = Carrier(
         given,
         start,
@@ -66,6 +74,25 @@ def connect_clients(
     return responder, carrier
 
 
+def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:
+    """Return the form in which the model travels: that of the first arrays, or of the model."""
+    import torch
+
+    layout = clients.layout
+    with torch.random.fork_rng(devices=[]):
+        module = clients.task.make_model()
+    shared = set(dict(module.named_parameters(remove_duplicate=False))) - set(layout.names)
+    if shared and (arrays is None or shared & set(arrays)):
+        raise InvalidInput(
+            f"the parameter {min(shared)} is another one's second name: clients could reply with "
+            "two values for it, so give each layer its own parameters"
+        )
+    if arrays is not None:
+        return make_form(arrays, layout)
+    has_others = set(module.state_dict()) != set(layout.names)
+    return make_model_form(module, layout) if has_others else make_float_form(layout)
+
+
 def _wrap(
     given: StrategySettings,
     clients: ClientResponder,
@@ -83,6 +110,7 @@ def _wrap(
         )
     # Replicas are images of the true trajectory and have no strategies of their own.
     inner = InnerStrategies(given.make_strategy, len(clients.decoys), form, most_examples)
+    check_privacy(inner.sample, clients.decoys, clients.layout)
     if checkpoint is not None:
         inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner

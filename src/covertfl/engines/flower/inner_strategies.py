@@ -23,13 +23,11 @@ equal replies is exactly their value (`InnerStrategies._prepare`):
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
@@ -42,12 +40,14 @@ from covertfl.engines.flower.messages import (
     EXAMPLES,
     METRICS,
     MessageKeys,
+    combine_metrics,
     copy_config,
     find_arrays,
     find_evaluations,
     find_metrics,
     restrict_metrics,
 )
+from covertfl.engines.flower.silence import silenced
 from covertfl.engines.flower.strategy_state import (
     Arrays,
     copy_state,
@@ -104,6 +104,11 @@ class InnerStrategies:
         # As many must be connected before a round begins.
         self.least_nodes = self._num_nodes = max(1, *map(int, least))
 
+    @property
+    def sample(self) -> Strategy:
+        """A strategy like all others, which has not done anything."""
+        return self._fresh
+
     def count_sampled(self, present: int) -> int:
         """Return how many of the connected nodes are sampled for a round."""
         fraction = float(find_setting(self._fresh, "fraction_train", 1.0))
@@ -137,7 +142,7 @@ class InnerStrategies:
     ) -> list[Message]:
         """Return what a strategy would send to as many nodes as it waits for."""
         grid = NodeCountGrid(self._num_nodes)
-        with _silenced():
+        with silenced():
             messages = list(strategy.configure_train(number, arrays, config, grid))
         self._num_nodes = grid.number
         return messages
@@ -152,10 +157,20 @@ class InnerStrategies:
             _rebuild(reply, None, record) for reply, record in zip(valid, metrics, strict=True)
         ]
         try:
-            with _silenced():
+            with silenced():
                 return self._evaluating.aggregate_evaluate(round_number, rebuilt)
         except Exception as error:  # clients must not be able to end the training
             self._report("aggregate evaluations", error)
+            return None
+
+    def aggregate_metrics(self, replies: Sequence[Message]) -> MetricRecord | None:
+        """Aggregate the metrics of valid replies with the wrapped strategy's own function."""
+        aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
+        try:
+            with silenced():
+                return combine_metrics(replies, self.keys.examples, aggregate)
+        except Exception as error:  # clients must not be able to end the training
+            self._report("aggregate metrics", error)
             return None
 
     def aggregate(
@@ -206,12 +221,18 @@ class InnerStrategies:
     ) -> Vector | None:
         """Aggregate once; None where the strategy returns nothing, or nothing usable."""
         try:
-            self._configure(strategy, number, self._form.find(weights), ConfigRecord())
-            with _silenced():
-                arrays, _ = strategy.aggregate_train(number, self._prepare(replies))
+            sent = ArrayRecord(self._form.restrict(self._form.find(weights)))
+            self._configure(strategy, number, sent, ConfigRecord())
+            prepared = self._prepare(replies)
+            average = find_arrays(prepared[0]) if self._averages else None
+            with silenced():
+                arrays, _ = strategy.aggregate_train(number, prepared)
             if arrays is None:
                 return None
             moved = self._form.flatten(arrays)
+            if average is not None:  # a server optimizer is for parameters
+                place = slice(self._form.layout.num_trained, None)
+                moved[place] = self._form.flatten(average)[place]
             if not is_finite(moved):
                 raise AggregationError("its result is not finite")
             return moved
@@ -233,7 +254,7 @@ class InnerStrategies:
                 for reply, record, own in zip(replies, records, metrics, strict=True)
             ]
         counts = [cast(int, own[self.keys.examples]) for own in metrics]
-        average = self._form.write(self._form.average(records, counts))
+        average = self._form.restrict(self._form.write(self._form.average(records, counts)))
         return [_rebuild(replies[0], average, MetricRecord({self.keys.examples: 1}))]
 
     def _report(self, what: str, error: Exception) -> None:
@@ -270,10 +291,14 @@ class InnerStrategies:
         ]
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
-        """Return replies as `clean` does, all with a decoy's proposal instead of their values."""
+        """Return replies as `clean` does, all with a decoy's proposal instead of their parameters.
+
+        What clients have measured stays their own.
+        """
         arrays, metrics = self._form.write(proposal), restrict_metrics(replies, self.keys.examples)
         return [
-            _rebuild(reply, arrays, record) for reply, record in zip(replies, metrics, strict=True)
+            _rebuild(reply, self._form.measure(arrays, find_arrays(reply)), record)
+            for reply, record in zip(replies, metrics, strict=True)
         ]
 
     def _list_stored(self) -> dict[str, Strategy]:
@@ -319,6 +344,11 @@ class InnerStrategies:
 def _make_checked(make: MakeStrategy) -> Strategy:
     """Make a strategy; raise InvalidInput if it is none."""
     made = make()
+    if isinstance(made, SecAggPlusWorkflow):
+        raise InvalidInput(
+            "secure aggregation cannot be made covert, because every reply is checked, counted and "
+            "given to a strategy by itself, and masks hide all replies but their sum"
+        )
     if not isinstance(made, Strategy):
         raise InvalidInput(
             "make_strategy must return a strategy of flwr.serverapp.strategy, "
@@ -334,19 +364,6 @@ def _is_averager(strategy: Strategy) -> bool:
         any(aggregates is known.aggregate_train for known in AVERAGERS)
         and vars(strategy).get("train_metrics_aggr_fn") is aggregate_metricrecords
     )
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Suppress a strategy's log: how many replies it got is not for everybody who can read it."""
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _rebuild(reply: Message, arrays: Mapping[str, Array] | None, metrics: MetricRecord) -> Message:

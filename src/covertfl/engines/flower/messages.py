@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from covertfl.runs.learner import Reply
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 ROUND = "server-round"
 EXAMPLES = "num-examples"
+AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 # A reply may have this many times the bytes of the model, and as many more.
 SIZE_TIMES, SIZE_EXTRA = 2, 2**20
 
@@ -180,6 +181,16 @@ def restrict_metrics(messages: Sequence[Message], examples_key: str) -> list[Met
     kinds = [set(_describe(record).items()) for record in records]
     shared = {key for key, _ in set.intersection(*kinds)} | {examples_key} if kinds else set()
     return [MetricRecord({key: record[key] for key in sorted(shared)}) for record in records]
+
+
+def combine_metrics(
+    messages: Sequence[Message], examples_key: str, aggregate: AggregateMetrics
+) -> MetricRecord | None:
+    """Return the metrics of valid replies, aggregated; None where there are none."""
+    records = restrict_metrics(messages, examples_key)
+    if not records or len(records[0]) < 2:
+        return None
+    return aggregate([RecordDict({METRICS: record}) for record in records], examples_key)
 
 
 def _describe(record: MetricRecord) -> dict[str, str]:

@@ -37,6 +37,7 @@ from covertfl.engines.flower.run_folder import (
     open_folder,
     seal_arrays,
 )
+from covertfl.engines.flower.silence import silenced
 from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
@@ -70,7 +71,8 @@ class CovertStrategy(StrategySettings, Strategy):
         None to average exactly as the simulator does
     run : a run file, its content, a `covertfl.Run` or its settings; determines policy, decoy,
         participation and acceptance
-    out : the run's folder, on the server only
+    out : the run's folder, on the server only.  Relative paths, of `run` as well, start in the
+        folder of the Flower app where there is one, otherwise in the current one
     task : model, public set and validation set of a task of your own (`make_server_task`); None
         for the task that the run file names
     policy, decoy : instead of the run file's
@@ -114,7 +116,7 @@ class CovertStrategy(StrategySettings, Strategy):
         timeout : seconds that a round waits for replies
         train_config, evaluate_config : sent to clients, the same in every round
         evaluate_fn : called on the server with the true arrays before the first and after each
-            round, whatever was sent in it
+            round, whatever was sent in it; what it prints is discarded, what it returns is kept
 
         Raises
         ------
@@ -137,6 +139,7 @@ class CovertStrategy(StrategySettings, Strategy):
         folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
         try:
             checkpoint = open_folder(self, settings, folder)
+            self.summary()
             first = seal_arrays(self.folder, start.initial_arrays, checkpoint)
             start = replace(start, initial_arrays=first)
             folder.keep_model(clients.task)
@@ -148,7 +151,8 @@ class CovertStrategy(StrategySettings, Strategy):
             def evaluate(state: RunState) -> None:
                 """Evaluate the true arrays on the server, whatever was sent."""
                 if start.evaluate_fn is not None:
-                    metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
+                    with silenced():
+                        metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
                     if metrics is not None:
                         result.evaluate_metrics_serverapp[state.round] = metrics
 
@@ -202,7 +206,7 @@ class CovertStrategy(StrategySettings, Strategy):
 
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
-        logger.info("\t└──> covert run in %s", self.folder)
+        logger.info("\t└──> covert run in %s", self.folder.absolute())
 
 
 def _list_encoded(learner: LearnerState) -> tuple[Vector, ...]:

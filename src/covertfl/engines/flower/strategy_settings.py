@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
@@ -130,6 +131,22 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+def find_app_folder() -> Path:
+    """Return the folder of the Flower app that is running, the current folder if there is none.
+
+    Flower puts it on Python's path.  The current folder of an app under `flwr run` is where some
+    earlier command started the SuperLink.
+    """
+    for entry in sys.path:
+        file = Path(entry) / "pyproject.toml"
+        try:
+            if entry and "[tool.flwr.app" in file.read_text(encoding="utf-8"):
+                return Path(entry)
+        except (OSError, UnicodeDecodeError):
+            continue
+    return Path()
+
+
 @dataclass(frozen=True, eq=False)
 class RoundSettings:
     """Settings of rounds that few servers need to change.
@@ -175,6 +192,10 @@ class StrategySettings:
 
     def __post_init__(self) -> None:
         require_torch()
+        for name in ("run", "out"):
+            given = getattr(self, name)
+            if _is_path(given):
+                object.__setattr__(self, name, find_app_folder() / given)
         _check(self)
 
     @property

@@ -4,6 +4,10 @@ On a CPU each job runs by itself in one thread, several jobs at a time, so that 
 neither on the other jobs nor on the number of cores.  On a GPU jobs run as one batch: a stack of
 weights, and the gradients of all of them at once.
 
+Buffers that a module measures while it trains, such as BatchNorm's running statistics, are part of
+its weights.  Its jobs run one by one on either device, and a batch of one example is normalised
+with the running statistics, because it has no deviation of its own.
+
 Dropout uses the masks of `dropout.dropout_mask`; the layer number of a mask counts the calls of
 dropout modules in a forward pass.  For a module with other random parts, torch's generator is
 seeded from the job, and its jobs run one after the other.
@@ -20,6 +24,7 @@ from threading import Lock
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from covertfl.arrays import IntArray
 from covertfl.kernels.autograd.module import (
@@ -41,7 +46,7 @@ from covertfl.kernels.job import (
     check_weights,
     count_cores,
 )
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 
 @contextmanager
@@ -56,48 +61,84 @@ def _single_threaded() -> Iterator[None]:
 
 
 class _Replica:
-    """A module that runs one job at a time in one thread, on a CPU.
+    """A module that runs one job at a time, on a CPU in one thread.
 
-    Its parameters and gradients are views of two vectors of `size` weights.
+    Its parameters and gradients are views of two vectors of the layout's size.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, optimizer: LocalOptimizer, size: int) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        optimizer: LocalOptimizer,
+        layout: Layout,
+        device: torch.device,
+    ) -> None:
         self.loss: Loss = loss
-        self.optimizer = optimizer
+        self.optimizer, self.device = optimizer, device
         self.keys = DropoutKeys()
-        self.module = replace_dropout(module, self.keys)
-        self.weights, self.gradient = torch.zeros(size), torch.zeros(size)
-        start = 0
+        self.module = replace_dropout(module, self.keys).to(device)
+        self.norms = [part for part in self.module.modules() if isinstance(part, _NormBase)]
+        self.weights = torch.zeros(layout.size, device=device)
+        self.gradient = torch.zeros(layout.size, device=device)
+        self.num_trained, start = layout.num_trained, 0
         for parameter in self.module.parameters():
             stop = start + parameter.numel()
             parameter.data = self.weights[start:stop].view(parameter.shape)
             parameter.grad = self.gradient[start:stop].view(parameter.shape)
             start = stop
+        measured = layout.names[len(layout.trained_names) :]
+        self.measured = {name: layout.locate(name) for name in measured}
+        # Counters start in every job where they started in the first.
+        self.others = {
+            name: buffer.clone()
+            for name, buffer in self.module.named_buffers()
+            if name not in self.measured
+        }
 
     def run(self, job: LocalJob) -> Vector:
         """Return the weights after a job, or its gradient."""
         self.module.train()
         self.weights.copy_(torch.from_numpy(job.weights.copy()))
-        updater = Updater(self.optimizer, self.weights)
+        self._set_buffers()
+        trained, gradient = self.weights[: self.num_trained], self.gradient[: self.num_trained]
+        updater = Updater(self.optimizer, trained)
         total = torch.zeros_like(self.weights)
         for step, start in enumerate(range(0, len(job.rows), job.batch_size)):
             rows = job.rows[start : start + job.batch_size]
             self._find_gradient(job, rows, step)
             if job.work == "train":
-                updater.step(self.weights, self.gradient)
+                updater.step(trained, gradient)
             else:
                 total.add_(self.gradient, alpha=len(rows) / len(job.rows))
-        return np.array((self.weights if job.work == "train" else total).numpy())
+        for name, place in self.measured.items():
+            self.weights[place] = self.module.get_buffer(name).reshape(-1)
+        return np.array((self.weights if job.work == "train" else total).cpu().numpy())
+
+    def _set_buffers(self) -> None:
+        """Set all buffers to where a job starts."""
+        for name, place in self.measured.items():
+            buffer = self.module.get_buffer(name)
+            _set_buffer(self.module, name, self.weights[place].reshape(buffer.shape).clone())
+        for name, first in self.others.items():
+            _set_buffer(self.module, name, first.clone())
 
     def _find_gradient(self, job: LocalJob, rows: IntArray, step: int) -> None:
         """Store the gradient of the mean loss of some rows in its vector."""
         self.keys.low, self.keys.high = derive_dropout_key(job.seed, step)
         self.keys.calls = 0
-        labels = torch.from_numpy(job.examples.labels[rows])
+        labels = torch.from_numpy(job.examples.labels[rows]).to(self.device)
+        for norm in self.norms:
+            norm.train(len(rows) > 1)
         self.gradient.zero_()
-        outputs = self.module(torch.from_numpy(job.examples.features[rows]))
+        outputs = self.module(torch.from_numpy(job.examples.features[rows]).to(self.device))
         check_outputs(outputs.shape, job.examples.labels[rows], self.loss)
         torch.autograd.backward(measure_losses(outputs, labels, self.loss).mean())
+
+
+def _set_buffer(module: nn.Module, name: str, values: torch.Tensor) -> None:
+    owner, _, key = name.rpartition(".")
+    module.get_submodule(owner)._buffers[key] = values
 
 
 class TorchKernel:
@@ -107,7 +148,8 @@ class TorchKernel:
     ----------
     model_factory : returns the module; its initial weights do not matter
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
-    batched : whether jobs are stacked; by default on cuda only
+    batched : whether jobs are stacked; by default on cuda only.  Those of a module that measures
+        something never are
     threads : number of jobs at a time on a CPU; None for one per core
     """
 
@@ -127,7 +169,8 @@ class TorchKernel:
         self.loss: Loss = loss
         self.optimizer = optimizer
         self.device = torch.device(device)
-        self.batched = self.device.type != "cpu" if batched is None else batched
+        stacks = self.device.type != "cpu" if batched is None else batched
+        self.batched = stacks and self.layout.measured == 0
         self.threads = count_cores() if threads is None else threads
         self._lock = Lock()
         self._plain_module = module
@@ -157,7 +200,7 @@ class TorchKernel:
     def _take_replica(self, number: int) -> _Replica:
         while len(self._replicas) <= number:
             module = copy.deepcopy(self._plain_module)
-            replica = _Replica(module, self.loss, self.optimizer, self.layout.size)
+            replica = _Replica(module, self.loss, self.optimizer, self.layout, self.device)
             self._replicas.append(replica)
         return self._replicas[number]
 

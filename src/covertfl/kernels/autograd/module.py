@@ -19,19 +19,14 @@ ModelFactory = Callable[[], nn.Module]
 
 
 def describe_layout(module: nn.Module) -> Layout:
-    """Return the names and shapes of a module's parameters.
+    """Return the names and shapes of a module's parameters and measured buffers.
 
     Raises
     ------
     InvalidInput
-        if the module has buffers, frozen parameters or parameters that are not 32-bit floats
+        if the module has frozen parameters, or parameters or measured buffers that are not 32-bit
+        floats
     """
-    buffers = [name for name, _ in module.named_buffers()]
-    if buffers:
-        raise InvalidInput(
-            f"a model must have parameters only, because only they are sent; "
-            f"got the buffer {buffers[0]} (use GroupNorm instead of BatchNorm)"
-        )
     parameters = dict(module.named_parameters())
     if not parameters:
         raise InvalidInput("a model must have parameters, got none")
@@ -41,8 +36,38 @@ def describe_layout(module: nn.Module) -> Layout:
                 f"parameters must be trainable 32-bit floats, got {name} of {parameter.dtype}"
                 f"{'' if parameter.requires_grad else ', frozen'}"
             )
-    shapes = tuple(tuple(parameter.shape) for parameter in parameters.values())
-    return Layout(names=tuple(parameters), shapes=shapes)
+    measured = find_measured(module)
+    arrays = {**parameters, **measured}
+    shapes = tuple(tuple(array.shape) for array in arrays.values())
+    return Layout(names=tuple(arrays), shapes=shapes, measured=len(measured))
+
+
+def find_measured(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the buffers that training may move, by name: those of finite floats in `state_dict`.
+
+    Constants among them are measured as what they are.  Counters, masks and what `state_dict` does
+    not hold (`persistent=False`) are no part of a model's weights.
+
+    Raises
+    ------
+    InvalidInput
+        if one of them is not of 32-bit floats
+    """
+    stored = module.state_dict()
+    found = {
+        name: buffer
+        for name, buffer in module.named_buffers()
+        if name in stored and buffer.is_floating_point() and bool(buffer.isfinite().all())
+    }
+    for name, buffer in found.items():
+        if buffer.dtype != torch.float32:
+            raise InvalidInput(f"buffers must be 32-bit floats, got {name} of {buffer.dtype}")
+    return found
+
+
+def list_values(module: nn.Module) -> list[torch.Tensor]:
+    """Return a module's parameters and measured buffers, in the order of its layout."""
+    return [*module.parameters(), *find_measured(module).values()]
 
 
 def measure_losses(outputs: torch.Tensor, labels: torch.Tensor, loss: Loss) -> torch.Tensor:

@@ -99,6 +99,7 @@ RETURNED = {
     "Plan",
     "Policy",
     "QueueProblem",
+    "RunProgress",
     "RunSummary",
     "Solution",
     "Threat",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from covertfl.evaluation.queue import simulate_queue_policy as simulate_queue_policy
     from covertfl.evaluation.schedule import bound_best_eavesdropper as bound_best_eavesdropper
     from covertfl.kernels.job import Examples as Examples
+    from covertfl.runs.progress import RunProgress as RunProgress
     from covertfl.runs.summary import RunSummary as RunSummary
     from covertfl.solvers.minority import solve_minority as solve_minority
     from covertfl.tasks.task import TrainingTask as TrainingTask
@@ -85,6 +86,7 @@ _HOMES = {
     "evaluation.queue": "evaluate_queue_policy simulate_queue_policy",
     "evaluation.schedule": "bound_best_eavesdropper",
     "kernels.job": "Examples",
+    "runs.progress": "RunProgress",
     "runs.summary": "RunSummary",
     "solvers.minority": "solve_minority",
     "tasks.task": "TrainingTask",

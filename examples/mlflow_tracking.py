@@ -9,6 +9,7 @@ runs: never on a tracking server that clients or other outsiders can read.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ import mlflow
 
 import covertfl as cf
 
+# Recent versions of MLflow open a file store only if asked; a database needs the whole of MLflow.
+os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
 METRICS = ("score", "exposure", "backlog")
 
 
@@ -53,4 +56,5 @@ if __name__ == "__main__":
     place = Path(sys.argv[1] if len(sys.argv) > 1 else "out/mlflow")
     result = train_tracked(cf.Run(task="toxicity", policy="minority"), place, seeds=2)
     print(f"learner accuracy {result.learner_accuracy:.3f}, exposure {result.exposure:.0%}")
-    print(f"compare the runs: mlflow ui --backend-store-uri {(place / 'store').resolve().as_uri()}")
+    print("To compare the runs, pip install mlflow, then:")
+    print(f"MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {place / 'store'}")

@@ -131,7 +131,7 @@ def test_one_that_knows_the_scheme_gets_all_of_the_papers_and_half_of_replicas(d
 def test_the_table_fits_into_a_hundred_columns(small_demo: Demo) -> None:
     rows = [{**row, "runs": NUM_SEEDS, "aware_named": 2.5} for row in small_demo[1].values()]
     console = Console(width=100, file=io.StringIO())
-    console.print(render_demo({"rows": rows, "headline": "", "finishing": ""}))
+    console.print(render_demo({"rows": rows, "headline": "", "caution": "", "finishing": ""}))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for row in rows:
@@ -217,7 +217,8 @@ def test_the_page_and_the_result_file(small_demo: Demo) -> None:
         assert cells[7] == f"{row['updates_done']:.1f} of 16"
     assert page.num_plots == len(FEW)
     assert len(set(page.identifiers)) == len(page.identifiers)
-    assert written["headline"] in page.words and written["finishing"] in page.words
+    for key in ("headline", "caution", "finishing"):
+        assert written[key] in page.words
     loaded = [place for place in page.references if not place.startswith(("#", "data:"))]
     assert loaded == [], "the page must load nothing from elsewhere"
     assert "@import" not in text and not re.search(r"url\((?!#)", text)

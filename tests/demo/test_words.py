@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covertfl.demo.words import explain_finishing, write_headline
+from covertfl.demo.words import explain_finishing, write_caution, write_headline
 
 
 def make_row(policy: str, **figures: Any) -> dict[str, Any]:
@@ -34,23 +34,23 @@ ROWS = (
 
 def test_the_headline_has_the_figures_of_the_rows() -> None:
     assert write_headline(ROWS) == (
-        "Without covertness, whoever listens to the training ends up with the model: 82% accuracy, "
-        "its owner with 82%. With it, a listener that counts queries ends up with 50% to 69%, "
-        "where guessing has 50%, and the owner with 79% to 82%. A listener that knows the scheme "
-        "still finds the true model in 15 of 15 runs. With exchangeable replicas one that knows "
-        "the scheme can only guess between two models: it is right in 2.5 of 5 runs, and the owner "
-        "has 82%."
+        "Without covertness, an eavesdropper ends up with a model of 82% accuracy, and its owner "
+        "with 82%; with covertness, an eavesdropper that counts queries ends up with 50% to 69%, "
+        "where guessing has 50%, and the owner with 79% to 82%."
     )
+    assert write_headline(ROWS[1:2]).startswith("With covertness, an eavesdropper that counts")
 
 
-def test_the_headline_of_one_row_is_about_that_row() -> None:
-    headline = write_headline(ROWS[:1])
-    assert headline.startswith("Without covertness") and "replicas" not in headline
+def test_what_the_headline_leaves_out_stands_below_it() -> None:
+    words = write_caution(ROWS)
+    assert "finds the true model in 15 of 15 covert runs." in words
+    assert "right in 2.5 of 5 runs" in words
+    assert write_caution(ROWS[:1]) == ""
 
 
 def test_unfinished_runs_are_explained_for_each_number_of_rounds() -> None:
     words = explain_finishing(ROWS)
-    assert words.startswith("Not every run makes all 16 updates")
-    assert "In 45 rounds 48% to 70% of runs" in words and "here 1 of 5 did" in words
-    assert "made 14.4 or more" in words
-    assert words.index("In 45") < words.index("In 79 rounds 95%") < words.index("In 115")
+    assert words.startswith("Why a run may not make all 16 updates")
+    assert "With 45 rounds 48% to 70% of runs are expected to make them all; here 1 of 5" in words
+    assert words.index("With 79 rounds 95% of") < words.index("With 115 rounds 48% of")
+    assert "here 5 of 5 did" in words and "here 4 of 5 did" in words

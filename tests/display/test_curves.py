@@ -82,8 +82,8 @@ def test_a_state_that_never_learns_is_named() -> None:
     table[0, 0] = 0.0
     never = replace(optimum, policy=replace(optimum.policy, table=table))
     for optima, words in (
-        ([(0, never)], ["exact: never learns"]),
-        ([(0, optimum), (120, never)], ["exact: never learns\nin 120 to 200"]),
+        ([(0, never)], ["exact: state 0 never learns"]),
+        ([(0, optimum), (120, never)], ["exact: state 0 never learns\nin 120 to 200"]),
         ([(0, optimum)], []),
     ):
         axes = plot_convergence(runs[:1], optima).axes[0]

@@ -47,9 +47,9 @@ def test_completion_is_drawn_as_it_is() -> None:
 @pytest.mark.parametrize("rounds", [2, 25, 90])
 def test_completion_fits_its_axes(rounds: int) -> None:
     """Nothing that is written crosses an edge of the axes or of the figure."""
-    problem = replace(planned_horizon().problem, rounds=rounds, updates=1 if rounds == 2 else 6)
-    figure = plot_completion(plan_horizon(problem, generator=np.random.default_rng(0)))
-    figure.canvas.draw()
+    plan = planned_horizon()
+    figure = plot_completion(replace(plan, problem=replace(plan.problem, rounds=rounds)))
+    figure.draw_without_rendering()
     (axes,) = figure.axes
     legend, panel = axes.get_legend(), axes.get_window_extent()
     assert legend is not None and not axes.texts

@@ -29,11 +29,12 @@ class Panel:
 
     Parameters
     ----------
+    row : of the table, with scenario, policy, decoy and rounds
     eavesdropper : the paper's, which counts queries
     aware : one that knows the scheme
     """
 
-    title: str
+    row: Mapping[str, Any]
     learner: FloatArray
     eavesdropper: FloatArray
     aware: FloatArray
@@ -42,7 +43,7 @@ class Panel:
 def render_page(content: Mapping[str, Any], panels: Sequence[Panel]) -> str:
     """Render the page, complete in itself, from what `run_demo` returns and the panels."""
     drawn = [
-        {"title": panel.title, "drawing": _draw_panel(panel, f"panel-{number}")}
+        {"row": panel.row, "drawing": _draw_panel(panel, f"panel-{number}")}
         for number, panel in enumerate(panels)
     ]
     return render_template("covertfl.demo", "demo.html", {**content, "panels": drawn})

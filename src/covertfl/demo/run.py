@@ -22,7 +22,7 @@ from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
-from covertfl.demo.words import explain_finishing, write_headline
+from covertfl.demo.words import explain_finishing, write_caution, write_headline
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
 from covertfl.planning.exchangeable import accepted_by_rounds
@@ -177,14 +177,14 @@ def run_demo(
         part = places[number * seeds : (number + 1) * seeds]
         audits = [audit_run(path, kernels, names=[LISTENER, AWARE]) for _, path in part]
         rows.append(_describe_row(condition, audits))
-        title = f"Scenario {condition.scenario}: {condition.policy}, {condition.decoy} decoy"
         learner = np.array([run.learner for run in audits])
         curves = [
             np.array([_find_curve(run, name) for run in audits]) for name in (LISTENER, AWARE)
         ]
-        panels.append(Panel(title, learner, *curves))
+        panels.append(Panel(rows[-1], learner, *curves))
     content = {
         "headline": write_headline(rows),
+        "caution": write_caution(rows),
         "rows": rows,
         "finishing": explain_finishing(rows),
         "page": str(folder / "index.html"),

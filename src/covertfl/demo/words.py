@@ -3,64 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 Row = Mapping[str, Any]
-OPEN, REPLICAS = "greedy", "exchangeable"  # policies that hide nothing, and most
 
 
 def write_headline(rows: Sequence[Row]) -> str:
-    """Return who ends up with the model: without covertness, with it, and with replicas."""
-    open_rows = [row for row in rows if row["policy"] == OPEN]
-    replica = [row for row in rows if row["policy"] == REPLICAS]
-    covert = [row for row in rows if row["policy"] not in (OPEN, REPLICAS)]
-    sentences = []
-    if open_rows:
-        sentences.append(
-            "Without covertness, whoever listens to the training ends up with the model: "
-            f"{_span(open_rows, 'eavesdropper_accuracy')} accuracy, its owner with "
-            f"{_span(open_rows, 'learner_accuracy')}."
+    """Return in one sentence what an eavesdropper that counts queries ends up with."""
+    plain, covert, _ = _split(rows)
+    parts = []
+    if plain:
+        parts.append(
+            "without covertness, an eavesdropper ends up with a model of "
+            f"{_span(plain, 'eavesdropper_accuracy')} accuracy, and its owner with "
+            f"{_span(plain, 'learner_accuracy')}"
         )
     if covert:
-        sentences.append(
-            "With it, a listener that counts queries ends up with "
+        parts.append(
+            "with covertness, an eavesdropper that counts queries ends up with "
             f"{_span(covert, 'eavesdropper_accuracy')}, where guessing has 50%, and the owner with "
-            f"{_span(covert, 'learner_accuracy')}."
+            f"{_span(covert, 'learner_accuracy')}"
         )
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if parts else ""
+
+
+def write_caution(rows: Sequence[Row]) -> str:
+    """Return what an eavesdropper that knows the scheme ends up with."""
+    _, covert, replicas = _split(rows)
+    sentences = []
+    if covert:
         sentences.append(
-            "A listener that knows the scheme still finds the true model in "
-            f"{_count(covert, 'aware_named')} runs."
+            "An eavesdropper that knows the scheme finds the true model in "
+            f"{_count(covert, 'aware_named')} covert runs."
         )
-    if replica:
+    if replicas:
         sentences.append(
-            "With exchangeable replicas one that knows the scheme can only guess between two "
-            f"models: it is right in {_count(replica, 'aware_named')} runs, and the owner has "
-            f"{_span(replica, 'learner_accuracy')}."
+            "Exchangeable replicas leave even that one a guess between two models: it is right in "
+            f"{_count(replicas, 'aware_named')} runs, a tie counting one half, and the owner has "
+            f"{_span(replicas, 'learner_accuracy')}."
         )
     return " ".join(sentences)
 
 
 def explain_finishing(rows: Sequence[Row]) -> str:
     """Return why runs end before all updates are made, and how many rounds it takes."""
-    updates = rows[0]["updates"]
     sentences = [
-        f"Not every run makes all {updates} updates: a round counts only if enough clients take "
-        "part in it, and the rounds may end before."
+        f"Why a run may not make all {rows[0]['updates']} updates: a round counts only if enough "
+        "clients take part, and the rounds are limited."
     ]
-    ordered = sorted(rows, key=lambda row: int(row["rounds"]))
-    for rounds, group in groupby(ordered, key=lambda row: int(row["rounds"])):
-        members = list(group)
+    for rounds in sorted({int(row["rounds"]) for row in rows}):
+        members = [row for row in rows if row["rounds"] == rounds]
         sentences.append(
-            f"In {rounds} rounds {_span(members, 'expected_completion')} of runs are expected to "
-            f"make them all; here {_count_finished(members)} did, and made "
-            f"{min(row['updates_done'] for row in members):.1f} or more on average."
+            f"With {rounds} rounds {_span(members, 'expected_completion')} of runs are expected to "
+            f"make them all; here {_count_finished(members)} did."
         )
     sentences.append(
-        "The runs of all rows with one seed meet the same clients, so a seed with few clients "
-        "falls short in every row."
+        "Runs with the same seed meet the same clients in every row, so a seed with few clients "
+        "falls short in every row of as many rounds."
     )
     return " ".join(sentences)
+
+
+def _split(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the rows that hide nothing, those of the paper's scheme, and those of replicas."""
+    plain = [row for row in rows if row["policy"] == "greedy"]
+    replicas = [row for row in rows if row["policy"] == "exchangeable"]
+    return plain, [row for row in rows if row not in [*plain, *replicas]], replicas
 
 
 def _span(rows: Iterable[Row], key: str) -> str:
@@ -74,6 +83,6 @@ def _count(rows: Iterable[Row], key: str) -> str:
 
 
 def _count_finished(rows: Sequence[Row]) -> str:
-    """Return how many runs of a row finished, over the rows."""
+    """Return how many runs of each row finished, the fewest and the most over rows."""
     counts = [round(row["completion"] * row["runs"]) for row in rows]
     return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} of {rows[0]['runs']}"

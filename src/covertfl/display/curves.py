@@ -165,7 +165,7 @@ def _draw_exact_thresholds(
             axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
         else:
             within = f"\nin {start} to {stop}" if len(spans) > 1 else ""
-            axes.plot([], [], " ", label=f"exact: never learns{within}")
+            axes.plot([], [], " ", label=f"exact: state {state} never learns{within}")
 
 
 def _find_exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:

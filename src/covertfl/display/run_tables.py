@@ -125,7 +125,8 @@ def render_demo(content: Mapping[str, Any]) -> RenderableType:
             f"{row['exposure']:.0%}",
             f"{finished} ({row['expected_completion']:.0%})",
         )
-    return Group(content["headline"], "", table, "", *DEMO_NOTES, "", content["finishing"])
+    words = (content["headline"], content["caution"])
+    return Group(*words, "", table, "", *DEMO_NOTES, content["finishing"])
 
 
 def _format_beside(value: float, paper: float | None) -> str:

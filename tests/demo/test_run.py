@@ -36,6 +36,7 @@ from covertfl.runs.run_file import build_run
 from covertfl.runs.summary import read_summary
 from covertfl.solvers.minority import rounds_needed
 from covertfl.training import train
+from tests.support.browser import check_narrow, load, needs_chromium
 from tests.support.reports import Page
 
 pytest.importorskip("torch")
@@ -222,6 +223,13 @@ def test_the_page_and_the_result_file(small_demo: Demo) -> None:
     loaded = [place for place in page.references if not place.startswith(("#", "data:"))]
     assert loaded == [], "the page must load nothing from elsewhere"
     assert "@import" not in text and not re.search(r"url\((?!#)", text)
+
+
+@needs_chromium
+def test_the_page_loads_without_a_complaint_and_fits_a_phone(small_demo: Demo) -> None:
+    page = small_demo[0] / "index.html"
+    assert load(page)[1] == []
+    check_narrow(page)
 
 
 def run_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:

@@ -19,12 +19,13 @@ def make_row(policy: str, **figures: Any) -> dict[str, Any]:
         "expected_completion": 0.48,
         "updates": 16,
         "updates_done": 14.4,
+        "paper": None,
         **figures,
     }
 
 
 ROWS = (
-    make_row("greedy", eavesdropper_accuracy=0.82, expected_completion=0.7, updates_done=15.0),
+    make_row("greedy", eavesdropper_accuracy=0.82, expected_completion=0.7, paper={"figure": 1.0}),
     make_row("optimal"),
     make_row("minority", eavesdropper_accuracy=0.69, learner_accuracy=0.791),
     make_row("minority", rounds=79, completion=1.0, expected_completion=0.95, updates_done=16.0),
@@ -51,6 +52,8 @@ def test_what_the_headline_leaves_out_stands_below_it() -> None:
 def test_unfinished_runs_are_explained_for_each_number_of_rounds() -> None:
     words = explain_finishing(ROWS)
     assert words.startswith("Why a run may not make all 16 updates")
-    assert "With 45 rounds 48% to 70% of runs are expected to make them all; here 1 of 5" in words
+    assert (
+        "With the paper's 45 rounds 48% to 70% of runs are expected" in words and "1 of 5" in words
+    )
     assert words.index("With 79 rounds 95% of") < words.index("With 115 rounds 48% of")
     assert "here 5 of 5 did" in words and "here 4 of 5 did" in words

@@ -54,8 +54,9 @@ def explain_finishing(rows: Sequence[Row]) -> str:
     ]
     for rounds in sorted({int(row["rounds"]) for row in rows}):
         members = [row for row in rows if row["rounds"] == rounds]
+        whose = "the paper's " if any(row["paper"] for row in members) else ""
         sentences.append(
-            f"With {rounds} rounds {_span(members, 'expected_completion')} of runs are expected to "
+            f"With {whose}{rounds} rounds {_span(members, 'expected_completion')} of runs are expected to "
             f"make them all; here {_count_finished(members)} did."
         )
     sentences.append(

@@ -56,8 +56,8 @@ def explain_finishing(rows: Sequence[Row]) -> str:
         members = [row for row in rows if row["rounds"] == rounds]
         whose = "the paper's " if any(row["paper"] for row in members) else ""
         sentences.append(
-            f"With {whose}{rounds} rounds {_span(members, 'expected_completion')} of runs are expected to "
-            f"make them all; here {_count_finished(members)} did."
+            f"With {whose}{rounds} rounds {_span(members, 'expected_completion')} of runs are "
+            f"expected to make them all; here {_count_finished(members)} did."
         )
     sentences.append(
         "Runs with the same seed meet the same clients in every row, so a seed with few clients "

@@ -103,6 +103,7 @@ RETURNED = {
     "Policy",
     "Predictions",
     "QueueProblem",
+    "RunProgress",
     "RunSummary",
     "Solution",
     "Threat",

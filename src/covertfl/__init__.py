@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from covertfl.models.load import Model as Model
     from covertfl.models.load import Predictions as Predictions
     from covertfl.models.load import load_model as load_model
+    from covertfl.runs.progress import RunProgress as RunProgress
     from covertfl.runs.summary import RunSummary as RunSummary
     from covertfl.solvers.minority import solve_minority as solve_minority
     from covertfl.tasks.task import TrainingTask as TrainingTask
@@ -89,6 +90,7 @@ _HOMES = {
     "evaluation.schedule": "bound_best_eavesdropper",
     "kernels.job": "Examples",
     "models.load": "Model Predictions load_model",
+    "runs.progress": "RunProgress",
     "runs.summary": "RunSummary",
     "solvers.minority": "solve_minority",
     "tasks.task": "TrainingTask",

@@ -6,9 +6,10 @@ import json
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from covertfl.auditing.matrix import render_matrix, run_matrix
+from covertfl.auditing.matrix import find_colour_ends, render_matrix, run_matrix
 from covertfl.cli.audit import find_matrix_rounds
 from covertfl.decision.problem_file import read_preset
 from covertfl.display.tables import print_tables
@@ -16,11 +17,26 @@ from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run
 
-pytestmark = pytest.mark.slow
-
 DECOYS = ("random", "public")
 
 
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([[0.11, np.nan], [0.12, 0.31]], (0.1, 0.35)),
+        ([[0.0, 1.0]], (0.0, 1.0)),
+        ([[0.5, 0.5]], (0.5, 0.55)),
+        ([[1.0]], (0.95, 1.0)),
+        ([[np.nan]], (0.0, 1.0)),
+    ],
+)
+def test_colours_end_where_the_data_do(
+    values: list[list[float]], ends: tuple[float, float]
+) -> None:
+    assert find_colour_ends(np.array(values)) == pytest.approx(ends)
+
+
+@pytest.mark.slow
 def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[float] = []
     content = run_matrix(
@@ -44,6 +60,7 @@ def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFi
     assert "greedy" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_exchangeable_runs_stand_beside_the_paper_s_policies(tmp_path: Path) -> None:
     """Only with replicas, which no other policy has, and with rounds of their own."""
     content = run_matrix(
@@ -70,6 +87,7 @@ def test_the_matrix_has_the_rounds_of_the_plan() -> None:
     assert find_matrix_rounds(make_run(QUEUE).problem) == {}
 
 
+@pytest.mark.slow
 def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(tmp_path: Path) -> None:
     runs = []
     for seeds in (2, 1):
@@ -80,11 +98,13 @@ def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(tmp_path: P
     assert runs == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_queue_has_the_policies_that_need_no_horizon(tmp_path: Path) -> None:
     content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, decoys=("random",))
     assert [row["policy"] for row in content["rows"]] == ["greedy", "optimal"]
 
 
+@pytest.mark.slow
 def test_a_function_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"run\.toml: task must be one with clients"):
         run_matrix(make_run(FUNCTION_QUEUE), tmp_path / "out", seeds=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from rich.console import Console
 
 from covertfl.cli import app as cli
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.demo.run import CONDITIONS, EXCHANGEABLE_ROUNDS, NUM_SEEDS, Condition, run_demo
+from covertfl.demo.run import (
+    CONDITIONS,
+    EXCHANGEABLE_ROUNDS,
+    MINORITY_ROUNDS,
+    NUM_SEEDS,
+    Condition,
+    run_demo,
+)
 from covertfl.display.run_tables import render_demo
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
@@ -26,7 +34,10 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run
 from covertfl.runs.summary import read_summary
+from covertfl.solvers.minority import rounds_needed
 from covertfl.training import train
+from tests.support.browser import check_narrow, load, needs_chromium
+from tests.support.reports import Page
 
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
@@ -97,6 +108,20 @@ def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> No
     assert abs(row["expected_completion"] - 0.95) < 0.03
 
 
+def test_minority_has_the_rounds_that_the_planner_names() -> None:
+    problem = CONDITIONS[0].settings(0).problem
+    assert isinstance(problem, FiniteHorizon)
+    needed = rounds_needed(problem.oracle, problem.updates, (0.95,), max_rounds=100)
+    assert needed[0.95] == MINORITY_ROUNDS
+
+
+@pytest.mark.slow
+def test_most_runs_finish_where_the_rounds_are_enough(demo: Demo) -> None:
+    for condition, row in demo[1].items():
+        if condition.rounds is not None:
+            assert row["completion"] > 0.5, condition
+
+
 @pytest.mark.slow
 def test_one_that_knows_the_scheme_gets_all_of_the_papers_and_half_of_replicas(demo: Demo) -> None:
     for condition, row in demo[1].items():
@@ -107,11 +132,11 @@ def test_one_that_knows_the_scheme_gets_all_of_the_papers_and_half_of_replicas(d
 def test_the_table_fits_into_a_hundred_columns(small_demo: Demo) -> None:
     rows = [{**row, "runs": NUM_SEEDS, "aware_named": 2.5} for row in small_demo[1].values()]
     console = Console(width=100, file=io.StringIO())
-    console.print(render_demo(rows))
+    console.print(render_demo({"rows": rows, "headline": "", "caution": "", "finishing": ""}))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for row in rows:
-        assert f"{row['policy']:<12} {row['decoy']}" in text
+        assert f"{row['policy']:<12} {row['decoy']:<11} {row['rounds']:>3}" in text
     assert "2.5/5" in text and "\u2026" not in text
 
 
@@ -180,14 +205,31 @@ def cross_entropy(clients: ClientResponder, weights: Vector, examples: Examples)
 
 
 def test_the_page_and_the_result_file(small_demo: Demo) -> None:
-    page = (small_demo[0] / "index.html").read_text("utf-8")
-    assert page.count("<tr>") == 1 + len(FEW)
-    assert page.count("<svg") == 1
-    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl", "").replace(
-        "http://creativecommons", ""
-    ), "the page must load nothing from elsewhere"
+    text = (small_demo[0] / "index.html").read_text("utf-8")
     written = json.loads((small_demo[0] / "result.json").read_text("utf-8"))
     assert written["rows"] == list(small_demo[1].values())
+    page = Page(text)
+    rows = [row for row in page.tables["demo"][1:] if len(row) > 1]
+    assert len(rows) == len(FEW)
+    for cells, row in zip(rows, written["rows"], strict=True):
+        assert cells[0] == f"{row['policy']}, {row['decoy']} decoy\n{row['rounds']} rounds"
+        assert cells[1].startswith(f"{row['learner_accuracy']:.3f}")
+        assert cells[2].startswith(f"{row['eavesdropper_accuracy']:.3f}")
+        assert cells[7] == f"{row['updates_done']:.1f} of 16"
+    assert page.num_plots == len(FEW)
+    assert len(set(page.identifiers)) == len(page.identifiers)
+    for key in ("headline", "caution", "finishing"):
+        assert written[key] in page.words
+    loaded = [place for place in page.references if not place.startswith(("#", "data:"))]
+    assert loaded == [], "the page must load nothing from elsewhere"
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+
+
+@needs_chromium
+def test_the_page_loads_without_a_complaint_and_fits_a_phone(small_demo: Demo) -> None:
+    page = small_demo[0] / "index.html"
+    assert load(page)[1] == []
+    check_narrow(page)
 
 
 def run_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +73,26 @@ def test_change_gives_exact_lines_for_their_own_iterations() -> None:
     assert [np.asarray(line.get_xdata()).tolist() for line in dashed] == [[0, 120], [120, 200]]
     for line, solution in zip(dashed, (optimum, later), strict=True):
         assert line.get_ydata() == pytest.approx([solution.evaluation.privacy_cost] * 2)
+
+
+def test_a_state_that_never_learns_is_named() -> None:
+    """Without a threshold there is no thin line, so the legend has the words."""
+    runs, optimum = searched()
+    table = optimum.policy.table.copy()
+    table[0, 0] = 0.0
+    never = replace(optimum, policy=replace(optimum.policy, table=table))
+    for optima, words in (
+        ([(0, never)], ["exact: state 0 never learns"]),
+        ([(0, optimum), (120, never)], ["exact: state 0 never learns\nin 120 to 200"]),
+        ([(0, optimum)], []),
+    ):
+        axes = plot_convergence(runs[:1], optima).axes[0]
+        legend = axes.get_legend()
+        assert legend is not None
+        texts = [text.get_text() for text in legend.get_texts()]
+        assert [text for text in texts if "never" in text] == words
+        if words:
+            assert texts[:2] == ["oracle state 0", *words]
 
 
 def test_picture_is_saved(tmp_path: Path) -> None:

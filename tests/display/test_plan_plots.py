@@ -44,6 +44,25 @@ def test_completion_is_drawn_as_it_is() -> None:
     assert line.get_ydata() == pytest.approx(100.0 * compute_completion_curve(plan))
 
 
+@pytest.mark.parametrize("rounds", [2, 25, 90])
+def test_completion_fits_its_axes(rounds: int) -> None:
+    """Nothing that is written crosses an edge of the axes or of the figure."""
+    plan = planned_horizon()
+    figure = plot_completion(replace(plan, problem=replace(plan.problem, rounds=rounds)))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    legend, panel = axes.get_legend(), axes.get_window_extent()
+    assert legend is not None and not axes.texts
+    words = [text.get_text() for text in legend.get_texts()]
+    assert any(text.startswith(f"this problem: {rounds} rounds") for text in words)
+    assert legend.get_window_extent().x0 >= panel.x1
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    for line in axes.lines:
+        across, up = (np.asarray(values, dtype=float) for values in line.get_data())
+        assert across.min() >= axes.get_xlim()[0] and across.max() <= axes.get_xlim()[1]
+        assert up.max() <= axes.get_ylim()[1]
+
+
 def test_exchangeable_trajectories_are_drawn_beside_the_minority() -> None:
     plan = planned_horizon()
     (axes,) = plot_exchangeable(plan).axes

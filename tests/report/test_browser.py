@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.browser import check_narrow, find_measured, load, needs_chromium
 from tests.support.reports import FIGURES, Page, check_audit_table
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium to load the page with")
 
 # Added to a copy of the page: the page itself has no script.
 MEASURE = """<script>
@@ -30,41 +23,6 @@ addEventListener("load", () => {
   document.body.dataset.found = JSON.stringify(found);
 });
 </script>"""
-
-NARROW = """<body style="margin:0"><iframe style="width:390px;height:900px;border:0" srcdoc="%s">
-</iframe><script>addEventListener("load", () => {
-  const page = document.querySelector("iframe").contentDocument;
-  const outside = [...page.querySelectorAll("body *")].filter(element =>
-    !element.closest(".scroll") && element.getBoundingClientRect().right > 390.5);
-  const found = { width: page.documentElement.scrollWidth, outside: outside.length };
-  document.body.dataset.found = JSON.stringify(found);
-});</script>"""
-
-
-def load(page: Path, *options: str) -> tuple[str, list[str]]:
-    """The document after loading, and the console's messages."""
-    command = [
-        str(CHROMIUM),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--enable-logging=stderr",
-        f"--user-data-dir={page.parent / 'browser'}",
-        *options,
-        "--dump-dom",
-        page.resolve().as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-
-def find_measured(document: str) -> dict[str, Any]:
-    match = re.search(r'data-found="([^"]*)"', document)
-    assert match is not None
-    found: dict[str, Any] = json.loads(html.unescape(match[1]))
-    return found
 
 
 def find_contrast(first: str, second: str) -> float:
@@ -117,8 +75,4 @@ def test_every_plot_is_drawn_in_both_schemes(reported: Path, scheme: str) -> Non
 
 @needs_chromium
 def test_nothing_sticks_out_on_a_phone(reported: Path) -> None:
-    page = reported / "report.html"
-    wrapper = page.with_name("narrow.html")
-    wrapper.write_text(NARROW % html.escape(page.read_text("utf-8")), "utf-8")
-    found = find_measured(load(wrapper)[0])
-    assert found["width"] <= 390 and found["outside"] == 0
+    check_narrow(reported / "report.html")

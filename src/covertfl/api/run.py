@@ -94,7 +94,8 @@ class Run(Result):
             `out`/seed-0, `out`/seed-1 ...
         resume : continue runs that were cut off; finished ones are left as they are
         force : replace what is there
-        on_round : called after every round of every run
+        on_round : called with a `RunProgress` after every round of every run; the runs of several
+            seeds take turns.  An exception ends the training, and `resume` continues it
 
         Raises
         ------

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
 QUEUE_POLICIES = POLICIES[:2]  # the others need a horizon
 PRINTED = ("majority", "minority", "likelihood", "repeat", "first-moves", "fresh-labels")
-# Figure of an eavesdropper, title of its heat map, and the ends of the colour scale.
+# Figure of an eavesdropper and title of its heat map.
 PANELS = (
-    ("names_true", "share of runs in which it names the true model", 0.0, 1.0),
-    ("final_accuracy", "accuracy of its final estimate", 0.4, 0.85),
+    ("names_true", "share of runs in which it names the true model"),
+    ("final_accuracy", "accuracy of its final estimate"),
 )
 
 
@@ -163,27 +163,40 @@ def draw_matrix(rows: Sequence[Mapping[str, Any]]) -> bytes:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
+    names = list(dict.fromkeys(name for row in rows for name in row["eavesdroppers"]))
+    labels = [f"{row['policy']}, {row['decoy']} decoy" for row in rows]
     with mpl.rc_context({"font.size": 9}):
-        size = (4.0 + 0.45 * len(rows[0]["eavesdroppers"]), 2 * (0.28 * len(rows) + 2.0))
-        figure, axes = plt.subplots(2, 1, figsize=size, sharey=True)
-        for axis, (key, title, low, high) in zip(axes, PANELS, strict=True):
-            names = list(dict.fromkeys(name for row in rows for name in row["eavesdroppers"]))
+        size = (4.0 + 0.45 * len(names), 2 * (0.28 * len(rows) + 2.0))
+        figure, axes = plt.subplots(2, 1, figsize=size, sharey=True, layout="constrained")
+        for axis, (key, title) in zip(axes, PANELS, strict=True):
             values = np.array([_collect(row, key, names) for row in rows], dtype=np.float64)
+            low, high = find_colour_ends(values)
             image = axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
             _write_values(axis, values, (low + high) / 2.0)
             axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
+            axis.set_yticks(range(len(rows)), labels)
             axis.set_title(title)
             axis.set_xlabel("eavesdropper")
-            figure.colorbar(image, ax=axis, shrink=0.8)
-        labels = [f"{row['policy']}, {row['decoy']} decoy" for row in rows]
-        for axis in axes:
-            axis.set_yticks(range(len(rows)), labels)
             axis.set_ylabel("policy and decoy")
-        figure.tight_layout()
+            figure.colorbar(image, ax=axis, shrink=0.8)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)
         plt.close(figure)
     return buffer.getvalue()
+
+
+def find_colour_ends(values: FloatArray) -> tuple[float, float]:
+    """Return the ends of the colour scale of shares: those of the data, in whole twentieths.
+
+    Values are in 0..1, NaN where unknown; equal ones are given a scale of one twentieth.
+    """
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return 0.0, 1.0
+    low, high = np.floor(20.0 * known.min() + 1e-9), np.ceil(20.0 * known.max() - 1e-9)
+    if low == high:
+        low, high = (low, high + 1.0) if high < 20.0 else (low - 1.0, high)
+    return float(low) / 20.0, float(high) / 20.0
 
 
 def _collect(row: Mapping[str, Any], key: str, names: Sequence[str]) -> list[float | None]:

@@ -34,5 +34,5 @@ def demo(
     if as_json:
         print_json(content)
     else:
-        print_tables(render_demo(content["rows"]))
+        print_tables(render_demo(content))
         print(f"Curves and runs: {content['page']}")

@@ -4,7 +4,8 @@
 which the eavesdropper owns, has no toxic comments in scenario 1, and a tenth of it is toxic in
 scenario 2.  One eavesdropper is the paper's: proportional sampling, equation (6) of the paper.
 The other knows problem and policy (`eavesdroppers.likelihood`).  Exchangeable replicas, which hold
-it at one half, have the rounds that finish all updates with 95% (`planning.exchangeable`).
+it at one half, have the rounds that finish all updates with 95% (`planning.exchangeable`), and so
+has one row of each scenario with the policy `minority`, beside the paper's 45 rounds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.page import Panel, render_page
+from covertfl.demo.words import explain_finishing, write_caution, write_headline
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
 from covertfl.planning.exchangeable import accepted_by_rounds
@@ -35,7 +37,9 @@ LISTENER = "majority"  # the paper's eavesdropper
 AWARE = "likelihood"  # one that knows the scheme
 TRAJECTORIES = 2  # of exchangeable runs
 EXCHANGEABLE_ROUNDS = 115  # enough for 16 updates of 2 trajectories with 95%
+MINORITY_ROUNDS = 79  # enough for 16 updates with 95%, true queries in the minority
 POSITIVE_SHARES = {1: 0.0, 2: 0.1}
+SCENARIOS = {1: "no toxic comments", 2: "a tenth of toxic comments"}
 # Table 1 of the paper, by scenario, policy and decoy.
 PAPER = {
     (1, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.84},
@@ -47,16 +51,23 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A row of the table."""
+    """A row of the table.
+
+    Parameters
+    ----------
+    rounds : None for the paper's 45
+    """
 
     scenario: int
     policy: str
     decoy: str
+    rounds: int | None = None
 
     @property
     def folder(self) -> str:
         """Return the name of the folder of its runs."""
-        return f"scenario-{self.scenario}-{self.policy}-{self.decoy}"
+        suffix = "" if self.rounds is None else f"-{self.rounds}"
+        return f"scenario-{self.scenario}-{self.policy}-{self.decoy}{suffix}"
 
     @property
     def is_exchangeable(self) -> bool:
@@ -72,8 +83,8 @@ class Condition:
             "policy": {"kind": self.policy},
             "decoy": {"kind": self.decoy},
         }
-        if self.is_exchangeable:
-            content |= {"rounds": EXCHANGEABLE_ROUNDS}
+        if self.rounds is not None:
+            content |= {"rounds": self.rounds}
         return build_run(content, "demo", folder=Path())
 
 
@@ -82,8 +93,10 @@ CONDITIONS = (
     *(Condition(scenario, policy, "public") for scenario in (1, 2) for policy in POLICIES),
     Condition(2, "optimal", "adversarial"),
     Condition(2, "minority", "adversarial"),
-    Condition(1, "exchangeable", "replica"),
-    Condition(2, "exchangeable", "replica"),
+    Condition(1, "minority", "public", MINORITY_ROUNDS),
+    Condition(2, "minority", "adversarial", MINORITY_ROUNDS),
+    Condition(1, "exchangeable", "replica", EXCHANGEABLE_ROUNDS),
+    Condition(2, "exchangeable", "replica", EXCHANGEABLE_ROUNDS),
 )
 
 
@@ -112,6 +125,7 @@ def _describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, A
         "completion": _mean(summary.completed for summary in summaries),
         "expected_exposure": exposure,
         "expected_completion": completion,
+        "updates": federation.problem.updates,
         "updates_done": _mean(summary.updates_done for summary in summaries),
         "paper": PAPER.get((condition.scenario, condition.policy, condition.decoy)),
     }
@@ -163,13 +177,19 @@ def run_demo(
         part = places[number * seeds : (number + 1) * seeds]
         audits = [audit_run(path, kernels, names=[LISTENER, AWARE]) for _, path in part]
         rows.append(_describe_row(condition, audits))
-        title = f"scenario {condition.scenario}: {condition.policy},\n{condition.decoy} decoy"
         learner = np.array([run.learner for run in audits])
         curves = [
             np.array([_find_curve(run, name) for run in audits]) for name in (LISTENER, AWARE)
         ]
-        panels.append(Panel(title, learner, *curves))
-    content = {"rows": rows, "page": str(folder / "index.html")}
+        panels.append(Panel(rows[-1], learner, *curves))
+    content = {
+        "headline": write_headline(rows),
+        "caution": write_caution(rows),
+        "rows": rows,
+        "finishing": explain_finishing(rows),
+        "page": str(folder / "index.html"),
+    }
     write_atomically(folder / "result.json", json.dumps(content, indent=2) + "\n")
-    write_atomically(folder / "index.html", render_page(rows, panels))
+    page = render_page({**content, "scenarios": SCENARIOS}, panels)
+    write_atomically(folder / "index.html", page)
     return content

@@ -9,7 +9,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.auditing.threats import Threat
-from covertfl.display.plots import DASHES, PALETTE, annotate, new_figure, tidy
+from covertfl.display.plots import BESIDE, DASHES, PALETTE, annotate, new_figure, tidy
 from covertfl.errors import InvalidInput
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.result import SpgaRun
@@ -140,10 +140,7 @@ def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: in
         axes.plot(mean, color=color, linestyle=dash, linewidth=1.8, label=f"oracle state {state}")
         if len(runs) > 1:
             axes.fill_between(np.arange(last), low, high, color=color, alpha=0.15, linewidth=0)
-        for start, stop, optimum in _list_spans(optima, last):
-            exact = _find_exact_threshold(optimum, state, arrival)
-            if exact is not None:
-                axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
+        _draw_exact_thresholds(axes, _list_spans(optima, last), state, arrival)
     axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
     if len(runs) > 1:
         axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
@@ -153,9 +150,22 @@ def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: in
     size = f" of {support[arrival]}" if len(support) > 2 else ""
     happened = f"an arrival{size}" if arrival else "no arrival"
     axes.set_ylabel(f"threshold with {happened} (updates)")
-    # Beside the panel: inside, it would sooner or later cover an exact line.
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(**BESIDE)
     tidy(axes)
+
+
+def _draw_exact_thresholds(
+    axes: Any, spans: list[tuple[int, int, QueueSolution]], state: int, arrival: int
+) -> None:
+    """Draw a state's exact thresholds; where it never learns, the legend says so."""
+    color = PALETTE[state % len(PALETTE)]
+    for start, stop, optimum in spans:
+        exact = _find_exact_threshold(optimum, state, arrival)
+        if exact is not None:
+            axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
+        else:
+            within = f"\nin {start} to {stop}" if len(spans) > 1 else ""
+            axes.plot([], [], " ", label=f"exact: state {state} never learns{within}")
 
 
 def _find_exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:

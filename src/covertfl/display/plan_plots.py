@@ -8,8 +8,8 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.display.plots import (
+    BESIDE,
     PALETTE,
-    annotate,
     new_figure,
     plot_horizon_policy,
     tidy,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHED: dict[str, Any] = {"color": PALETTE[0], "linestyle": "--", "linewidth": 1.2}
+MARKERS = ("o", "s", "^")  # of 90, 95 and 99%
 
 
 def plot_plan(plan: HorizonPlan | QueuePlan) -> dict[str, Figure]:
@@ -46,20 +47,19 @@ def plot_completion(plan: HorizonPlan) -> Figure:
     axes = figure.subplots()
     percent = 100.0 * compute_completion_curve(plan)
     axes.plot(np.arange(len(percent)), percent, color=PALETTE[1], linewidth=2.0)
-    for prob, rounds in plan.rounds_needed.items():
+    for (prob, rounds), marker in zip(plan.rounds_needed.items(), MARKERS, strict=True):
         if rounds is not None:
-            axes.plot(rounds, percent[rounds], "o", color=PALETTE[0])
-            place, style = (rounds, percent[rounds]), {"ha": "right", "fontsize": 9}
-            annotate(axes, f"{prob:.0%}: {rounds} rounds", place, (-8, 5), **style)
+            label = f"{prob:.0%}: {rounds} rounds"
+            axes.plot(rounds, percent[rounds], marker, color=PALETTE[0], label=label)
     here = plan.problem.rounds
-    axes.axvline(here, **DASHED)
     words = f"this problem: {here} rounds, {percent[here]:.0f}%"
-    annotate(axes, words, (here, 3), (6, 0), ha="left", fontsize=9)
+    axes.axvline(here, **DASHED, label=words)
     axes.set_xlabel("rounds")
     axes.set_ylabel("probability of finishing covertly (%)")
-    axes.set_ylim(0, 104)
+    axes.set_ylim(0, 103)
     axes.set_xlim(0, len(percent) - 1)
     use_whole_numbers(axes.xaxis)
+    axes.legend(**BESIDE)
     title = f"{plan.problem.updates} updates with true queries a strict minority, best policy"
     axes.set_title(title, fontsize=11, loc="left")
     tidy(axes)
@@ -89,7 +89,7 @@ def plot_exchangeable(plan: HorizonPlan) -> Figure:
     axes.set_ylim(0, 103)
     axes.set_xlim(0, last)
     use_whole_numbers(axes.xaxis)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(**BESIDE)
     title = f"{problem.updates} updates with K exchangeable trajectories"
     axes.set_title(title, fontsize=11, loc="left")
     tidy(axes)

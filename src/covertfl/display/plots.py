@@ -26,6 +26,8 @@ PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":")  # with seven colours 28 different lines
 MOST_ARRIVALS = 6  # panels of a policy's figure
 SUFFIXES = (".png", ".svg", ".pdf")
+# A legend beside the axes: inside, it would sooner or later cover a line.
+BESIDE: Any = {"frameon": False, "fontsize": 8, "loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 HEAT_MAP = {
     "aspect": "auto",
     "origin": "lower",

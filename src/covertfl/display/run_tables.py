@@ -16,7 +16,7 @@ from covertfl.runs.summary import RunSummary
 
 DEMO_COLUMNS = (
     *("learner\n(paper)", "eavesdropper\nthat counts\n(paper)", "names\nthe\ntruth"),
-    *("one that\nknows\nscheme", "names\nthe\ntruth", "true\nqueries", "finished\n(expected)"),
+    *("one\nthat\nknows", "names\nthe\ntruth", "true\nqueries", "finished\n(expected)"),
 )
 AUDIT_COLUMNS = (
     *("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage", "gain"),
@@ -27,10 +27,9 @@ SINGLE_COLUMNS = (
 )
 DEMO_NOTES = (
     "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.",
-    "Names the truth: in how many runs; a tie counts one half.  Expected: the exact probability.",
-    "The paper's figures are for another data set (Civil Comments).",
-    "Last two rows: replicas leave even one that knows the scheme a guess between two models (one",
-    "that counts guesses, too: its figure over five runs is chance), in 115 rounds instead of 45.",
+    "One that knows: has the problem and the policy.  Names the truth: in how many runs; a tie",
+    "counts one half.  Expected: the exact probability.  The paper's figures are for another data",
+    "set (Civil Comments).  With replicas one that counts guesses as well: its figure is chance.",
 )
 
 
@@ -105,19 +104,19 @@ def _describe_clock(summaries: Sequence[RunSummary]) -> list[str]:
     return lines
 
 
-def render_demo(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Render the demonstration's results with the paper's numbers in brackets."""
+def render_demo(content: Mapping[str, Any]) -> RenderableType:
+    """Render what `run_demo` returns: headline, table with the paper's numbers, and notes."""
     title = "Accuracy of the learner and of two eavesdroppers at the end, means over seeds"
     style: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": False, "show_edge": False}
     table = make_table(title, box=SIMPLE_HEAD, **style)
-    table.add_column("scenario, policy,\ndecoy", no_wrap=True)
+    table.add_column("scenario, policy,\ndecoy, rounds", no_wrap=True)
     for column in DEMO_COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
+    for row in content["rows"]:
         paper, runs = row["paper"] or {}, row["runs"]
         finished = f"{row['completion'] * runs:.0f}/{runs}"
         table.add_row(
-            f"{row['scenario']}  {row['policy']:<12} {row['decoy']}",
+            f"{row['scenario']} {row['policy']:<12} {row['decoy']:<11} {row['rounds']:>3}",
             _format_beside(row["learner_accuracy"], paper.get("learner_accuracy")),
             _format_beside(row["eavesdropper_accuracy"], paper.get("eavesdropper_accuracy")),
             f"{row['held_true']:g}/{runs}",
@@ -126,7 +125,8 @@ def render_demo(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             f"{row['exposure']:.0%}",
             f"{finished} ({row['expected_completion']:.0%})",
         )
-    return Group(table, "", *DEMO_NOTES)
+    words = (content["headline"], content["caution"])
+    return Group(*words, "", table, "", *DEMO_NOTES, content["finishing"])
 
 
 def _format_beside(value: float, paper: float | None) -> str:

@@ -40,7 +40,7 @@ def format_range(values: Sequence[float], form: Callable[[float | None], str]) -
 
 
 def render_template(package: str, name: str, content: Mapping[str, Any]) -> str:
-    """Render a page, complete in itself, from the values that its template names.
+    """Render a page, complete in itself, from the values that its template names, and the style.
 
     Raises
     ------
@@ -61,7 +61,8 @@ def render_template(package: str, name: str, content: Mapping[str, Any]) -> str:
         "signed": _format_signed,
         "interval": format_interval,
     }
-    return environment.from_string(template).render(**content)
+    style = (resources.files("covertfl.report") / "style.css").read_text("utf-8")
+    return environment.from_string(template).render(style=style, **content)
 
 
 def list_settings(run: RunRecords) -> dict[str, dict[str, str]]:

@@ -74,26 +74,31 @@ class Plot:
 
     def inline(self, name: str) -> str:
         """Return an SVG in the page's colours, with identifiers that begin with a name."""
-        text = self.drawing[self.drawing.index("<svg") :].strip()
-        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-        text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-        text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
-        text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
-        for colour, variable in VARIABLES.items():
-            text = re.sub(f": {colour}(?![0-9a-f])", f": var({variable})", text)
-        return text
+        return inline_drawing(self.drawing, name)
+
+
+def inline_drawing(drawing: str, name: str) -> str:
+    """Return an SVG for a page: in its colours, with identifiers that begin with a name."""
+    text = drawing[drawing.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    for colour, variable in VARIABLES.items():
+        text = re.sub(f": {colour}(?![0-9a-f])", f": var({variable})", text)
+    return text
 
 
 @contextmanager
-def _new_axes(height: float) -> Iterator[Axes]:
-    """Create the axes of a plot of some height in inches, in the common style."""
+def new_axes(height: float, width: float = WIDTH) -> Iterator[Axes]:
+    """Create the axes of a plot of some size in inches, in the common style."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Missing("a report needs matplotlib: pip install 'covertfl[report]'") from error
     with mpl.rc_context(STYLE):
-        axes = Figure(figsize=(WIDTH, height), layout="constrained").subplots()
+        axes = Figure(figsize=(width, height), layout="constrained").subplots()
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -106,9 +111,15 @@ def _finish(axes: Axes, handles: Sequence[Any] | None = None) -> Plot:
     shown = axes.get_legend_handles_labels()[0] if handles is None else handles
     if shown:
         figure.legend(handles=shown, loc="outside lower center", ncols=2, frameon=False)
-    drawing = _save(figure, "svg", facecolor="none").decode()
+    drawing = save_drawing(axes)
     figure.set_layout_engine("none")  # the layout is done
     return Plot(_save(figure, "png", facecolor="white", dpi=150), drawing)
+
+
+def save_drawing(axes: Axes) -> str:
+    """Return the figure of some axes as SVG without a background."""
+    figure: Any = axes.figure
+    return _save(figure, "svg", facecolor="none").decode()
 
 
 def _save(figure: Figure, kind: str, **options: Any) -> bytes:
@@ -121,7 +132,7 @@ def _save(figure: Figure, kind: str, **options: Any) -> bytes:
 
 def plot_scores(learner: FloatArray, others: Mapping[str, Sequence[float]], unit: str) -> Plot:
     """Plot the learner's score, (runs, N), and mean scores of eavesdroppers, by round."""
-    with _new_axes(4.0) as axes:
+    with new_axes(4.0) as axes:
         _draw_spread(axes, learner, "learner")
         for (label, values), (colour, dash) in zip(others.items(), LINES, strict=False):
             rounds = np.arange(1, len(values) + 1)
@@ -141,7 +152,7 @@ def plot_actions(actions: npt.NDArray[np.int_], run_names: Sequence[str]) -> Plo
 
     runs, length = actions.shape
     colours = np.array([OBFUSCATE, LEARN, FAILED, (0.0, 0.0, 0.0, 0.0)])
-    with _new_axes(1.5 + 0.3 * min(max(runs, 2), MOST_NAMED_RUNS)) as axes:
+    with new_axes(1.5 + 0.3 * min(max(runs, 2), MOST_NAMED_RUNS)) as axes:
         axes.grid(visible=False)
         extent = (0.5, length + 0.5, runs - 0.5, -0.5)
         axes.imshow(colours[actions], aspect="auto", interpolation="none", extent=extent)
@@ -161,7 +172,7 @@ def plot_actions(actions: npt.NDArray[np.int_], run_names: Sequence[str]) -> Plo
 
 def plot_exposure(exposure: FloatArray) -> Plot:
     """Plot the share of learning queries so far, (runs, N), with a line at one half."""
-    with _new_axes(3.4) as axes:
+    with new_axes(3.4) as axes:
         _draw_spread(axes, 100.0 * exposure, "learning queries so far")
         axes.axhline(50.0, color=VERMILION, linestyle="--", linewidth=1.5, label="one half")
         _label_rounds(axes, exposure.shape[1])
@@ -175,7 +186,7 @@ def plot_policy(probs: FloatArray) -> Plot:
     import matplotlib as mpl
 
     states, width = probs.shape
-    with _new_axes(2.0 + 0.35 * states) as axes:
+    with new_axes(2.0 + 0.35 * states) as axes:
         axes.grid(visible=False)
         axes.axvspan(-0.5, width - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0)
         image = axes.pcolormesh(
@@ -208,7 +219,7 @@ def _label_backlogs(axes: Axes, states: int) -> None:
 
 def plot_backlog(backlog: FloatArray, limit: float | None) -> Plot:
     """Plot the pending updates after each round, (runs, N), and the mean that a limit allows."""
-    with _new_axes(3.4) as axes:
+    with new_axes(3.4) as axes:
         _draw_spread(axes, backlog, "backlog")
         if limit is not None:
             label = f"limit on the mean, {limit:.3g}"
@@ -221,7 +232,7 @@ def plot_backlog(backlog: FloatArray, limit: float | None) -> Plot:
 
 def plot_waits(waits: FloatArray, little: float | None, limit: float | None) -> Plot:
     """Plot how long updates waited, their mean, Little's law and the mean that a limit allows."""
-    with _new_axes(3.4) as axes:
+    with new_axes(3.4) as axes:
         width = max(1, int(np.ceil((waits.max() + 1) / 25)))
         edges = np.arange(0, waits.max() + width + 1, width) - 0.5
         axes.hist(waits, bins=edges.tolist(), color=BLUE, alpha=0.6, label="updates")
@@ -254,7 +265,7 @@ def plot_naming_shares(
         docs/paper_map.md)
     guess : probability of naming the true model by a uniform guess
     """
-    with _new_axes(1.5 + 0.27 * len(shares)) as axes:
+    with new_axes(1.5 + 0.27 * len(shares)) as axes:
         values = 100.0 * np.array([value for value, _ in shares.values()])
         ends = 100.0 * np.array([interval for _, interval in shares.values()])
         rows = np.arange(len(shares))

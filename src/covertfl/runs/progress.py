@@ -86,11 +86,15 @@ def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bo
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run after a round.
+    """The progress of a run after a round, which `on_round` is called with.
+
+    Backlog and exposure reveal the actions: the record is for the learner's side only and is never
+    sent.  When the callback is called, the round is on disk; the next one starts after it returns.
 
     Parameters
     ----------
     run : folder of the run
+    seed : of the run file
     round, rounds : rounds done, and rounds in all
     oracle_state : of the last round
     backlog : updates owed

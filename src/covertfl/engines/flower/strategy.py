@@ -85,7 +85,8 @@ class CovertStrategy(StrategySettings, Strategy):
     decoy_start : "same" to start decoys where the true trajectory starts, "fresh" to start them at
         weights of their own, which is only safe if `initial_arrays` are freshly drawn as well
     evaluate : whether clients evaluate each round's query; they never evaluate anything else
-    on_round : called with the progress after each round
+    on_round : called on the server with a `covertfl.RunProgress` after each round; nothing of it is
+        sent
     round_settings : settings of rounds that few servers need to change
 
     Raises

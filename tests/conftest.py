@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +23,20 @@ settings.register_profile(
     "explore", deadline=None, derandomize=False, print_blob=True, max_examples=400
 )
 settings.load_profile("covertfl")
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is imported out of collections of garbage: Flower asks for many of them."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced() -> Iterator[None]:
+    """Leave writing to the disk to the system: no test takes the machine's power away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # an error still, if the file is not open
+        yield
 
 
 @pytest.fixture

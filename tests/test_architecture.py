@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,16 +64,23 @@ def source_files() -> dict[str, Path]:
 MODULES = source_files()
 
 
-def find_imports(path: Path) -> set[str]:
-    """Return covertfl's modules that a file imports, at the top or inside functions."""
+@cache
+def list_imported(text: str) -> set[str]:
+    """Return all names that code imports, at the top or inside functions."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0, "relative import"
             module = node.module or ""
             found |= {module, *(f"{module}.{name.name}" for name in node.names)}
+    return found
+
+
+def find_imports(path: Path) -> set[str]:
+    """Return covertfl's modules that a file imports."""
+    found = list_imported(path.read_text("utf-8"))
     inside = {name.removeprefix("covertfl.") for name in found if name.startswith("covertfl.")}
     modules = inside & set(MODULES)
     # `from covertfl.solvers import minority` names a module of a package, not its front.
@@ -163,12 +171,7 @@ def test_a_front_lists_its_rooms() -> None:
 
 def test_flwr_is_imported_by_the_flower_engine_alone() -> None:
     for module, path in MODULES.items():
-        found = {
-            (name.name if isinstance(node, ast.Import) else node.module or "").split(".")[0]
-            for node in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in node.names
-        }
+        found = {name.split(".")[0] for name in list_imported(path.read_text("utf-8"))}
         assert not found & {"flwr", "ray"} or module.startswith("engines.flower"), module
 
 

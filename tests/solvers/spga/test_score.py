@@ -54,6 +54,7 @@ def main_horizon() -> FiniteHorizon:
 
 
 QUEUES = {"reference": reference_queue, "sound/queue": lambda: queue_preset("sound/queue")}
+MANY = 40  # runs: the mean gap is a tenth of what is allowed, and its error far below
 
 
 # --- scoring ------------------------------------------------------------------------------------
@@ -168,9 +169,9 @@ def test_costs_are_told_beside_their_limit() -> None:
 
 
 @cache
-def hundred_runs(name: str) -> QueueScore:
+def many_runs(name: str) -> QueueScore:
     problem = QUEUES[name]()
-    runs = solve_spga(problem, default_settings(problem), seed=1, runs=100, threads=2)
+    runs = solve_spga(problem, default_settings(problem), seed=1, runs=MANY, threads=2)
     return score_queue_runs(problem, runs)
 
 
@@ -185,11 +186,11 @@ def test_two_short_runs_are_near_the_optimum(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "largest_gap"), [("reference", 0.03), ("sound/queue", 0.05)])
-def test_hundred_runs_are_near_the_optimum(name: str, largest_gap: float) -> None:
-    score = hundred_runs(name)
+def test_many_runs_are_near_the_optimum(name: str, largest_gap: float) -> None:
+    score = many_runs(name)
     assert np.all(score.gaps > -1e-6)
     assert score.gaps.mean() <= largest_gap
-    assert np.sum(score.constrained_costs <= 1.05 * score.problem.limit) >= 95
+    assert np.sum(score.constrained_costs <= 1.05 * score.problem.limit) >= 0.95 * MANY
     # A run that spends little of the limit would have a small gap too, and be of no use.
     assert score.constrained_costs.mean() >= 0.8 * score.problem.limit
 
@@ -200,7 +201,7 @@ def test_rounded_policies_are_near_the_optimum() -> None:
     problem = reference_queue()
     gaps = [
         measure_gap(problem, run.rounded_policy(problem))
-        for run in hundred_runs("reference").runs[:10]
+        for run in many_runs("reference").runs[:10]
     ]
     assert np.mean(gaps) <= 0.05
 
@@ -281,7 +282,7 @@ def follow_change(
     return found
 
 
-@pytest.mark.parametrize("num_runs", [4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_runs", [4, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_tracking_follows_a_change(num_runs: int) -> None:
     """2,000 iterations before the change and 1,000 after it."""
     before, after = (queue_preset(f"sound/tracking-{when}") for when in ("before", "after"))

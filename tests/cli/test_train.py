@@ -72,3 +72,29 @@ def test_bad_run_files(
     message = refuse(run("train", run_file, "--out", tmp_path / "out"), 2)
     assert part in message and str(run_file) in message
     assert not (tmp_path / "out").exists()
+
+
+def test_rejected_replies_are_named_with_what_to_do(
+    run: Run, run_file: Path, tmp_path: Path
+) -> None:
+    """More rounds do not help where the learning rate makes every reply useless."""
+    hot = 'batch_size = 20\noptimizer = { name = "sgd", lr = 1e300 }'
+    run_file.write_text(RUN_FILE.replace("batch_size = 20", hot))
+    outcome = run("train", run_file, "--out", tmp_path / "run")
+    assert outcome.status == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    number = summary["rejected_replies"]
+    assert summary["replies"] == number > 0
+    line = f"Run 0: {number} of {number} replies were rejected: not finite ({number}); reduce lr in"
+    assert line in outcome.out and "[federation] optimizer" in outcome.out
+    assert "3 updates are missing." in outcome.out
+    assert "raise `rounds`" not in outcome.out
+
+
+def test_a_warning_goes_to_standard_error_once(run: Run, run_file: Path, tmp_path: Path) -> None:
+    stuck = 'batch_size = 20\noptimizer = { name = "sgd", lr = 100.0 }'
+    run_file.write_text(RUN_FILE.replace("batch_size = 20", stuck))
+    outcome = run("train", run_file, "--out", tmp_path / "run", "--json")
+    (summary,) = outcome.content["runs"]
+    (warning,) = summary["warnings"]
+    assert outcome.err == f"covertfl: warning: {warning}\n"

@@ -31,11 +31,11 @@ def test_classes_are_equally_often_and_rows_too(number: int) -> None:
 def test_no_class_is_first_or_gets_more_on_the_whole() -> None:
     classes, rows = np.repeat([0, 1, 2], [60, 30, 10]), np.arange(100)
     generator = np.random.default_rng(0)
-    drawn = [classes[balance_rows(rows, classes, 4, generator=generator)] for _ in range(3000)]
+    drawn = [classes[balance_rows(rows, classes, 4, generator=generator)] for _ in range(1000)]
     # Each place has each class with probability 1/3; five standard errors.
     for label in range(3):
         shares = np.mean(np.array(drawn) == label, axis=0)
-        assert np.abs(shares - 1.0 / 3.0).max() < 5.0 * np.sqrt(2.0 / 9.0 / 3000)
+        assert np.abs(shares - 1.0 / 3.0).max() < 5.0 * np.sqrt(2.0 / 9.0 / 1000)
 
 
 @pytest.mark.parametrize(("counts", "is_balanced"), [((59, 41), True), ((60, 40), False)])

@@ -22,12 +22,12 @@ def uneven(tmp_path: Path) -> dict[str, Any]:
     """A run on a file with 30% positives, which are learnable but hard."""
     generator = np.random.default_rng(0)
     labels = np.arange(1000) % 10 < 3
-    features = generator.standard_normal((1000, 8)) + np.where(labels, 0.2, -0.2)[:, np.newaxis]
+    features = generator.standard_normal((1000, 8)) + np.where(labels, 0.25, -0.25)[:, np.newaxis]
     np.savez(tmp_path / "uneven.npz", features=features, labels=labels)
     return {
         "task": "embeddings",
         "data": {"path": str(tmp_path / "uneven.npz"), "model": "logistic"},
-        "federation": {"optimizer": {"name": "sgd", "lr": 0.1}, "participation": [6, 6, 6]},
+        "federation": {"optimizer": {"name": "sgd", "lr": 0.1}, "participation": [4, 5, 6]},
         "policy": {"kind": "always-learn"},
         "decoy": {"kind": "random"},
     }
@@ -41,21 +41,12 @@ def test_a_learner_of_uneven_classes_tells_them_apart(
     uneven: dict[str, Any], tmp_path: Path
 ) -> None:
     on, off = (train_uneven(tmp_path / str(b), uneven, balance=b) for b in (True, False))
-    # The best rule, by the sum of all features, is right with probability 0.71.
+    # The best rule, by the sum of all features, is right with probability 0.76.
     assert on.learner_accuracy is not None and on.learner_accuracy > 0.65
     assert on.learner_balanced_accuracy == pytest.approx(on.learner_accuracy)
     assert on.learner_auc is not None and on.learner_auc > 0.7
     assert on.warnings == ()
     assert off.learner_accuracy is not None and on.learner_accuracy > off.learner_accuracy + 0.05
-
-
-def test_a_learner_that_answers_one_class_is_named(uneven: dict[str, Any], tmp_path: Path) -> None:
-    slow = merge(uneven, {"federation": {"optimizer": {"lr": 1e-9}}, "data": {"model": "head"}})
-    warned = train_uneven(tmp_path / "run", slow, balance=False)
-    assert (warned.learner_accuracy, warned.learner_f1) == (0.5, pytest.approx(1.0 / 3.0))
-    (warning,) = warned.warnings
-    assert warning.startswith("the learner answers class")
-    assert "all 100 validation examples" in warning and "[data] balance = true" in warning
 
 
 def test_clients_train_on_their_own_classes_equally_often(uneven: dict[str, Any]) -> None:

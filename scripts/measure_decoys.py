@@ -33,7 +33,8 @@ from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import DataSettings, TrainingTask, score_accuracy
+from covertfl.tasks.scores import score_accuracy
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "decoys.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from covertfl.auditing.summary import summarise_audits
-from covertfl.auditing.threats import Threat, listen
+from covertfl.auditing.threats import ScoreCache, Threat, listen
 from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.intervals import wilson_interval
+from covertfl.kernels.weights import Vector
+from covertfl.tasks.scores import Scores
 from tests.support.audits import find_threat, make_audit
 from tests.support.seen_queries import feed, follow_schedule
 
@@ -31,6 +33,39 @@ def test_a_finding_is_of_the_last_round() -> None:
     expected = feed(MajorityEavesdropper(Means()), queries).belief()
     assert finding.named == 0.0
     assert finding.belief == tuple(expected.tolist())
+
+
+class KnownScores:
+    """Scores that are the weights themselves, in place of clients with a validation set."""
+
+    def score(self, weights: Vector) -> float:
+        return float(weights[0])
+
+    def measure(self, weights: Vector) -> Scores:
+        return Scores(float(weights[0]), 0.5 * float(weights[0]), 0.25, None)
+
+
+def test_the_last_estimates_have_all_scores() -> None:
+    queries = follow_schedule([0, 1, 1, 0])  # a tie, so that both latest weights are candidates
+    scores: Any = ScoreCache(KnownScores())  # type: ignore[arg-type]
+    finding = listen(MajorityEavesdropper(Means()), queries, None, scores)
+    both = float(np.mean([queries[2].weights[0], queries[3].weights[0]]))
+    assert finding.accuracy is not None and finding.accuracy[-1] == pytest.approx(both)
+    assert finding.final == Scores(pytest.approx(both), pytest.approx(both / 2), 0.25)  # type: ignore[arg-type]
+
+
+def test_scores_are_means_over_runs_that_have_them() -> None:
+    runs = []
+    for final in (Scores(0.8, 0.7, 0.9, 0.6), Scores(0.6, 0.5, None, 0.4), None):
+        run = make_audit(1.0)
+        findings = {
+            name: dataclasses.replace(one, final=final) for name, one in run.findings.items()
+        }
+        runs.append(dataclasses.replace(run, findings=findings))
+    threat = find_threat(summarise_audits(runs), "majority")
+    expected = {"final_balanced_accuracy": 0.6, "final_auc": 0.9, "final_f1": 0.5}
+    assert {name: threat.to_dict()[name] for name in expected} == pytest.approx(expected)
+    assert threat.list_scores() == {name: getattr(threat, name) for name in expected}
 
 
 def test_chances_have_wilson_intervals_with_halves() -> None:

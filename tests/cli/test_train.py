@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.commands import RUN_FILE, Run, refuse
@@ -72,3 +74,40 @@ def test_bad_run_files(
     message = refuse(run("train", run_file, "--out", tmp_path / "out"), 2)
     assert part in message and str(run_file) in message
     assert not (tmp_path / "out").exists()
+
+
+def test_rejected_replies_are_named_with_what_to_do(
+    run: Run, run_file: Path, tmp_path: Path
+) -> None:
+    """More rounds do not help where the learning rate makes every reply useless."""
+    hot = 'batch_size = 20\noptimizer = { name = "sgd", lr = 1e300 }'
+    run_file.write_text(RUN_FILE.replace("batch_size = 20", hot))
+    outcome = run("train", run_file, "--out", tmp_path / "run")
+    assert outcome.status == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    number = summary["rejected_replies"]
+    assert summary["replies"] == number > 0
+    line = f"Run 0: {number} of {number} replies were rejected: not finite ({number}); reduce lr in"
+    assert line in outcome.out and "[federation] optimizer" in outcome.out
+    assert "3 updates are missing." in outcome.out
+    assert "raise `rounds`" not in outcome.out
+
+
+def test_a_learner_that_answers_one_class_is_warned_about(
+    run: Run, run_file: Path, tmp_path: Path
+) -> None:
+    """A tenth of positives that nothing tells apart, and a learner that does not balance them."""
+    labels = np.arange(800) % 10 == 0
+    np.savez(tmp_path / "uneven.npz", features=np.zeros((800, 4)), labels=labels)
+    data = 'task = "embeddings"\ndata = { path = "uneven.npz", balance = false }'
+    hot = 'batch_size = 20\noptimizer = { name = "sgd", lr = 0.5 }'
+    text = RUN_FILE.replace('task = "digits"', data).replace("batch_size = 20", hot)
+    run_file.write_text(text)
+    outcome = run("train", run_file, "--out", tmp_path / "run", "--json")
+    (summary,) = outcome.content["runs"]
+    (warning,) = summary["warnings"]
+    assert re.match("the learner answers class [01] to all 80 validation examples", warning)
+    assert "[data] balance = true" in warning
+    assert outcome.err == f"covertfl: warning: {warning}\n"
+    assert [summary["learner_accuracy"], summary["learner_balanced_accuracy"]] == [0.5, 0.5]
+    assert summary["learner_f1"] == pytest.approx(1.0 / 3.0)

@@ -20,7 +20,8 @@ from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import DataSettings, TrainingTask, score_accuracy
+from covertfl.tasks.scores import score_accuracy
+from covertfl.tasks.task import DataSettings, TrainingTask
 
 MOVES, BATCH_SIZE = 6, 40
 Replies: TypeAlias = npt.NDArray[np.float32]

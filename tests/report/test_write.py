@@ -51,8 +51,10 @@ def test_an_audit_without_tiers_is_still_shown(folder: Path) -> None:
     audit = json.loads((folder / "audit.json").read_text())
     del audit["tiers"]
     for entry in audit["eavesdroppers"].values():
-        del entry["tier"], entry["gain"]
+        del entry["tier"], entry["gain"], entry["final_auc"]
     (folder / "audit.json").write_text(json.dumps(audit))
+    for entry in audit["eavesdroppers"].values():
+        entry["final_auc"] = None
     check_audit_table(read_page(folder).tables["audit"], audit)
 
 
@@ -93,10 +95,13 @@ def test_cards_and_runs_are_the_summaries(reported: Path) -> None:
     assert [row[0] for row in rows] == ["seed-0", "seed-1", "seed-2"]
     for row, summary in zip(rows, summaries, strict=True):
         check_number(row[2], summary["learner_accuracy"], 1.0)
-        check_number(row[5], summary["exposure"], 100.0)
+        check_number(row[4], summary["learner_auc"], 1.0)
+        assert row[3] == row[5] == "unknown"  # scores that the summary does not have
+        check_number(row[8], summary["exposure"], 100.0)
         counts = [summary[key] for key in ("rounds", "learning_queries")]
-        assert [row[3], row[4]] == [str(count) for count in counts]
-        assert [row[6], row[7], row[10]] == ["3", "1", "1"]
+        assert [row[6], row[7]] == [str(count) for count in counts]
+        assert [row[9], row[10], row[13]] == ["3", "1", "1"]
+    assert "seed-1: the learner answers class 1." in page.words
 
 
 def test_the_page_is_complete_in_itself(reported: Path) -> None:

@@ -20,6 +20,7 @@ KEYS = [
     "exposure",
     "completed",
     "updates_missing",
+    "replies",
     "rejected_replies",
     "rejected_by_reason",
     "average_privacy_cost",
@@ -28,7 +29,13 @@ KEYS = [
     "success_measured",
     "success_printed",
 ]
-CLIENT_KEYS = ["learner_accuracy", "decoy_accuracy"]
+CLIENT_KEYS = [
+    "learner_accuracy",
+    "learner_balanced_accuracy",
+    "learner_auc",
+    "learner_f1",
+    "decoy_accuracy",
+]
 FUNCTION_KEYS = [
     "learner_accuracy",
     "learner_value",

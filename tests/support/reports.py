@@ -88,6 +88,7 @@ def write_run(folder: Path, seed: int) -> None:
     (folder / "run.toml").write_text(SETTINGS.format(seed=seed))
     summary = {
         "learner_accuracy": metrics[-1]["learner_score"],
+        "learner_auc": float(generator.uniform(0.5, 0.9)),
         "updates_done": len(updates),
         "rounds": NUM_ROUNDS,
         "learning_queries": learned,
@@ -100,6 +101,7 @@ def write_run(folder: Path, seed: int) -> None:
         "mean_wait": 9.0,
         "average_learning_cost": 1.5,
         "learning_limit": 3.0,
+        "warnings": ["the learner answers class 1"] if seed == 1 else [],
     }
     (folder / "summary.json").write_text(json.dumps(summary))
 
@@ -125,6 +127,9 @@ def write_audit(folder: Path, num_runs: int) -> dict[str, Any]:
             "accuracy_by_round": curve,
             "tier": "B" if name in ("<b>&odd", "train-alone") else "A",
             "gain": float(generator.uniform(-0.2, 0.2)),
+            "final_balanced_accuracy": float(generator.uniform()),
+            "final_auc": float(generator.uniform()) if name != "repeat" else None,
+            "final_f1": float(generator.uniform()),
         }
     entries["repeat"] |= {"names_true": None, "interval": None, "final_interval": None}
     audit = {
@@ -235,10 +240,13 @@ def check_audit_table(rows: list[list[str]], audit: dict[str, Any]) -> None:
         check_interval(row[2], entry["interval"], 100.0)
         check_number(row[3], entry["final_accuracy"], 1.0)
         check_interval(row[4], entry["final_interval"], 1.0)
-        check_number(row[5], entry["worst_accuracy"], 1.0)
-        check_number(row[6], entry["advantage"], 1.0)
-        check_number(row[7], entry.get("gain"), 1.0)
-        assert row[8].replace("\n", "") == entry["verdict"]
+        check_number(row[5], entry["final_balanced_accuracy"], 1.0)
+        check_number(row[6], entry["final_auc"], 1.0)
+        check_number(row[7], entry["final_f1"], 1.0)
+        check_number(row[8], entry["worst_accuracy"], 1.0)
+        check_number(row[9], entry["advantage"], 1.0)
+        check_number(row[10], entry.get("gain"), 1.0)
+        assert row[11].replace("\n", "") == entry["verdict"]
 
 
 def check_number(text: str, value: float | None, scale: float) -> None:

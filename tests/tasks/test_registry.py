@@ -47,7 +47,7 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
     ("change", "message"),
     [
         ({"public_classes": 2}, "public_classes needs more than two classes"),
-        ({"model": "bert"}, "model of task toxicity must be head or logistic or mlp, got bert"),
+        ({"model": "bert"}, "model must be head, logistic or mlp with task = toxicity, got bert"),
         ({"clients": 5000}, "5000 clients need at least 40000 examples together"),
     ],
 )

@@ -143,6 +143,8 @@ class TrainingResult(Result):
     folder : folder of the run, or of its seeds
     runs : summary of each run; the figures below are means over them
     learner_accuracy : of the true model on the validation set, None for a function
+    learner_balanced_accuracy, learner_auc, learner_f1 : its further scores there, None where they
+        are not defined
     exposure : learning queries over all rounds
     completed : share of runs that owe no update at the end
     updates_done, updates_missing : updates of the true model, and updates still owed
@@ -154,6 +156,9 @@ class TrainingResult(Result):
     runs: tuple[RunSummary, ...]
 
     learner_accuracy: float | None = field(init=False)
+    learner_balanced_accuracy: float | None = field(init=False)
+    learner_auc: float | None = field(init=False)
+    learner_f1: float | None = field(init=False)
     exposure: float = field(init=False)
     completed: float = field(init=False)
     updates_done: float = field(init=False)

@@ -60,6 +60,7 @@ class Coalition:
                 "names_true": threat.names_true,
                 "interval": to_list(threat.interval),
                 "final_accuracy": threat.final_accuracy,
+                **threat.list_scores(),
             }
             for threat in self.threats
         }

@@ -33,6 +33,7 @@ from covertfl.runs.files import SETTINGS
 from covertfl.runs.run_file import format_run, list_versions, read_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY
+from covertfl.tasks.scores import Scores
 
 REHEARSALS = "private/rehearsals"
 DEFAULT_COUNT = 20
@@ -190,6 +191,7 @@ def _read_audit(entry: Mapping[str, Any]) -> RunAudit:
             accuracy=None if found["accuracy"] is None else tuple(found["accuracy"]),
             belief=tuple(found["belief"]),
             baseline=found["baseline"],
+            final=None if found["final"] is None else Scores(**found["final"]),
         )
         for name, found in entry["findings"].items()
     }

@@ -25,6 +25,7 @@ from covertfl.eavesdroppers.registry import EAVESDROPPERS
 from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper, exchangeable_bound
 from covertfl.intervals import t_interval
 from covertfl.runs.federation import Federation
+from covertfl.tasks.scores import average_known
 
 BOUND_SAMPLES = 2000
 # Share of queries that must be on the right trajectory for the audit to be meaningful.
@@ -38,6 +39,7 @@ class LearnerFigures:
     Parameters
     ----------
     accuracy, interval : of the true weights at the end, 95% (Student's t over runs)
+    balanced_accuracy, auc, f1 : further scores of the true weights at the end (`tasks.scores`)
     completion : share of runs that made all updates
     exposure, exposure_by_round : share of learning queries, in all rounds and so far
     """
@@ -48,6 +50,9 @@ class LearnerFigures:
     exposure: float | None
     exposure_by_round: tuple[float, ...] | None
     accuracy_by_round: tuple[float, ...] | None
+    balanced_accuracy: float | None = None
+    auc: float | None = None
+    f1: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""
@@ -158,6 +163,9 @@ def _summarise_learner(runs: Sequence[RunAudit]) -> LearnerFigures:
         exposure=compute_mean([summary.exposure for summary in known]),
         exposure_by_round=average_curves([_list_exposures(run) for run in runs]),
         accuracy_by_round=average_curves([run.learner for run in runs]),
+        balanced_accuracy=average_known([one.learner_balanced_accuracy for one in known]),
+        auc=average_known([one.learner_auc for one in known]),
+        f1=average_known([one.learner_f1 for one in known]),
     )
 
 

@@ -13,6 +13,7 @@ from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.clients import ClientResponder
+from covertfl.tasks.scores import FURTHER, Scores, average_known, average_scores
 
 BASE_LINE = "train-alone"
 # Shares of runs, naming the true trajectory, at which a verdict gets its stronger words.
@@ -34,12 +35,14 @@ class Finding:
     accuracy : (N,) of its estimate after each round, None if there is nothing to score with
     belief : over trajectories, after the last round
     baseline : accuracy that it would have had without listening, None if unknown
+    final : all scores of its last estimate, None if there is nothing to score with
     """
 
     named: float | None
     accuracy: tuple[float, ...] | None
     belief: tuple[float, ...]
     baseline: float | None = None
+    final: Scores | None = None
 
     @property
     def gain(self) -> float | None:
@@ -50,11 +53,12 @@ class Finding:
 
 
 class ScoreCache:
-    """Validation accuracies of weights, each computed once."""
+    """Scores of weights on the validation set, each computed once."""
 
     def __init__(self, clients: ClientResponder) -> None:
         self._clients = clients
         self._known: dict[str, float] = {}
+        self._measured: dict[str, Scores] = {}
 
     def score(self, candidates: Sequence[Vector]) -> float:
         """Return the mean accuracy of an eavesdropper's estimates."""
@@ -65,6 +69,16 @@ class ScoreCache:
         if key not in self._known:
             self._known[key] = self._clients.score(weights)
         return self._known[key]
+
+    def measure(self, candidates: Sequence[Vector]) -> Scores:
+        """Return the means of all scores of an eavesdropper's estimates."""
+        return average_scores([self._measure_one(weights) for weights in candidates])
+
+    def _measure_one(self, weights: Vector) -> Scores:
+        key = name_content(weights.tobytes())
+        if key not in self._measured:
+            self._measured[key] = self._clients.measure(weights)
+        return self._measured[key]
 
 
 def listen(
@@ -85,14 +99,17 @@ def listen(
     trajectories : number of trajectories of the run (K); None for as many as were found
     by_round : whether estimates are scored after every round, or after the last one only
     """
-    curve = []
+    curve, final = [], None
     for query in queries:
         eavesdropper.observe(query)
-        if scores is not None and (by_round or query is queries[-1]):
-            curve.append(scores.score(eavesdropper.estimate()))
+        is_last = query is queries[-1]
+        if scores is not None and (by_round or is_last):
+            estimate = eavesdropper.estimate()
+            curve.append(scores.score(estimate))
+            final = scores.measure(estimate) if is_last else None
     belief = tuple(eavesdropper.belief().tolist())
     named = None if truth is None else judge_belief(belief, truth, trajectories)
-    return Finding(named, tuple(curve) if scores is not None else None, belief)
+    return Finding(named, tuple(curve) if scores is not None else None, belief, final=final)
 
 
 def find_favourites(belief: Sequence[float]) -> list[int]:
@@ -160,6 +177,8 @@ class Threat:
     names_true, interval : share of runs in which it names the true trajectory, 95% (Wilson)
     final_accuracy, peak_accuracy : means over runs of the accuracy of its last estimate, and of
         the largest over rounds
+    final_balanced_accuracy, final_auc, final_f1 : means over runs of the further scores of its last
+        estimate (`tasks.scores`)
     final_interval : of the final accuracy, 95% (Student's t over runs), None for a single run
     advantage : final accuracy less that of `train-alone`
     guess : probability of naming the true trajectory by a uniform guess
@@ -188,6 +207,9 @@ class Threat:
     placed: float | None = None
     conviction: Conviction | None = None
     simulated: Threat | None = None
+    final_balanced_accuracy: float | None = None
+    final_auc: float | None = None
+    final_f1: float | None = None
 
     @property
     def is_by_schedule(self) -> bool:
@@ -264,7 +286,12 @@ class Threat:
             "gain": self.gain,
             "belief": None if self.conviction is None else self.conviction.to_dict(),
             "simulated": None if self.simulated is None else self.simulated.to_short_dict(),
+            **self.list_scores(),
         }
+
+    def list_scores(self) -> dict[str, float | None]:
+        """Return the further scores of its last estimate, by their names in results."""
+        return {f"final_{name}": getattr(self, f"final_{name}") for name in FURTHER}
 
     def to_short_dict(self) -> dict[str, Any]:
         """Return the figures of simulated runs as `covertfl audit --json` shows them."""
@@ -275,6 +302,7 @@ class Threat:
             "final_accuracy": self.final_accuracy,
             "gain": self.gain,
             "right_share": self.placed,
+            **self.list_scores(),
         }
 
 
@@ -307,6 +335,11 @@ def summarise_findings(
         low, high = wilson_interval(sum(named), len(named))
         interval = float(low), float(high)
     kind: Any = EAVESDROPPERS[name]
+    measured = [finding.final for finding in findings if finding.final is not None]
+    further: dict[str, Any] = {
+        f"final_{score}": average_known([getattr(one, score) for one in measured])
+        for score in FURTHER
+    }
     return Threat(
         name=name,
         threat=kind.threat,
@@ -323,6 +356,7 @@ def summarise_findings(
         num_runs=len(findings),
         placed=placed,
         conviction=_find_conviction(findings[0]) if len(findings) == 1 else None,
+        **further,
     )
 
 

@@ -17,7 +17,7 @@ from covertfl.cli.options import (
     RunFileArgument,
     check_resume_and_force,
 )
-from covertfl.cli.output import print_json, print_remark, show_rounds
+from covertfl.cli.output import print_json, print_remark, print_warnings, show_rounds
 from covertfl.errors import InvalidInput, Missing
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def _print_deployment(out: Path, as_json: bool) -> None:
     from covertfl.runs.summary import read_summary
 
     summary, records = read_summary(out), out / EAVESDROPPER
+    print_warnings([summary])
     if as_json:
         print_json({"out": str(out), "eavesdropper": str(records), "runs": [summary]})
     else:

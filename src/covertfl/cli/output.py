@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from covertfl.api.result import Result
     from covertfl.runs.progress import RunProgress
+    from covertfl.runs.summary import RunSummary
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -21,6 +23,14 @@ def print_json(content: Mapping[str, Any]) -> None:
 def print_remark(sentence: str) -> None:
     """Print a sentence for people to standard error."""
     print(f"covertfl: {sentence}", file=sys.stderr)
+
+
+def print_warnings(summaries: Sequence[RunSummary]) -> None:
+    """Print the warnings of runs to standard error, each once, with the number of runs."""
+    found = Counter(warning for summary in summaries for warning in summary.warnings)
+    for warning, number in found.items():
+        runs = f" ({number} of {len(summaries)} runs)" if len(summaries) > 1 else ""
+        print_remark(f"warning: {warning}{runs}")
 
 
 def print_result(result: Result, *, as_json: bool) -> None:

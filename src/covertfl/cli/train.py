@@ -14,7 +14,7 @@ from covertfl.cli.options import (
     RunFileArgument,
     check_resume_and_force,
 )
-from covertfl.cli.output import print_result, show_rounds
+from covertfl.cli.output import print_result, print_warnings, show_rounds
 
 
 def train(
@@ -55,4 +55,5 @@ def train(
         summaries = train_runs(
             settings, out, seeds=seeds, resume=resume, force=force, on_round=on_round
         )
+    print_warnings(summaries)
     print_result(TrainingResult(out, tuple(summaries)), as_json=as_json)

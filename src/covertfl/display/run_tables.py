@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from covertfl.auditing.summary import AuditSummary
@@ -18,12 +19,24 @@ DEMO_COLUMNS = (
     *("learner\n(paper)", "eavesdropper\nthat counts\n(paper)", "names\nthe\ntruth"),
     *("one\nthat\nknows", "names\nthe\ntruth", "true\nqueries", "finished\n(expected)"),
 )
+SCORES = ("accuracy", "balanced_accuracy", "auc", "f1")
+TRAINING_COLUMNS = (
+    *("run", "learner\naccuracy", "balanced\naccuracy", "AUC", "F1"),
+    *("updates", "rounds", "exposure", "completed", "seconds"),
+)
+# What to do if most replies are rejected, by the most frequent reason.
+REMEDIES = {
+    "not finite": "reduce lr in [federation] optimizer and train again with --force",
+    "no reply": "raise the time limit of a round, or look for nodes that have stopped",
+}
+OTHER_REMEDY = "look for what clients send"
 AUDIT_COLUMNS = (
-    *("names the\ntrue model", "95%", "final\naccuracy", "peak\naccuracy", "advantage", "gain"),
+    *("names the\ntrue model", "95%", "final\naccuracy", "balanced\naccuracy", "AUC", "F1"),
+    *("peak\naccuracy", "advantage", "gain"),
 )
 SINGLE_COLUMNS = (
     *("believes in", "probability", "right", "right in\nsimulated runs", "95%"),
-    *("final\naccuracy", "gain"),
+    *("final\naccuracy", "balanced\naccuracy", "AUC", "F1", "gain"),
 )
 DEMO_NOTES = (
     "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.",
@@ -35,25 +48,25 @@ DEMO_NOTES = (
 
 def render_training(summaries: Sequence[RunSummary]) -> RenderableType:
     """Render training runs, one row each, and the updates that are missing."""
-    columns = ("run", "learner accuracy", "updates", "rounds", "exposure", "completed", "seconds")
-    table = make_table("Training runs", right=columns)
+    table = make_table("Training runs", right=TRAINING_COLUMNS)
     for number, summary in enumerate(summaries):
-        accuracy = summary.learner_accuracy
+        scores = [getattr(summary, f"learner_{name}") for name in SCORES]
         table.add_row(
             str(number),
-            "" if accuracy is None else f"{accuracy:.4f}",
+            *("" if score is None else f"{score:.4f}" for score in scores),
             str(summary.updates_done),
             str(summary.rounds),
             f"{summary.exposure:.1%}",
             "yes" if summary.completed else "no",
             f"{summary.seconds:.1f}",
         )
-    return Group(
-        table,
+    lines = [
         *_describe_success_probs(summaries[0]),
+        *_describe_rejected(summaries),
         *_describe_missing(summaries),
         *_describe_clock(summaries),
-    )
+    ]
+    return Group(table, *map(escape, lines))  # "[engine]" is a section, not a style
 
 
 def _describe_success_probs(summary: RunSummary) -> list[str]:
@@ -70,6 +83,26 @@ def _describe_success_probs(summary: RunSummary) -> list[str]:
     ]
 
 
+def _describe_rejected(summaries: Sequence[RunSummary]) -> list[str]:
+    """Return a line for each run with rejected replies, and what to do if they are the most."""
+    lines = []
+    for number, summary in enumerate(summaries):
+        if not summary.rejected_replies:
+            continue
+        by_number = sorted(summary.rejected_by_reason.items(), key=lambda entry: -entry[1])
+        of_all = f" of {summary.replies}" if summary.replies is not None else ""
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in by_number)
+        line = f"Run {number}: {summary.rejected_replies}{of_all} replies were rejected: {reasons}"
+        if _are_most_rejected(summary):
+            line += f"; {REMEDIES.get(by_number[0][0], OTHER_REMEDY)}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def _are_most_rejected(summary: RunSummary) -> bool:
+    return summary.replies is not None and 2 * summary.rejected_replies > summary.replies
+
+
 def _describe_missing(summaries: Sequence[RunSummary]) -> list[str]:
     """Return a line for each run with updates left to do."""
     lines = []
@@ -79,10 +112,12 @@ def _describe_missing(summaries: Sequence[RunSummary]) -> list[str]:
             updates = "update is" if missing == 1 else "updates are"
             # A queue has no end: what waits when the rounds are over is no shortfall.
             is_queue = summary.tasks_arrived is not None
-            remedy = "raise `rounds` in the run file and train again with --resume."
+            # More rounds do not help if replies are rejected.
+            remedy = "; raise `rounds` in the run file and train again with --resume"
+            remedy = "" if _are_most_rejected(summary) else remedy
             lines.append(
                 f"Run {number}: {missing} {updates} "
-                + ("waiting in the queue." if is_queue else f"missing; {remedy}")
+                + ("waiting in the queue." if is_queue else f"missing{remedy}.")
             )
     return lines
 
@@ -165,7 +200,7 @@ def _list_several(threat: Threat) -> list[str]:
     return [
         "unknown" if threat.names_true is None else f"{threat.names_true:.0%}",
         _format_interval(threat.interval),
-        _format_accuracy(threat.final_accuracy),
+        *_format_scores(threat),
         _format_accuracy(threat.peak_accuracy),
         _format_signed(threat.advantage),
         _format_signed(threat.gain),
@@ -185,7 +220,7 @@ def _list_single(threat: Threat) -> list[str]:
         *believes,
         "" if share is None else f"{share:.0%}",
         "" if share is None or simulated is None else _format_interval(simulated.interval),
-        _format_accuracy(threat.final_accuracy),
+        *_format_scores(threat),
         _format_signed(threat.gain),
     ]
 
@@ -198,6 +233,13 @@ def _format_signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
+def _format_scores(threat: Threat) -> list[str]:
+    """Return the cells of the scores of its last estimate."""
+    further = threat.list_scores().values()
+    known = ["" if value is None else f"{value:.3f}" for value in further]
+    return [_format_accuracy(threat.final_accuracy), *known]
+
+
 def _format_accuracy(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
@@ -206,9 +248,11 @@ def _describe_learner(report: AuditSummary) -> list[str]:
     learner = report.learner
     lines = []
     if learner.accuracy is not None:
+        scores = (("balanced", learner.balanced_accuracy), ("AUC", learner.auc), ("F1", learner.f1))
+        further = "".join(f", {name} {value:.3f}" for name, value in scores if value is not None)
         lines.append(
-            f"Learner: accuracy {learner.accuracy:.3f}, {learner.exposure:.0%} true queries, "
-            f"{learner.completion:.0%} of runs finished."
+            f"Learner: accuracy {learner.accuracy:.3f}{further}, "
+            f"{learner.exposure:.0%} true queries, {learner.completion:.0%} of runs finished."
         )
     if report.bound is not None:
         bound = report.bound

@@ -14,6 +14,7 @@ Rows = Sequence[Mapping[str, Any]]
 UNKNOWN_SO_FAR = (
     *("updates_done", "learning_queries", "rejected_replies", "completed", "mean_wait"),
     *("average_privacy_cost", "learner_accuracy", "learner_value"),
+    *("learner_balanced_accuracy", "learner_auc", "learner_f1"),
 )
 
 

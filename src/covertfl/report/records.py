@@ -111,6 +111,8 @@ EAVESDROPPER: Checks = {
     # Absent before eavesdroppers had tiers.
     "tier": _is_text_or_none,
     "gain": _is_number_or_none,
+    # Absent before these were computed.
+    **dict.fromkeys(("final_balanced_accuracy", "final_auc", "final_f1"), _is_number_or_none),
     "accuracy_by_round": _is_list_or_none,
     "simulated": _is_object_or_none,
 }

@@ -101,6 +101,8 @@ def _describe(
 def list_notes(runs: Sequence[RunRecords], audit: Audit | None) -> list[str]:
     """Return reasons to read the page with care."""
     notes = [note for run in runs for note in run.notes]
+    for run in runs:
+        notes += [f"{run.name}: {warning}." for warning in (run.summary or {}).get("warnings", ())]
     differences = list_differences(runs)
     if differences:
         notes.append(

@@ -36,8 +36,9 @@ from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
-from covertfl.tasks.task import TrainingTask, score_accuracy
-from covertfl.tasks.wrong_labels import add_wrong_labels, spoil_rows
+from covertfl.tasks.scores import FURTHER, Scores, compute_scores, score_accuracy
+from covertfl.tasks.task import TrainingTask
+from covertfl.tasks.training_rows import draw_rows
 
 MARKING_CLIENT = 0  # the client that marks its replies, if one does
 MARK_SEED = 0x6D61726B
@@ -61,12 +62,6 @@ def count_sizes(task: TrainingTask) -> IntArray:
     return np.array([len(rows) for rows in task.clients], dtype=np.int64)
 
 
-def add_noise(settings: RunSettings, task: TrainingTask) -> TrainingTask:
-    """Return the task, with wrong labels beside the right ones if the run's clients have them."""
-    has_noise = settings.sections.federation.label_noise is not None
-    return add_wrong_labels(task) if has_noise else task
-
-
 def make_client_job(
     run: RunSettings,
     task: TrainingTask,
@@ -79,17 +74,16 @@ def make_client_job(
 ) -> LocalJob:
     """Return a client's job: its examples in an order of its own, cut to some batches.
 
-    The labels of `wrong` of them, drawn at random, are wrong (`add_wrong_labels`).  The job depends
-    on the client, the round and the weights, never on why the weights were sent.
+    The labels of `wrong` of them, drawn at random, are wrong (`draw_rows`).  The job depends on the
+    client, the round and the weights, never on why the weights were sent.
     """
-    section, seed = run.sections.federation, run.seed
-    rows = task.clients[client]
-    generator, own = make_generator_and_seed(seed, Stream.CLIENT, number, client)
-    taken = generator.permutation(rows)[: batches * section.batch_size]
+    section, most = run.sections.federation, batches * run.sections.federation.batch_size
+    generator, own = make_generator_and_seed(run.seed, Stream.CLIENT, number, client)
+    balance = run.sections.data.balance
     return LocalJob(
         weights=weights,
         examples=task.train,
-        rows=spoil_rows(taken, wrong, task, generator=generator),
+        rows=draw_rows(task, client, most, wrong=wrong, balance=balance, generator=generator),
         batch_size=section.batch_size,
         seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
@@ -173,10 +167,18 @@ class ClientResponder(Responder):
         outputs = self.kernel.predict(weights, validation.features)
         return score_accuracy(outputs, validation.labels, self.task.loss)
 
+    def measure(self, weights: Vector) -> Scores:
+        """Return all scores on the validation set; an accuracy of 0 and no others without one."""
+        validation = self.task.validation
+        if not len(validation):
+            return Scores(0.0)
+        outputs = self.kernel.predict(weights, validation.features)
+        return compute_scores(outputs, validation.labels, self.task.loss)
+
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
-        is_needed = query.trajectory == 0 or self.needs_replies(query.trajectory)
+        is_needed = self.needs_replies(query.trajectory)
         replies: Sequence[Reply]
         replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
         replies = self._add_mark(replies, query.weights) if is_needed else ()
@@ -186,10 +188,11 @@ class ClientResponder(Responder):
         noise = self.measure_noise(query.oracle_state, query.round)
         return Outcome(attendance, examples, sifted, accepted, noise)
 
-    def needs_replies(self, decoy: int) -> bool:
-        """Return whether the replies to a decoy are used; those to replicas are judged alike."""
-        is_used = self.images is not None or self.layout.measured > 0
-        return is_used or self.decoys[decoy - 1].needs_replies
+    def needs_replies(self, trajectory: int) -> bool:
+        """Return whether replies are used; those to the truth and to replicas always are."""
+        if trajectory == 0 or self.images is not None or self.layout.measured > 0:
+            return True
+        return self.decoys[trajectory - 1].needs_replies
 
     def _add_mark(self, replies: Sequence[Reply], weights: Vector) -> Sequence[Reply]:
         """Return the replies with the pattern that an active eavesdropper adds to its own."""
@@ -388,8 +391,22 @@ class ClientResponder(Responder):
         return view, tuple(decoy.plan(view, generator=planning))
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
-        """Return the accuracies of the final weights."""
+        """Return the scores of the final weights, and a warning if they answer one class only."""
+        found = self.measure(learner.true)
         return {
-            "learner_accuracy": self.score(learner.true),
+            "learner_accuracy": found.accuracy,
+            **{f"learner_{name}": getattr(found, name) for name in FURTHER},
             "decoy_accuracy": [self.score(weights) for weights in learner.decoys],
+            "warnings": self._list_warnings(found),
         }
+
+    def _list_warnings(self, found: Scores) -> list[str]:
+        if found.only_answer is None:
+            return []
+        remedy = "raise `updates` and `rounds`, change the learning rate, or check the labels"
+        if not self.settings.sections.data.balance:
+            remedy = "set [data] balance = true, or train longer"
+        return [
+            f"the learner answers class {found.only_answer} to all {len(self.task.validation)} "
+            f"validation examples, so that it tells no classes apart: {remedy}"
+        ]

@@ -20,7 +20,7 @@ from covertfl.runs.responder import Responder
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, draw_seed
 
-TOTALS = ("privacy_cost", "learning_cost", "backlog", "served", "wait", "finished")
+TOTALS = ("privacy_cost", "learning_cost", "backlog", "served", "wait", "finished", "replies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,8 @@ class RunState:
     scores : score of the true weights, then of each decoy's
     rejected : number of rejected replies so far, by reason
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
-        owed updates done and of tasks finished, and the sum of the updates' waits
+        owed updates done and of tasks finished, the sum of the updates' waits, and the number of
+        replies that were needed or rejected
     seen : oracle state as it was read, arriving updates and acceptance of the latest rounds, if the
         policy is refreshed; a round without a learning query counts as accepted if one would have
         been

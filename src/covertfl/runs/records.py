@@ -142,6 +142,7 @@ def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
         "exposure": state.exposure,
         "completed": state.queue.backlog == 0,
         "updates_missing": state.queue.backlog,
+        "replies": int(state.totals["replies"]),
         "rejected_replies": sum(state.rejected.values()),
         "rejected_by_reason": dict(state.rejected),
         "average_privacy_cost": state.totals["privacy_cost"] / max(state.round, 1),

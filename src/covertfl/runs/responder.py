@@ -145,6 +145,10 @@ class Responder(ABC):
         """Whether clients reply with weights, not with gradients."""
         return True
 
+    def needs_replies(self, trajectory: int) -> bool:
+        """Return whether replies to a query of a trajectory are used."""
+        return trajectory == 0
+
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
         """Return the average of the replies to any replica, in the frame of the truth.
 

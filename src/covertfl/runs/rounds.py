@@ -18,7 +18,7 @@ from typing import Any
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.runs.actions import Decision, decide
-from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.federation import TOTALS, Federation, RunState
 from covertfl.runs.folder import PENDING, RunFolder
 from covertfl.runs.generations import advance
 from covertfl.runs.learner import LearnerState
@@ -207,7 +207,7 @@ def _close_round(
         queries=_count_query(state.queries, decision.trajectory),
         scores=federation.responder.rescore(state.scores, state.learner, learner),
         rejected=dict(rejected),
-        totals=_add_totals(state, costs, done),
+        totals=_add_totals(state, costs, done, _count_replies(federation, decision, outcome)),
         seen=_remember(federation, state, seen),
         live=state.live,
         generation=state.generation,
@@ -220,9 +220,18 @@ def _count_query(queries: tuple[int, ...], trajectory: int) -> tuple[int, ...]:
     return tuple(count + (number == trajectory) for number, count in enumerate(queries))
 
 
-def _add_totals(state: RunState, costs: Costs, done: DoneUpdate | None) -> dict[str, float]:
-    """Add a round's costs, backlog and served update to the totals of the run."""
-    totals = dict(state.totals)
+def _count_replies(federation: Federation, decision: Decision, outcome: Outcome) -> int:
+    """Return how many replies were needed or rejected; not all engines have the others."""
+    is_needed = federation.responder.needs_replies(decision.trajectory)
+    return len(outcome.replies.rejected) + is_needed * len(outcome.replies.clients)
+
+
+def _add_totals(
+    state: RunState, costs: Costs, done: DoneUpdate | None, replies: int
+) -> dict[str, float]:
+    """Add a round's costs, backlog, served update and replies to the totals of the run."""
+    totals = {**dict.fromkeys(TOTALS, 0.0), **state.totals}
+    totals["replies"] += replies
     totals["privacy_cost"] += costs.privacy
     totals["learning_cost"] += costs.learning
     totals["backlog"] += state.queue.backlog

@@ -67,7 +67,8 @@ class DataSection(_Section):
     """`[data]`: the data, and how it is divided among clients and the public set.
 
     Runs with the same `seed` of the data, by default the run's own, have the same federation.  With
-    `map` all inputs pass the public map (`tasks.public_map`).
+    `map` all inputs pass the public map (`tasks.public_map`).  With `balance` clients train on
+    their classes equally often (`tasks.training_rows`).
     """
 
     split: Literal["iid"] | DirichletSplit = "iid"
@@ -79,6 +80,7 @@ class DataSection(_Section):
     model: str | None = None
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] | None = None
     map: Literal["public"] | None = None
+    balance: bool = True
     dimension: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     noise_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None

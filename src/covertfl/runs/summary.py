@@ -25,6 +25,8 @@ class RunSummary:
     Parameters
     ----------
     learner_accuracy : validation accuracy of the true weights, None for a function
+    learner_balanced_accuracy, learner_auc, learner_f1 : further scores of the true weights
+        (`tasks.scores`), absent where they are not defined
     decoy_accuracy : validation accuracy of each decoy's weights; only for tasks with clients
     learner_value : value of the function at the last point; this and the next two only for a
         function
@@ -35,6 +37,7 @@ class RunSummary:
     exposure : learning queries / rounds
     completed : whether no update is owed
     updates_missing : updates still owed
+    replies : replies that were needed or rejected
     rejected_replies, rejected_by_reason : replies that were not valid, in all and by reason
     average_privacy_cost : mean over rounds
     mean_wait : mean rounds from arrival to completion of an update, None without updates
@@ -47,9 +50,13 @@ class RunSummary:
     lost_updates : updates that exceeded the queue's capacity
     round_seconds : seconds between the starts of rounds, where they start on a clock
     missed_ticks : starts that were missed because a round took longer
+    warnings : reasons to doubt the result, each in a sentence
     """
 
     learner_accuracy: float | None
+    learner_balanced_accuracy: float | None = None
+    learner_auc: float | None = None
+    learner_f1: float | None = None
     decoy_accuracy: tuple[float, ...] = ()
     learner_value: float | None = None
     estimate_value: float | None = None
@@ -60,6 +67,7 @@ class RunSummary:
     exposure: float
     completed: bool
     updates_missing: int
+    replies: int | None = None
     rejected_replies: int
     rejected_by_reason: Mapping[str, int]
     average_privacy_cost: float
@@ -75,6 +83,7 @@ class RunSummary:
     tasks_finished: int | None = None
     round_seconds: float | None = None
     missed_ticks: int | None = None
+    warnings: tuple[str, ...] = ()
     seconds: float
 
     @classmethod
@@ -126,6 +135,10 @@ def _is_row(value: object) -> bool:
     return isinstance(value, list | tuple) and all(map(_is_number, value))
 
 
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
+
+
 def _is_tally(value: object) -> bool:
     return isinstance(value, Mapping) and all(map(_is_count, value.values()))
 
@@ -136,6 +149,7 @@ KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "float": (_is_number, "a number"),
     "bool": (lambda value: type(value) is bool, "true or false"),
     "tuple[float, ...]": (_is_row, "a list of numbers"),
+    "tuple[str, ...]": (_is_list_of_texts, "a list of texts"),
     "Mapping[str, int]": (_is_tally, "whole numbers by reason"),
 }
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.clients import add_noise
 from covertfl.runs.settings import DirichletSplit, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.mapped import add_public_map
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.wrong_labels import add_wrong_labels
 
 
 def find_training_task(settings: RunSettings) -> TrainingTask:
@@ -40,7 +40,8 @@ def find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     if settings.sections.data.map == "public" and task.public_map is None:
         with naming_run_file(settings):
             task = add_public_map(task)
-    return add_noise(settings, task)
+    has_noise = settings.sections.federation.label_noise is not None
+    return add_wrong_labels(task) if has_noise else task
 
 
 def _make_task(settings: RunSettings) -> TrainingTask | FunctionTask:
@@ -61,7 +62,7 @@ def _describe_data(settings: RunSettings) -> DataSettings:
         seed=sections.seed if data.seed is None else data.seed,
         clients=sections.federation.clients,
         split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
-        **data.model_dump(exclude={"split", "seed", "map"}),
+        **data.model_dump(exclude={"split", "seed", "map", "balance"}),
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
         **(_describe_oracle(settings) if sections.task == "function" else {}),

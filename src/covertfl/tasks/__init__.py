@@ -1,6 +1,7 @@
 """What is trained: a model, the clients' data, the public set and the validation set.
 
-- `task`: what a task is (`TrainingTask`), what it is made from (`DataSettings`), and its score
+- `task`: what a task is (`TrainingTask`), and what it is made from (`DataSettings`)
+- `scores`: accuracy, balanced accuracy, AUC and F1 of a model's answers
 - `registry`: the tasks by name (`TASKS`, `make_task`)
 - `toxicity`: the paper's classification of comments
 - `mnist`: the paper's image benchmark
@@ -9,6 +10,7 @@
 - `function`: minimisation of a function, without clients
 - `labelled_data`: a task from one set of labelled examples
 - `splits`: which rows clients, public set and validation set hold
+- `training_rows`: which rows a client trains on, classes balanced
 - `map_module`: the public map as a torch module
 - `public_map`: the linear map that stands in front of a model (`PublicMap`)
 - `mapped`: tasks whose inputs have passed the public map

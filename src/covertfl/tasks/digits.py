@@ -20,7 +20,9 @@ INPUTS = Inputs("pixels of an image of 8 x 8, row by row, divided by 16, in [0, 
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
     """Make the digits task: 1,797 images, of which 30 of each class are for validation."""
-    return make_vector_task(load_digits(), settings, DIGIT_MODELS, validation_size=VALIDATION_SIZE)
+    return make_vector_task(
+        load_digits(), settings, DIGIT_MODELS, validation_size=VALIDATION_SIZE, is_balanced=True
+    )
 
 
 @cache

@@ -100,6 +100,7 @@ def make_labelled_task(
     *,
     validation_size: int,
     validation: Examples | None = None,
+    is_balanced: bool = False,
 ) -> TrainingTask:
     """Make a task from a data set.
 
@@ -107,6 +108,7 @@ def make_labelled_task(
     ----------
     validation_size : rows to set aside for validation; 0 if `validation` is given
     validation : examples of their own for validation
+    is_balanced : whether it is public that all classes are equally frequent
     """
     division = divide_data(data, settings, validation_size)
     return TrainingTask(
@@ -119,6 +121,7 @@ def make_labelled_task(
         validation=data.take(division.validation) if validation is None else validation,
         classes=data.names,
         inputs=data.inputs,
+        is_balanced=is_balanced,
     )
 
 
@@ -141,8 +144,11 @@ def make_vector_task(
     models: Mapping[str, VectorModel],
     *,
     validation_size: int,
+    is_balanced: bool = False,
 ) -> TrainingTask:
     """Make a task from labelled vectors, with the model that the settings name."""
     inputs = data.examples.features.shape[1]
     model = choose_vector_model(models, settings.model, settings.task, inputs, data.outputs)
-    return make_labelled_task(data, settings, model, validation_size=validation_size)
+    return make_labelled_task(
+        data, settings, model, validation_size=validation_size, is_balanced=is_balanced
+    )

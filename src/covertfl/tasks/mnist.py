@@ -62,7 +62,12 @@ def make_mnist_task(settings: DataSettings) -> TrainingTask:
         raise unknown_model(settings.task, name, CONVOLUTIONS, DIGIT_MODELS)
     data, validation = load_mnist(settings.path, shape)
     return make_labelled_task(
-        data, settings, make_model, validation_size=0, validation=validation.examples
+        data,
+        settings,
+        make_model,
+        validation_size=0,
+        validation=validation.examples,
+        is_balanced=True,
     )
 
 

@@ -102,4 +102,5 @@ def choose_vector_model(
 def unknown_model(task: str, name: str, *models: Mapping[str, object]) -> InvalidInput:
     """Return the error for a model that a task does not have."""
     names = [known for some in models for known in some]
-    return InvalidInput(f"model of task {task} must be {' or '.join(names)}, got {name}")
+    allowed = f"{', '.join(names[:-1])} or {names[-1]}"
+    return InvalidInput(f"[data] model must be {allowed} with task = {task}, got {name}")

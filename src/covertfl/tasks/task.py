@@ -1,4 +1,4 @@
-"""What a task is, the settings that it is made from, and its score.
+"""What a task is, and the settings that it is made from.
 
 Users make their own `TrainingTask` from any torch module and arrays.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
@@ -36,10 +35,12 @@ class TrainingTask:
     train : the examples of all clients
     clients : rows of `train` that each client holds, disjoint
     public : the public set, which the eavesdropper holds and the learner knows
-    validation : balanced, disjoint from the clients' and the public data
+    validation : disjoint from the clients' and the public data; balanced in built-in tasks
     public_map : that all inputs have passed (`public_map.add_public_map`), None for none
     classes : names of the classes, empty if they have none
     inputs : what the features were made of, recorded with the trained model
+    is_balanced : whether it is public that all classes are equally frequent, so that clients need
+        not balance their own (`training_rows.draw_rows`)
     """
 
     name: str
@@ -52,6 +53,7 @@ class TrainingTask:
     public_map: PublicMap | None = None
     classes: tuple[str, ...] = ()
     inputs: Inputs = field(default_factory=Inputs)
+    is_balanced: bool = False
 
     @property
     def num_examples(self) -> int:
@@ -160,9 +162,3 @@ def make_server_task(
     nothing = Examples(public.features[:0], public.labels[:0])
     rows = tuple(np.split(np.arange(clients * examples), clients))
     return TrainingTask(name, make_model, loss, nothing, rows, public, validation or nothing)
-
-
-def score_accuracy(outputs: Float32Array, labels: npt.NDArray[np.generic], loss: Loss) -> float:
-    """Return the accuracy, in [0, 1], of (n, outputs) logits for (n,) labels."""
-    predicted = outputs[:, 0] > 0.0 if loss == "binary" else outputs.argmax(axis=1)
-    return float(np.mean(predicted == labels))

@@ -33,7 +33,9 @@ VALIDATION_SIZE = 2886  # the paper's balanced validation set
 
 def make_toxicity_task(settings: DataSettings) -> TrainingTask:
     """Make the toxicity task; its default model is the paper's head, 128-128-1."""
-    return make_vector_task(load_toxicity(), settings, TEXT_MODELS, validation_size=VALIDATION_SIZE)
+    return make_vector_task(
+        load_toxicity(), settings, TEXT_MODELS, validation_size=VALIDATION_SIZE, is_balanced=True
+    )
 
 
 @cache

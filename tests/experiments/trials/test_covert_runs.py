@@ -35,7 +35,8 @@ from covertfl.runs.build import KernelCache
 from covertfl.runs.files import read_lines
 from covertfl.runs.participation import draw_state
 from covertfl.runs.run_file import build_run
-from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.tasks.scores import score_accuracy
+from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 
 SETUP = Setup(

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.task import TrainingTask, score_accuracy
+from covertfl.tasks.scores import score_accuracy
+from covertfl.tasks.task import TrainingTask
 
 if TYPE_CHECKING:
     from covertfl.kernels.cnn.ratings import RatedChain

@@ -27,7 +27,14 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation
 from covertfl.training import train
 from tests.support.audits import SUMMARY, find_threat, make_audit
-from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run, read_rounds, run_small
+from tests.support.small_runs import (
+    FUNCTION_QUEUE,
+    QUEUE,
+    make_run,
+    read_column,
+    read_rounds,
+    run_small,
+)
 
 NUM_SEEDS = 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -85,14 +85,7 @@ def audit_folders(
     kept = Rehearsals(_find_place(runs[0], names, own), KernelCache())
     learned = _learn(runs, trained, trained_on, kept, own, report)
     read = partial(load_run, kernels=kept.kernels, trajectories=trajectories, task=own)
-
-    def load(number: int) -> LoadedRun:
-        run = read(runs[number])
-        known: dict[str, Any] = {"rehearsed": learned.get(runs[number])}
-        if len(runs) > 1 and is_fixed(run):
-            known["other_run"] = read(runs[(number + 1) % len(runs)]).queries
-        return run.with_means(**known)
-
+    load = partial(_load_one, runs, learned, read)
     audits, coalitions = _audit_all(load, len(runs), names, by_round, report)
     count = rehearsals if rehearsals is not None else DEFAULT_COUNT if len(runs) == 1 else 0
     obstacle = find_obstacle(runs[0], own) if count else None
@@ -105,6 +98,20 @@ def audit_folders(
         simulated = rehearse(settings, count, kept, names=list(audits[0].findings), **told)
     notes = [f"No runs of the same settings were simulated: {obstacle}."] if obstacle else []
     return summarise_audits(audits, coalitions, simulated=simulated, notes=notes)
+
+
+def _load_one(
+    runs: Sequence[Path],
+    learned: Mapping[Path, Rehearsed],
+    read: Callable[[Path], LoadedRun],
+    number: int,
+) -> LoadedRun:
+    """Return a run for eavesdroppers that know other runs: simulated ones, and the next one."""
+    run = read(runs[number])
+    known: dict[str, Any] = {"rehearsed": learned.get(runs[number])}
+    if len(runs) > 1 and is_fixed(run):
+        known["other_run"] = read(runs[(number + 1) % len(runs)]).queries
+    return run.with_means(**known)
 
 
 def _find_place(run: Path, names: Sequence[str] | None, task: TrainingTask | None) -> Path | None:

@@ -205,7 +205,9 @@ def test_a_public_folder_alone(seeds: Path, tmp_path: Path) -> None:
     assert min(each["first_round"] for each in seen) == 1
     assert max(each["last_round"] for each in seen) == sum(rounds)
     assert content["not_tried"]["validation"] == "a model and labelled data"
-    assert content["tiers"]["A"]["verdict"].startswith("A listener: of 7, ")
+    assert content["tiers"]["A"]["verdict"].startswith(
+        "A listener: of 7 eavesdroppers, trajectory "
+    )
     assert content["bound"] is None and content["mismatch"] is None
     assert content["separation"] == {"trajectories": [2], "right_share": None}
     json.dumps(content, allow_nan=False)

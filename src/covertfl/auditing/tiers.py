@@ -69,10 +69,10 @@ class Tier:
         if not found:
             return "nobody can be judged: which trajectory is true is not in the public records"
         votes = Counter(one.favourites[0] for one in found if len(one.favourites) == 1)
-        parts = [f"{votes[key]} believe in trajectory {key + 1}" for key in sorted(votes)]
+        parts = [f"trajectory {key + 1} convinces {votes[key]}" for key in sorted(votes)]
         undecided = len(found) - votes.total()
         parts += [f"{undecided} cannot choose"] if undecided else []
-        return f"of {len(found)}, {', '.join(parts)}"
+        return f"of {len(found)} eavesdroppers, {', '.join(parts)}"
 
     def _describe_enough(self) -> str:
         """Return how many labelled examples suffice, and what they are worth without listening."""

@@ -94,11 +94,6 @@ def test_an_own_flower_app(tmp_path: Path) -> None:
         assert found.find(name).final_accuracy is not None
     assert found.learner.accuracy is not None
     assert found.not_tried["alignment"] == "to be a client"
-    shutil.copytree(tmp_path / "run/public", tmp_path / "heard")
-    believed = cf.audit(tmp_path / "heard", eavesdroppers=["majority"]).find("majority").conviction
-    known = found.find("majority").conviction
-    assert believed is not None and known is not None
-    assert (believed.favourites, believed.probability) == (known.favourites, known.probability)
 
 
 def test_without_public_examples_nobody_owns_data(own: Path, task: cf.TrainingTask) -> None:

@@ -11,7 +11,7 @@ from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.threats import Threat
 from covertfl.decision.arguments import Source, read_callback, read_count, read_path
-from covertfl.eavesdroppers.registry import EAVESDROPPERS, sort_names
+from covertfl.eavesdroppers.registry import EAVESDROPPER_PLUG_INS, EAVESDROPPERS
 from covertfl.errors import InvalidInput
 from covertfl.tasks.task import TrainingTask
 
@@ -144,4 +144,4 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise InvalidInput(f"eavesdroppers must be of {known}, got {name!r}")
-    sort_names(names)
+        EAVESDROPPER_PLUG_INS.check(name, "eavesdroppers")

@@ -70,6 +70,12 @@ EavesdropperOption = Annotated[
         show_default="all that are possible",
     ),
 ]
+MatrixOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN.TOML", help="Train every policy with every decoy, and audit all of them."
+    ),
+]
 
 
 def audit(
@@ -83,12 +89,7 @@ def audit(
     trajectories: TrajectoriesOption = None,
     trained: TrainedOption = 0,
     trained_on: TrainedOnOption = TrainedOn.public,
-    matrix: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN.TOML", help="Train every policy with every decoy, and audit all of them."
-        ),
-    ] = None,
+    matrix: MatrixOption = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the runs of --matrix.")
     ] = None,

@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("torch")
 import covertfl as cf
+from covertfl.auditing.threats import listen
 from covertfl.decoys.registry import DECOY_PLUG_INS, make_decoy
-from covertfl.eavesdroppers.eavesdropper import Means
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.registry import find_class, make_eavesdropper
 from covertfl.errors import InvalidInput
 from covertfl.runs.run_file import build_run
@@ -197,6 +198,17 @@ def test_what_a_decoy_returns_is_checked(folder: Path) -> None:
 def test_an_eavesdropper_that_cannot_be_used(folder: Path, name: str, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         find_class(name)
+
+
+def test_a_belief_must_be_probabilities(folder: Path) -> None:
+    query = SeenQuery(1, 0, np.zeros(2, dtype=np.float32), None)
+    with pytest.raises(InvalidInput, match="belief of Curious must be probabilities of the 1 traj"):
+        listen(
+            make_eavesdropper("wrong:Curious", Means(data=make_small_task().public)),
+            [query],
+            None,
+            None,
+        )
 
 
 def test_an_eavesdropper_gets_only_what_it_lists(folder: Path) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 
 from covertfl.eavesdroppers.eavesdropper import Eavesdropper, SeenQuery
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import shorten
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.clients import ClientResponder
@@ -90,9 +92,20 @@ def listen(
         eavesdropper.observe(query)
         if scores is not None and (by_round or query is queries[-1]):
             curve.append(scores.score(eavesdropper.estimate()))
-    belief = tuple(eavesdropper.belief().tolist())
+    belief = read_belief(eavesdropper, 1 + max(query.trajectory for query in queries))
     named = None if truth is None else judge_belief(belief, truth, trajectories)
     return Finding(named, tuple(curve) if scores is not None else None, belief)
+
+
+def read_belief(eavesdropper: Eavesdropper, number: int) -> tuple[float, ...]:
+    """Return a belief over a number of trajectories; raise InvalidInput if it is none."""
+    belief = np.asarray(eavesdropper.belief(), dtype=np.float64)
+    if belief.shape != (number,) or not (belief >= 0.0).all() or abs(belief.sum() - 1.0) > 1e-6:
+        raise InvalidInput(
+            f"belief of {type(eavesdropper).__name__} must be probabilities of the {number} "
+            f"trajectories seen, got {shorten(belief.tolist())}"
+        )
+    return tuple(belief.tolist())
 
 
 def find_favourites(belief: Sequence[float]) -> list[int]:

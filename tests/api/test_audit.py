@@ -80,7 +80,7 @@ def test_a_plot_is_a_figure(report: cf.AuditReport) -> None:
         ((), {}, "folders of runs are needed"),
         ((5,), {}, "folder must be a path"),
         (("/no/such/folder",), {}, "no such folder"),
-        (("/tmp",), {"eavesdroppers": ["nobody"]}, "eavesdroppers must be of"),
+        (("/tmp",), {"eavesdroppers": ["nobody"]}, "eavesdroppers must be one of"),
         (("/tmp",), {"eavesdroppers": "majority"}, "eavesdroppers must be a list of"),
         (("/tmp",), {"eavesdroppers": []}, "eavesdroppers must be a list of"),
         (("/tmp",), {"eavesdroppers": 1}, "eavesdroppers must be a list of"),

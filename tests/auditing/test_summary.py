@@ -27,7 +27,14 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation
 from covertfl.training import train
 from tests.support.audits import SUMMARY, find_threat, make_audit
-from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run, read_rounds, run_small
+from tests.support.small_runs import (
+    FUNCTION_QUEUE,
+    QUEUE,
+    make_run,
+    read_column,
+    read_rounds,
+    run_small,
+)
 
 NUM_SEEDS = 3
 
@@ -190,7 +197,17 @@ def test_a_public_folder_alone(seeds: Path, tmp_path: Path) -> None:
     assert {content["learner"][key] for key in unknown} == {None}
     for found in content["eavesdroppers"].values():
         assert found["names_true"] is None and found["final_accuracy"] is None
-        assert found["verdict"].startswith("cannot be judged")
+        assert found["belief"]["right"] is None and found["belief"]["probability"] >= 0.5
+        assert found["verdict"].startswith(("believes in trajectory", "cannot choose"))
+    seen = content["trajectories"]
+    rounds = [read_column(seeds / "seed-1", "trajectory").count(number) for number in (0, 1)]
+    assert sorted(each["queries"] for each in seen) == sorted(rounds)
+    assert min(each["first_round"] for each in seen) == 1
+    assert max(each["last_round"] for each in seen) == sum(rounds)
+    assert content["not_tried"]["validation"] == "a model and labelled data"
+    assert content["tiers"]["A"]["verdict"].startswith(
+        "A listener: of 7 eavesdroppers, trajectory "
+    )
     assert content["bound"] is None and content["mismatch"] is None
     assert content["separation"] == {"trajectories": [2], "right_share": None}
     json.dumps(content, allow_nan=False)

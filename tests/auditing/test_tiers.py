@@ -82,7 +82,9 @@ def test_a_single_run_is_told_by_the_simulated_ones() -> None:
 def test_nobody_is_the_best_where_nobody_can_be_judged() -> None:
     (tier,) = group_by_tier([dataclasses.replace(summarise("majority", 19), placed=0.63)])
     assert tier.best is None
-    assert tier.describe() == "A listener: nobody can be judged."
+    assert tier.describe() == (
+        "A listener: nobody can be judged: too few queries are on their right trajectory."
+    )
     assert tier.to_dict()["best"] is None
 
 

@@ -14,7 +14,7 @@ import pytest
 from covertfl import eavesdroppers
 from covertfl.decision.problem_file import read_preset
 from covertfl.eavesdroppers.eavesdropper import Means, Rehearsed, Scheme, SeenQuery
-from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS, NEEDS, list_possible
+from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS, find_class, list_possible
 from covertfl.errors import InvalidInput
 from covertfl.solvers.backward_induction import solve_horizon
 from tests.support.seen_queries import make_line_means, make_queries, vector
@@ -25,6 +25,7 @@ FOLDER = Path(eavesdroppers.__path__[0])
 # restricted to what clients were sent.
 PRIVATE_PACKAGES = {"runs", "engines", "training", "auditing", "experiments", "cli"}
 PUBLIC_MODULES = {"runs.public"}
+NEEDS = {name: needs for name in EAVESDROPPERS if (needs := find_class(name).needs)}
 
 
 @pytest.mark.parametrize("name", EAVESDROPPERS)

@@ -20,7 +20,7 @@ def test_tasks_are_those_of_a_run_file() -> None:
 def test_registry_makes_the_task_named() -> None:
     for name in ("toxicity", "function"):
         assert make_task(DataSettings(name)).name == name
-    with pytest.raises(InvalidInput, match=r"task must be toxicity, .*, function, got cats"):
+    with pytest.raises(InvalidInput, match=r"task must be one of toxicity, .*, got 'cats'"):
         make_task(DataSettings("cats"))
 
 

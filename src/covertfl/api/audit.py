@@ -11,8 +11,9 @@ from covertfl.auditing import summary
 from covertfl.auditing.folders import audit_folders, write_audit
 from covertfl.auditing.threats import Threat
 from covertfl.decision.arguments import Source, read_callback, read_count, read_path
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.eavesdroppers.registry import EAVESDROPPER_PLUG_INS, EAVESDROPPERS
 from covertfl.errors import InvalidInput
+from covertfl.tasks.task import TrainingTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +35,8 @@ class AuditReport(summary.AuditSummary, Result):
     separation : how well queries were separated into trajectories
     mismatch : test of the rounds against the problem's oracle, None if it cannot be made
     notes : reasons to read the figures with care
+    trajectories : rounds of the queries on each trajectory of a single run; empty for several
+    not_tried : what eavesdroppers that were not tried would need, by name
     """
 
     __repr__ = Result.__repr__
@@ -75,6 +78,7 @@ class AuditReport(summary.AuditSummary, Result):
 def audit(
     *folders: Source,
     eavesdroppers: Sequence[str] | None = None,
+    task: TrainingTask | str | None = None,
     trajectories: int | None = None,
     rehearsals: int | None = 0,
     trained: int = 0,
@@ -86,7 +90,10 @@ def audit(
     Parameters
     ----------
     folders : folders of runs or of their seeds, or public folders that a client recorded
-    eavesdroppers : names to audit, all that are possible where None
+    eavesdroppers : names to audit, those of plug-ins included; all that are built in and possible
+        where None
+    task : that the runs had, if it was made in Python, or "module:function" that returns it, whose
+        code is run; with a public folder, the task whose model and data eavesdroppers have
     trajectories : number of trajectories (K) that eavesdroppers know of; None for that of the
         settings, which a public folder does not have
     rehearsals : number of simulated runs of the same settings that a single run is compared with,
@@ -100,8 +107,8 @@ def audit(
     Raises
     ------
     InvalidInput
-        if a folder holds no run, runs differ in more than their seeds, or `rehearsals` is given
-        with several runs
+        if a folder holds no run, runs differ in more than their seeds, `rehearsals` is given with
+        several runs, or a task or a plug-in cannot be used
     """
     if not folders:
         raise InvalidInput("folders of runs are needed, got none")
@@ -114,10 +121,13 @@ def audit(
     read_count(trained, "trained", least=0)
     if trained_on not in ("public", "federation"):
         raise InvalidInput(f"trained_on must be public or federation, got {trained_on!r}")
+    if not isinstance(task, TrainingTask | str | None):
+        raise InvalidInput(f"task must be a TrainingTask or module:function, got {task!r}")
     paths = [read_path(folder, "folder") for folder in folders]
     found = audit_folders(
         paths,
         names=eavesdroppers,
+        task=task,
         trajectories=trajectories,
         rehearsals=rehearsals,
         trained=trained,
@@ -132,5 +142,6 @@ def _check_names(names: Sequence[str]) -> None:
     if isinstance(names, str | bytes) or not isinstance(names, Sequence) or not names:
         raise InvalidInput(f"eavesdroppers must be a list of {known}, got {names!r}")
     for name in names:
-        if not isinstance(name, str) or name not in EAVESDROPPERS:
+        if not isinstance(name, str):
             raise InvalidInput(f"eavesdroppers must be of {known}, got {name!r}")
+        EAVESDROPPER_PLUG_INS.check(name, "eavesdroppers")

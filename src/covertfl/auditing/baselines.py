@@ -15,7 +15,7 @@ import numpy as np
 from covertfl.auditing.threats import ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.fresh_labels import FreshLabelsEavesdropper
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.eavesdroppers.registry import find_class
 from covertfl.eavesdroppers.train_alone import TrainAloneEavesdropper
 from covertfl.kernels.job import Examples, Labels
 
@@ -95,7 +95,7 @@ class BaseLines:
     def find(self, name: str) -> float:
         """Return the base line of an eavesdropper, by what it owns."""
         data, fresh = self._means.data, self._means.fresh
-        kind: Any = EAVESDROPPERS[name]
+        kind = find_class(name)
         if fresh is not None and issubclass(kind, FreshLabelsEavesdropper):
             own = Examples(fresh.features[: kind.number], fresh.labels[: kind.number])
             return self._measure(("fresh", len(own)), own, None)

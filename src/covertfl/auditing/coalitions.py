@@ -16,7 +16,7 @@ from covertfl.auditing.overheard import Queries, Records, find_truth, link_sent
 from covertfl.auditing.run import LoadedRun
 from covertfl.auditing.threats import Finding, Threat, listen, summarise_findings, to_list
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, list_possible
 
 SIZES = (1, 2, 5)
 # Those that can work with a schedule that has gaps.
@@ -115,6 +115,7 @@ def _audit_coalition(run: LoadedRun, members: set[int]) -> CoalitionFinding:
     if not records:
         return CoalitionFinding(len(members), 0.0, {})
     truth, _ = find_truth(seen, records)
+    possible = list_possible(run.means)
     findings = {
         name: listen(
             EAVESDROPPERS[name](run.means),
@@ -125,6 +126,7 @@ def _audit_coalition(run: LoadedRun, members: set[int]) -> CoalitionFinding:
             by_round=False,
         )
         for name in NAMES
+        if name in possible
     }
     return CoalitionFinding(len(members), len(records) / len(run.private), findings)
 

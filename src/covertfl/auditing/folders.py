@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,18 @@ from covertfl.auditing.rehearsal import (
     rehearse,
 )
 from covertfl.auditing.run import LoadedRun, RunAudit, audit_loaded_run, load_run
+from covertfl.auditing.sources import find_own_task, read_settings
 from covertfl.auditing.summary import AuditSummary, summarise_audits
+from covertfl.decoys.registry import DECOYS, REPLICA
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, sort_names
 from covertfl.eavesdroppers.trained import Rehearsed
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS, find_runs, is_public
 from covertfl.runs.run_file import find_change, format_run, read_run
+from covertfl.tasks.registry import TASKS
+from covertfl.tasks.task import TrainingTask
 
 AUDIT = "audit.json"
 
@@ -44,6 +50,7 @@ def audit_folders(
     trained: int = 0,
     trained_on: Source = "public",
     by_round: bool = True,
+    task: TrainingTask | str | None = None,
     on_progress: Progress | None = None,
 ) -> AuditSummary:
     """Audit all runs in some folders together.
@@ -58,6 +65,8 @@ def audit_folders(
     trained : number of simulated runs that `trained` learns from; 0 to leave it out
     trained_on : who the clients of these runs are (`make_rehearsed`)
     by_round : whether estimates are scored after every round, or after the last one only
+    task : of runs whose task was made in Python, or of public folders, where it is what
+        eavesdroppers have; or its name
     on_progress : called with a description and the share that is done
 
     Raises
@@ -71,23 +80,18 @@ def audit_folders(
     if rehearsals and len(runs) > 1:
         raise InvalidInput(f"rehearsals must be 0 for several runs, got {rehearsals}")
     report = on_progress or ignore
-    kept = Rehearsals(runs[0] / REHEARSALS, KernelCache())
-    learned = _learn(runs, trained, trained_on, kept, report)
-
-    def load(number: int) -> LoadedRun:
-        run = load_run(runs[number], kept.kernels, trajectories=trajectories)
-        known: dict[str, Any] = {"rehearsed": learned.get(runs[number])}
-        if len(runs) > 1 and is_fixed(run):
-            after = runs[(number + 1) % len(runs)]
-            known["other_run"] = load_run(after, kept.kernels, trajectories=trajectories).queries
-        return run.with_means(**known)
-
+    names = None if names is None else sort_names(names)
+    own = find_own_task(runs[0], task)
+    kept = Rehearsals(_find_place(runs[0], names, own), KernelCache())
+    learned = _learn(runs, trained, trained_on, kept, own, report)
+    read = partial(load_run, kernels=kept.kernels, trajectories=trajectories, task=own)
+    load = partial(_load_one, runs, learned, read)
     audits, coalitions = _audit_all(load, len(runs), names, by_round, report)
     count = rehearsals if rehearsals is not None else DEFAULT_COUNT if len(runs) == 1 else 0
-    obstacle = find_obstacle(runs[0]) if count else None
+    obstacle = find_obstacle(runs[0], own) if count else None
     simulated: list[RunAudit] = []
     if count and obstacle is None:
-        settings, rehearsed = read_run(runs[0] / SETTINGS), learned.get(runs[0])
+        settings, rehearsed = read_settings(runs[0], own), learned.get(runs[0])
         if rehearsed is not None and trained_on == "federation":
             settings = fix_federation(settings)
         told: dict[str, Any] = {"rehearsed": rehearsed, "on_progress": report}
@@ -96,15 +100,48 @@ def audit_folders(
     return summarise_audits(audits, coalitions, simulated=simulated, notes=notes)
 
 
+def _load_one(
+    runs: Sequence[Path],
+    learned: Mapping[Path, Rehearsed],
+    read: Callable[[Path], LoadedRun],
+    number: int,
+) -> LoadedRun:
+    """Return a run for eavesdroppers that know other runs: simulated ones, and the next one."""
+    run = read(runs[number])
+    known: dict[str, Any] = {"rehearsed": learned.get(runs[number])}
+    if len(runs) > 1 and is_fixed(run):
+        known["other_run"] = read(runs[(number + 1) % len(runs)]).queries
+    return run.with_means(**known)
+
+
+def _find_place(run: Path, names: Sequence[str] | None, task: TrainingTask | None) -> Path | None:
+    """Return where results of simulated runs are kept; None if code from outside made them.
+
+    A file is named after the settings alone, and that code may have changed since.
+    """
+    if task is not None or not set(names or ()) <= set(EAVESDROPPERS):
+        return None
+    if (run / SETTINGS).exists():
+        sections = read_run(run / SETTINGS).sections
+        if sections.task not in TASKS or sections.decoy.kind not in (*DECOYS, REPLICA):
+            return None
+    return run / REHEARSALS
+
+
 def _learn(
-    runs: Sequence[Path], count: int, source: Source, kept: Rehearsals, report: Progress
+    runs: Sequence[Path],
+    count: int,
+    source: Source,
+    kept: Rehearsals,
+    task: TrainingTask | None,
+    report: Progress,
 ) -> dict[Path, Rehearsed]:
     """Return what `trained` learns from simulated runs, by run; nothing if there are none."""
     learned: dict[str, Rehearsed] = {}
     found = {}
     for run in runs if count else ():
         if (run / SETTINGS).exists():
-            settings = fix_federation(read_run(run / SETTINGS))
+            settings = fix_federation(read_settings(run, task))
             key = name_settings(settings)
             if key not in learned:
                 learned[key] = make_rehearsed(

@@ -10,7 +10,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
-from covertfl.kernels.job import Examples, LocalJob
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder, make_mark
 from covertfl.runs.federation import Federation
@@ -44,30 +44,43 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     def reply(round_number: int, weights: Vector) -> LocalJob:
         return clients.make_client_job(SPY, batches, weights, round_number)
 
-    rows, attended = task.clients[SPY], [record for record in private if SPY in record["clients"]]
+    attended = [record for record in private if SPY in record["clients"]]
+    pivot = None if clients.replicas is None else clients.replicas.pivot
     return replace(
-        known,
-        kernel=clients.kernel,
-        data=task.public,
+        add_task(known, task, clients.kernel, pivot=pivot),
         batch_size=batch_size,
-        reply=reply,
-        pivot=find_pivot(clients),
-        axes=find_axes(task),
-        fresh=Examples(task.train.features[rows], task.train.labels[rows]),
+        reply=reply if len(task.train) else None,
         attended=frozenset(record["round"] for record in attended) if private else None,
         mark=make_mark(clients.layout.size) if settings.sections.federation.mark else None,
     )
 
 
-def find_pivot(clients: ClientResponder) -> str | None:
-    """Return the name of the first linear layer's weights, None if there is none.
+def add_task(
+    means: Means, task: TrainingTask, kernel: LocalKernel, *, pivot: str | None = None
+) -> Means:
+    """Return the means of an eavesdropper that has the task's model, public set and fresh data.
 
-    In the models of the tasks it is the first parameter with two dimensions.
+    Parameters
+    ----------
+    pivot : name of the first linear layer's weights; None for the first parameter with two
+        dimensions, which it is in the models of the tasks
+
+    A task made by `make_server_task` has no clients' data, and may have no public set.
     """
-    if clients.replicas is not None:
-        return clients.replicas.pivot
-    shapes = zip(clients.layout.names, clients.layout.shapes, strict=True)
-    return next((name for name, shape in shapes if len(shape) == 2), None)
+    layout, rows = kernel.layout, task.clients[SPY]
+    shapes = zip(layout.names, layout.shapes, strict=True)
+    first = next((name for name, shape in shapes if len(shape) == 2), None)
+    fresh = (
+        Examples(task.train.features[rows], task.train.labels[rows]) if len(task.train) else None
+    )
+    return replace(
+        means,
+        kernel=kernel,
+        data=task.public if len(task.public) else None,
+        pivot=pivot or first,
+        axes=find_axes(task) if len(task.public) else None,
+        fresh=fresh,
+    )
 
 
 def find_axes(task: TrainingTask) -> FloatArray | None:

@@ -68,6 +68,14 @@ def link_sent(
     )
 
 
+def group_rounds(queries: Sequence[SeenQuery]) -> tuple[tuple[int, ...], ...]:
+    """Return the rounds of the queries on each trajectory."""
+    found: dict[int, list[int]] = {}
+    for query in queries:
+        found.setdefault(query.trajectory, []).append(query.round)
+    return tuple(tuple(found[number]) for number in sorted(found))
+
+
 def find_first_matrix(layout: Layout) -> str | None:
     """Return the first parameter with two or more dimensions, None if there is none."""
     pairs = zip(layout.names, layout.shapes, strict=True)

@@ -24,16 +24,18 @@ from covertfl.arrays import FloatArray
 from covertfl.auditing.overheard import find_truth
 from covertfl.auditing.run import LoadedRun, RunAudit, find_all
 from covertfl.auditing.simulated import resample_clients, simulate_seeds
+from covertfl.auditing.sources import read_settings
 from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS
-from covertfl.runs.run_file import format_run, list_versions, read_run
+from covertfl.runs.run_file import format_run, list_versions
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY
 from covertfl.tasks.scores import Scores
+from covertfl.tasks.task import TrainingTask
 
 REHEARSALS = "private/rehearsals"
 DEFAULT_COUNT = 20
@@ -101,12 +103,18 @@ def fix_federation(settings: RunSettings) -> RunSettings:
     return replace(settings, sections=sections.model_copy(update={"data": data}))
 
 
-def find_obstacle(run: Path) -> str | None:
-    """Return why runs of the same settings cannot be simulated, None if they can."""
+def find_obstacle(run: Path, task: TrainingTask | None = None) -> str | None:
+    """Return why runs of the same settings cannot be simulated, None if they can.
+
+    `task` is the run's own, if it was made in Python.
+    """
     if not (run / SETTINGS).exists():
         return "the settings are not in a public folder"
-    if read_run(run / SETTINGS).sections.task == "own":
-        return "the task was made in Python and is not in the folder"
+    settings = read_settings(run, task)
+    if settings.sections.task == "own" and settings.own_task is None:
+        return "the task was made in Python and is not in the folder (--task names it)"
+    if settings.own_task is not None and not len(settings.own_task.train):
+        return "the task has no data of clients"
     if not (run / SUMMARY).exists():
         return "the run has not ended"
     if not (run / "private").is_dir():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,28 @@ from covertfl.auditing.overheard import (
     Records,
     find_first_matrix,
     find_truth,
+    group_rounds,
     keep_recorded,
     overhear,
 )
+from covertfl.auditing.sources import overhear_alone, read_settings
 from covertfl.auditing.threats import BASE_LINE, Finding, ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means
-from covertfl.eavesdroppers.registry import EAVESDROPPERS, NEEDS, list_possible
+from covertfl.eavesdroppers.registry import (
+    EAVESDROPPERS,
+    find_class,
+    list_missing,
+    make_eavesdropper,
+    sort_names,
+)
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
 from covertfl.runs.files import ROUNDS, SETTINGS, read_lines, read_rounds
-from covertfl.runs.run_file import read_run
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
+from covertfl.tasks.task import TrainingTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +57,8 @@ class RunAudit:
     private : records of the rounds, empty if there are none
     learner : (N,) accuracy of the true weights after each round, empty if unknown
     trajectories : number of trajectories that the eavesdroppers know of, None if it is unknown
+    seen : rounds of the queries on each trajectory that was found
+    lacking : what eavesdroppers that were not tried would need, by name
     """
 
     path: Path
@@ -61,6 +71,8 @@ class RunAudit:
     private: Records
     learner: tuple[float, ...]
     trajectories: int | None = None
+    seen: tuple[tuple[int, ...], ...] = ()
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +84,7 @@ class LoadedRun:
     private : records of the rounds, empty if there are none
     federation : that was run; None for a public folder, and for a task defined in Python
     trajectories : number of trajectories, which is public; None if unknown
+    owned : what eavesdroppers have if there is no federation
     """
 
     path: Path
@@ -79,6 +92,7 @@ class LoadedRun:
     private: Records
     federation: Federation | None
     trajectories: int | None = None
+    owned: Means = field(default_factory=Means)
 
     @property
     def part(self) -> slice | None:
@@ -96,12 +110,15 @@ class LoadedRun:
     @cached_property
     def scores(self) -> ScoreCache | None:
         """Return accuracies on the validation set, None if there is no such set."""
-        return None if self.clients is None else ScoreCache(self.clients)
+        clients = self.clients
+        return None if clients is None or not len(clients.task.validation) else ScoreCache(clients)
 
     @cached_property
     def means(self) -> Means:
         """Return what an eavesdropper may own and know."""
-        found = Means() if self.federation is None else find_means(self.federation, self.private)
+        found = self.owned
+        if self.federation is not None:
+            found = find_means(self.federation, self.private)
         return replace(found, trajectories=self.trajectories)
 
     def with_means(self, **known: Any) -> LoadedRun:
@@ -111,26 +128,32 @@ class LoadedRun:
         return run
 
 
-def load_run(path: Path, kernels: KernelCache, *, trajectories: int | None = None) -> LoadedRun:
+def load_run(
+    path: Path,
+    kernels: KernelCache,
+    *,
+    trajectories: int | None = None,
+    task: TrainingTask | None = None,
+) -> LoadedRun:
     """Read a run's folder, or a public folder as a client recorded it.
 
     Parameters
     ----------
     trajectories : number of trajectories; None for that of the run file, unknown without one
+    task : of a run whose task was made in Python, or of a public folder: what eavesdroppers own
     """
     if not (path / SETTINGS).exists():
-        public = path / "public" if (path / "public").is_dir() else path
-        if not (public / "rounds.jsonl").exists():
-            raise InvalidInput(
-                f"{public} is neither the folder of a run nor a public folder: "
-                "run.toml or rounds.jsonl is needed"
-            )
-        queries = overhear(public, trajectories=trajectories)
-        return LoadedRun(path, queries, (), None, trajectories)
-    settings = read_run(path / SETTINGS)
+        queries, owned = overhear_alone(path, trajectories=trajectories, task=task)
+        return LoadedRun(path, queries, (), None, trajectories, owned)
+    settings = read_settings(path, task)
     trajectories = trajectories or 1 + settings.decoy_rule.num_decoys
+    is_own, is_known = settings.sections.task == "own", settings.own_task is not None
+    federation = None
     # A task defined in Python is not in its folder: weights cannot be scored, beliefs can.
-    federation = None if settings.sections.task == "own" else build_federation(settings, kernels)
+    if is_known or not is_own:
+        # On Flower the success probabilities of a task of one's own are not measured.
+        measures = not is_own or settings.sections.engine.kind == "simulated"
+        federation = build_federation(settings, kernels, measures=measures)
     layout = None if federation is None else federation.responder.layout
     pivot = None if layout is None else find_first_matrix(layout)
     queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
@@ -161,15 +184,12 @@ def audit_loaded_run(
     Raises
     ------
     InvalidInput
-        if a name is not that of an eavesdropper
+        if a name is not that of an eavesdropper, or a plug-in cannot be used
     """
-    for name in names or ():
-        if name not in EAVESDROPPERS:
-            raise InvalidInput(
-                f"an eavesdropper must be one of {', '.join(EAVESDROPPERS)}, got {name!r}"
-            )
     truth, misplaced = find_truth(run.queries, run.private) if run.private else (None, None)
     findings = find_all(run, truth, names=names, by_round=by_round)
+    wanted = EAVESDROPPERS if names is None else names
+    lacking = {name: list_missing(name, run.means) for name in wanted if name not in findings}
     is_finished = (run.path / SETTINGS).exists() and (run.path / SUMMARY).exists()
     return RunAudit(
         path=run.path,
@@ -182,6 +202,8 @@ def audit_loaded_run(
         private=run.private,
         learner=_read_learner_curve(run),
         trajectories=run.trajectories,
+        seen=group_rounds(run.queries),
+        lacking={name: " and ".join(needs) for name, needs in lacking.items()},
     )
 
 
@@ -201,18 +223,18 @@ def find_all(
     by_round : whether estimates are scored after every round, or after the last one only, as those
         of trained eavesdroppers always are
     """
-    kinds = {name: EAVESDROPPERS[name] for name in list_possible(run.means)}
+    wanted = EAVESDROPPERS if names is None else sort_names(names)
     findings = {
         name: listen(
-            kind(run.means),
+            make_eavesdropper(name, run.means),
             run.queries,
             truth,
             run.scores,
             trajectories=run.trajectories,
-            by_round=by_round and "rehearsed" not in NEEDS.get(name, ()),
+            by_round=by_round and "rehearsed" not in find_class(name).needs,
         )
-        for name, kind in kinds.items()
-        if names is None or name in names
+        for name in wanted
+        if not list_missing(name, run.means)
     }
     if run.clients is None or run.scores is None:
         return findings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,8 @@ class AuditSummary:
         docs/paper_map.md), None if it does not apply
     mismatch : test of the rounds against the problem's oracle, None if it cannot be made
     notes : reasons to read the figures with care
+    trajectories : rounds of the queries on each trajectory of a single run; empty for several
+    not_tried : what eavesdroppers that were not tried would need, by name
     """
 
     num_runs: int
@@ -94,6 +96,13 @@ class AuditSummary:
     separation: Separation
     mismatch: Mismatch | None
     notes: tuple[str, ...]
+    trajectories: tuple[tuple[int, ...], ...] = ()
+    not_tried: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether there is a single run, of which the true trajectory is unknown."""
+        return self.num_runs == 1 and self.separation.right_share is None
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
@@ -116,6 +125,11 @@ class AuditSummary:
             "separation": self.separation.to_dict(),
             "mismatch": None if self.mismatch is None else self.mismatch.to_dict(),
             "warnings": list(self.notes),
+            "trajectories": [
+                {"queries": len(rounds), "first_round": rounds[0], "last_round": rounds[-1]}
+                for rounds in self.trajectories
+            ],
+            "not_tried": dict(self.not_tried),
         }
 
 
@@ -150,6 +164,8 @@ def summarise_audits(
         separation=separation,
         mismatch=mismatch,
         notes=(*_list_notes(runs, separation, mismatch), *notes),
+        trajectories=runs[0].seen if len(runs) == 1 else (),
+        not_tried={name: need for run in runs for name, need in run.lacking.items()},
     )
 
 
@@ -177,9 +193,8 @@ def _list_exposures(run: RunAudit) -> list[float]:
 
 
 def _summarise_threats(runs: Sequence[RunAudit], guess: float) -> tuple[Threat, ...]:
-    found = {
-        name: [run.findings[name] for run in runs if name in run.findings] for name in EAVESDROPPERS
-    }
+    names = dict.fromkeys([*EAVESDROPPERS, *(name for run in runs for name in run.findings)])
+    found = {name: [run.findings[name] for run in runs if name in run.findings] for name in names}
     alone = compute_mean([one.accuracy[-1] for one in found[BASE_LINE] if one.accuracy])
     placed = _summarise_separation(runs).right_share
     return tuple(
@@ -236,10 +251,16 @@ def _list_notes(
         if any(run.federation is None for run in runs):
             unknown += ", and how good weights are,"
         notes.append(f"Only public records{of_all} were there: {unknown} is not known.")
+        if any("a model" in need for run in runs for need in run.lacking.values()):
+            notes.append(
+                "--task names a function that returns a task; eavesdroppers then have its model "
+                "and its public set."
+            )
     if any(run.federation is None and run.private for run in runs):
         notes.append(
             "The task was made in Python and is not in the folder: how good weights are, and what "
-            "eavesdroppers with data or the scheme get, is not known."
+            "eavesdroppers with data or the scheme get, is not known; --task names the function "
+            "that makes it."
         )
     share = separation.right_share
     if share is not None and share < LEAST_SEPARATED:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from covertfl.eavesdroppers.eavesdropper import Eavesdropper, SeenQuery
-from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS
+from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class
+from covertfl.errors import InvalidInput
+from covertfl.files.toml import shorten
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.clients import ClientResponder
@@ -107,9 +109,20 @@ def listen(
             estimate = eavesdropper.estimate()
             curve.append(scores.score(estimate))
             final = scores.measure(estimate) if is_last else None
-    belief = tuple(eavesdropper.belief().tolist())
+    belief = read_belief(eavesdropper, 1 + max(query.trajectory for query in queries))
     named = None if truth is None else judge_belief(belief, truth, trajectories)
     return Finding(named, tuple(curve) if scores is not None else None, belief, final=final)
+
+
+def read_belief(eavesdropper: Eavesdropper, number: int) -> tuple[float, ...]:
+    """Return a belief over a number of trajectories; raise InvalidInput if it is none."""
+    belief = np.asarray(eavesdropper.belief(), dtype=np.float64)
+    if belief.shape != (number,) or not (belief >= 0.0).all() or abs(belief.sum() - 1.0) > 1e-6:
+        raise InvalidInput(
+            f"belief of {type(eavesdropper).__name__} must be probabilities of the {number} "
+            f"trajectories seen, got {shorten(belief.tolist())}"
+        )
+    return tuple(belief.tolist())
 
 
 def find_favourites(belief: Sequence[float]) -> list[int]:
@@ -140,29 +153,35 @@ class Conviction:
     favourites : most probable trajectories, numbered 0, 1, ... in the order of their first queries
     probability : that it gives to each of them
     num_trajectories : number of trajectories seen
-    named : whether its choice is right, 1 or 0; a share if several tie
+    named : whether its choice is right, 1 or 0; a share if several tie; None if unknown
     """
 
     favourites: tuple[int, ...]
     probability: float
     num_trajectories: int
-    named: float
+    named: float | None
 
     def describe(self) -> str:
-        """Return the belief, whether it is right, and how strong it is."""
+        """Return the belief, how strong it is, and whether it is right if that is known."""
         if len(self.favourites) > 1:
             numbers = " and ".join(str(number + 1) for number in self.favourites)
             return f"cannot choose: trajectories {numbers} have probability {self.probability:.0%}"
         of_all = f"trajectory {self.favourites[0] + 1} of {self.num_trajectories}"
+        if self.named is None:
+            return f"believes in {of_all} with probability {self.probability:.0%}"
         whom = "the true model" if self.named == 1.0 else "a decoy"
         return f"believes in {whom}: {of_all} has probability {self.probability:.0%}"
+
+    def judge(self, right: str, wrong: str, tie: str) -> str:
+        """Return one of three words, by whether the choice is right; "" if that is unknown."""
+        return "" if self.named is None else {1.0: right, 0.0: wrong}.get(self.named, tie)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `covertfl audit --json`."""
         return {
             "trajectories": list(self.favourites),
             "probability": self.probability,
-            "right": self.named == 1.0 if len(self.favourites) == 1 else None,
+            "right": None if self.named is None or len(self.favourites) > 1 else self.named == 1.0,
         }
 
 
@@ -227,7 +246,8 @@ class Threat:
         if self.is_base_line:
             return "the base line: what its own data is worth without listening"
         if self.names_true is None or self.interval is None:
-            return "cannot be judged: which trajectory is true is not in the public records"
+            unknown = "cannot be judged: which trajectory is true is not in the public records"
+            return unknown if self.conviction is None else self.conviction.describe()
         if self.placed is not None and self.placed < LEAST_PLACED:
             return (
                 f"cannot be judged: only {self.placed:.0%} of the queries could be placed on the "
@@ -334,7 +354,7 @@ def summarise_findings(
     if named:
         low, high = wilson_interval(sum(named), len(named))
         interval = float(low), float(high)
-    kind: Any = EAVESDROPPERS[name]
+    kind = find_class(name)
     measured = [finding.final for finding in findings if finding.final is not None]
     further: dict[str, Any] = {
         f"final_{score}": average_known([getattr(one, score) for one in measured])
@@ -360,9 +380,7 @@ def summarise_findings(
     )
 
 
-def _find_conviction(finding: Finding) -> Conviction | None:
-    if finding.named is None:
-        return None
+def _find_conviction(finding: Finding) -> Conviction:
     favourites, belief = find_favourites(finding.belief), finding.belief
     return Conviction(tuple(favourites), belief[favourites[0]], len(belief), finding.named)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from covertfl.auditing.threats import Threat, to_list
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.eavesdroppers.registry import find_class
 
 # Share of runs named from which a number of fresh examples is enough.
 ENOUGH = 0.9
@@ -46,10 +47,10 @@ class Tier:
         """Return who is the best and what it gets, in a sentence."""
         best = self.best
         if best is None:
-            return f"{self.title}: nobody can be judged."
+            return f"{self.title}: {self._describe_beliefs()}."
         told = _choose_figures(best)
         if told is best and best.conviction is not None:
-            right = {1.0: "is right", 0.0: "is wrong"}.get(best.conviction.named, "cannot choose")
+            right = best.conviction.judge("is right", "is wrong", "cannot choose")
             found = f"{right} in this run"
         else:
             runs = "simulated runs" if told is not best else "runs"
@@ -59,12 +60,26 @@ class Tier:
         enough = f"  {self._describe_enough()}" if self.letter == "D" else ""
         return f"{self.title}: {who} {found}{_describe_accuracy(told)}.{enough}"
 
+    def _describe_beliefs(self) -> str:
+        """Return what is believed where nobody can be judged, or why nothing is."""
+        if any(threat.names_true is not None for threat in self.threats):
+            return "nobody can be judged: too few queries are on their right trajectory"
+        listed = [each.conviction for each in self.threats if not each.is_base_line]
+        found = [one for one in listed if one is not None]
+        if not found:
+            return "nobody can be judged: which trajectory is true is not in the public records"
+        votes = Counter(one.favourites[0] for one in found if len(one.favourites) == 1)
+        parts = [f"trajectory {key + 1} convinces {votes[key]}" for key in sorted(votes)]
+        undecided = len(found) - votes.total()
+        parts += [f"{undecided} cannot choose"] if undecided else []
+        return f"of {len(found)} eavesdroppers, {', '.join(parts)}"
+
     def _describe_enough(self) -> str:
         """Return how many labelled examples suffice, and what they are worth without listening."""
         sizes = {
-            int(getattr(EAVESDROPPERS[threat.name], "number", 0)): _choose_figures(threat)
+            int(getattr(find_class(threat.name), "number", 0)): _choose_figures(threat)
             for threat in self.threats
-            if threat.is_judged and hasattr(EAVESDROPPERS[threat.name], "number")
+            if threat.is_judged and hasattr(find_class(threat.name), "number")
         }
         for number, threat in sorted(sizes.items()):
             if threat.names_true is not None and threat.names_true >= ENOUGH:

@@ -54,6 +54,28 @@ TrainedOnOption = Annotated[
     TrainedOn,
     typer.Option(help="Clients of these runs: rows of the public set, or the federation's own."),
 ]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Function that returns the task, for runs whose task was made in Python.",
+        show_default=False,
+    ),
+]
+EavesdropperOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Audit this eavesdropper only, or one of your own (module:Class); repeatable.",
+        show_default="all that are possible",
+    ),
+]
+MatrixOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN.TOML", help="Train every policy with every decoy, and audit all of them."
+    ),
+]
 
 
 def audit(
@@ -61,16 +83,13 @@ def audit(
         list[Path] | None,
         typer.Argument(metavar="DIR...", help="Folders of runs, or of their seeds."),
     ] = None,
+    task: TaskOption = None,
+    eavesdropper: EavesdropperOption = None,
     rehearsals: RehearsalsOption = None,
     trajectories: TrajectoriesOption = None,
     trained: TrainedOption = 0,
     trained_on: TrainedOnOption = TrainedOn.public,
-    matrix: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN.TOML", help="Train every policy with every decoy, and audit all of them."
-        ),
-    ] = None,
+    matrix: MatrixOption = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the runs of --matrix.")
     ] = None,
@@ -79,9 +98,13 @@ def audit(
 ) -> None:
     """Measure what eavesdroppers could learn from finished runs.
 
-    DIR... are runs that differ only in their seeds, or public folders that a client recorded; what
-    cannot be known from a public folder is reported as unknown.  With one DIR the result is also
-    written to DIR/audit.json, except for a public folder, which holds only what clients were sent.
+    DIR... are runs that differ only in their seeds, or public folders that a client recorded, of
+    which the audit shows the trajectories found and what each eavesdropper believes.  With one DIR
+    the result is also written to DIR/audit.json, except for a public folder, which holds only what
+    clients were sent.
+
+    --task and --eavesdropper run the code of the modules that they name, which may be files in the
+    current folder.
 
     A single run is compared with simulated runs of the same settings, whose results are kept in
     DIR/private/rehearsals.
@@ -100,6 +123,8 @@ def audit(
     with show_progress("audit") as on_progress:
         report = audit_runs(
             *runs,
+            task=task,
+            eavesdroppers=eavesdropper,
             trajectories=trajectories,
             rehearsals=rehearsals,
             trained=trained,

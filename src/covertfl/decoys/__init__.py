@@ -2,6 +2,7 @@
 
 - `decoy`: the protocol, and what a decoy may use when it moves (`DecoyView`)
 - `registry`: the decoys by name (`DECOYS`, `make_decoy`)
+- `plugged`: decoys that are plug-ins
 - `public`: trained on the public set; the paper's decoy
 - `mirrored`: moves against the replies
 - `random_weights`: a random walk

@@ -1,7 +1,7 @@
-"""The decoys by name.
+"""The decoys by name: those built in, and plug-ins.
 
 To add one, write its module (see `decoy`) and enter in `DECOYS` how it is made from a task, the
-clients' batch size and the update rule.
+clients' batch size and the update rule.  A plug-in is made from the same three (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from covertfl.decoys.adversarial import AdversarialDecoy, Contradiction
 from covertfl.decoys.decoy import Decoy
 from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
+from covertfl.decoys.plugged import make_plugged_decoy
 from covertfl.decoys.public import PublicDecoy
 from covertfl.decoys.random_weights import RandomDecoy
 from covertfl.decoys.step_length import count_mean_batches
 from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
+from covertfl.plugins import PlugIns
 from covertfl.tasks.task import TrainingTask
 
 
@@ -55,6 +57,7 @@ DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
     "adversarial": _make_adversarial,
     "following": _make_following,
 }
+DECOY_PLUG_INS = PlugIns("decoy", "covertfl.decoys", DECOYS, reserved=(REPLICA,))
 
 
 def make_decoy(
@@ -69,7 +72,7 @@ def make_decoy(
 
     Parameters
     ----------
-    kind : its name in `DECOYS`
+    kind : its name in `DECOYS`, or a plug-in's
     task : what is trained; its public set must not be empty, except for the mirrored decoy
     batch_size : of the clients, at least 1
     algorithm : of the federation
@@ -78,13 +81,16 @@ def make_decoy(
     Raises
     ------
     InvalidInput
-        if the kind is unknown, the batch size is not positive or the public set is empty
+        if the kind is unknown, the batch size is not positive or the public set is empty; if a
+        plug-in cannot be imported or is no decoy
     """
-    if kind not in DECOYS:
-        raise InvalidInput(f"decoy kind must be {', '.join(DECOYS)}, got {kind!r}")
+    DECOY_PLUG_INS.check(kind, "decoy kind")
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
+    rule = UpdateRule(algorithm, optimizer or LocalOptimizer())
+    if kind not in DECOYS:
+        make = DECOY_PLUG_INS.find(kind, "decoy kind")
+        return make_plugged_decoy(kind, make, task, batch_size, rule)
     if kind != "mirrored" and len(task.public) == 0:
         raise InvalidInput(f"decoy kind {kind} needs a public set, task {task.name} has none")
-    rule = UpdateRule(algorithm, optimizer or LocalOptimizer())
     return DECOYS[kind](task, batch_size, rule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -38,6 +38,7 @@ SINGLE_COLUMNS = (
     *("believes in", "probability", "right", "right in\nsimulated runs", "95%"),
     *("final\naccuracy", "balanced\naccuracy", "AUC", "F1", "gain"),
 )
+PUBLIC_COLUMNS = ("believes in\ntrajectory", "with\nprobability")
 DEMO_NOTES = (
     "Scenario 1: the eavesdropper's data has no toxic comments; scenario 2: a tenth.",
     "One that knows: has the problem and the policy.  Names the truth: in how many runs; a tie",
@@ -171,8 +172,10 @@ def _format_beside(value: float, paper: float | None) -> str:
 def render_audit(report: AuditSummary) -> RenderableType:
     """Render what each eavesdropper gets by tier, the best of each, verdicts, and warnings."""
     return Group(
+        *([_render_trajectories(report.trajectories)] if report.is_public else []),
         _render_threats(report),
         *(tier.describe() for tier in report.tiers),
+        *_describe_not_tried(report.not_tried),
         *_describe_learner(report),
         *_describe_coalitions(report),
         "",
@@ -181,18 +184,47 @@ def render_audit(report: AuditSummary) -> RenderableType:
     )
 
 
+def _render_trajectories(trajectories: Sequence[Sequence[int]]) -> Table:
+    """Render what a listener sees of each trajectory."""
+    columns = ("trajectory", "queries", "share", "first seen\nin round", "last seen\nin round")
+    table = make_table("Trajectories found", right=columns)
+    total = sum(map(len, trajectories))
+    for number, rounds in enumerate(trajectories, start=1):
+        share = f"{len(rounds) / total:.0%}"
+        table.add_row(str(number), str(len(rounds)), share, str(rounds[0]), str(rounds[-1]))
+    return table
+
+
+def _describe_not_tried(not_tried: Mapping[str, str]) -> list[str]:
+    """Return a line for each thing that eavesdroppers lack."""
+    names: dict[str, list[str]] = {}
+    for name, need in not_tried.items():
+        names.setdefault(need, []).append(name)
+    return [f"Not tried, needs {need}: {', '.join(found)}." for need, found in names.items()]
+
+
+def _choose_columns(report: AuditSummary) -> tuple[tuple[str, ...], Callable[[Threat], list[str]]]:
+    """Return the columns of an audit, and what makes the cells of an eavesdropper."""
+    if report.is_public:
+        return PUBLIC_COLUMNS, _list_belief
+    if any(threat.conviction is not None for threat in report.threats):
+        return SINGLE_COLUMNS, _list_single
+    return AUDIT_COLUMNS, _list_several
+
+
 def _render_threats(report: AuditSummary) -> Table:
-    title = f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}"
+    gets = "believe" if report.is_public else "get"
+    title = f"What eavesdroppers {gets}, {report.num_runs} run{'s' * (report.num_runs != 1)}"
     table = make_table(title, box=SIMPLE_HEAD)
     table.add_column("eavesdropper", no_wrap=True)
-    is_single = any(threat.conviction is not None for threat in report.threats)
-    for column in SINGLE_COLUMNS if is_single else AUDIT_COLUMNS:
+    columns, list_cells = _choose_columns(report)
+    for column in columns:
         table.add_column(column, justify="right")
     for tier in report.tiers:
         table.add_section()
         table.add_row(f"[bold]{tier.title}[/bold]")
         for threat in tier.threats:
-            table.add_row(threat.name, *(_list_single if is_single else _list_several)(threat))
+            table.add_row(threat.name, *list_cells(threat))
     return table
 
 
@@ -210,11 +242,9 @@ def _list_several(threat: Threat) -> list[str]:
 def _list_single(threat: Threat) -> list[str]:
     """Return the cells of a single run: a belief, and what the rule achieves on simulated ones."""
     found, simulated = threat.conviction, threat.simulated
-    believes = [""] * 3
+    believes = [*_list_belief(threat), ""]
     if found is not None and not threat.is_base_line:
-        numbers = ", ".join(str(number + 1) for number in found.favourites)
-        right = {1.0: "yes", 0.0: "no"}.get(found.named, "tie")
-        believes = [numbers, f"{found.probability:.0%}", right]
+        believes[2] = found.judge("yes", "no", "tie")
     share = None if simulated is None or threat.is_base_line else simulated.names_true
     return [
         *believes,
@@ -223,6 +253,15 @@ def _list_single(threat: Threat) -> list[str]:
         *_format_scores(threat),
         _format_signed(threat.gain),
     ]
+
+
+def _list_belief(threat: Threat) -> list[str]:
+    """Return the trajectories that an eavesdropper believes in, and their probability."""
+    found = threat.conviction
+    if found is None or threat.is_base_line:
+        return ["", ""]
+    numbers = ", ".join(str(number + 1) for number in found.favourites)
+    return [numbers, f"{found.probability:.0%}"]
 
 
 def _format_interval(interval: tuple[float, float] | None) -> str:

@@ -15,7 +15,7 @@ from covertfl.runs.policy import make_run_policy, with_success
 from covertfl.runs.queue import read_arrivals
 from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import RunSections, RunSettings
-from covertfl.runs.task import find_task, naming_run_file
+from covertfl.runs.task import find_task, is_built_in, naming_run_file
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.task import TrainingTask
 
@@ -40,7 +40,7 @@ class KernelCache:
 
         optimizer = sections.federation.optimizer.make()
         shape, device = task.train.features.shape[1:], sections.engine.device
-        own = task.make_model if sections.task == "own" else None
+        own = None if is_built_in(sections) else task.make_model
         data = (sections.task, own, sections.data.model, sections.data.path)
         key = (*data, shape, optimizer, device)
         if key not in self._kernels:

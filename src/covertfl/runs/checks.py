@@ -7,15 +7,17 @@ from itertools import pairwise
 from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
-from covertfl.decoys.registry import DECOYS, REPLICA
+from covertfl.decoys.registry import DECOY_PLUG_INS, REPLICA
 from covertfl.decoys.replica import SIZES
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
 from covertfl.runs.settings import FUNCTION_KEYS, FederationSection, RunSections
+from covertfl.tasks.registry import TASK_PLUG_INS
 
 
 def check_sections(sections: RunSections, name: str) -> None:
-    """Raise InvalidInput if keys that need or exclude each other disagree."""
+    """Raise InvalidInput if a name is unknown, or keys that need or exclude each other disagree."""
+    TASK_PLUG_INS.check(sections.task, f"{name}: task")
     _check_policy(sections, name)
     optimizer = sections.federation.optimizer
     if optimizer.momentum > 0.0 and optimizer.name != "sgd":
@@ -30,9 +32,7 @@ def check_sections(sections: RunSections, name: str) -> None:
             raise InvalidInput(
                 f"{name}: [data] {key} needs task = function, got task = {sections.task}"
             )
-    if sections.decoy.kind not in (*DECOYS, REPLICA):
-        known, given = ", ".join((*DECOYS, REPLICA)), shorten(sections.decoy.kind)
-        raise InvalidInput(f"{name}: [decoy] kind must be one of {known}, got {given}")
+    DECOY_PLUG_INS.check(sections.decoy.kind, f"{name}: [decoy] kind")
     if sections.federation.mark and sections.engine.kind != "simulated":
         raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")
     if sections.engine.round_seconds is not None and sections.engine.kind == "simulated":

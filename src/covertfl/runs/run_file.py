@@ -34,12 +34,13 @@ from covertfl.runs.settings import (
     FederationSection,
     RunSections,
     RunSettings,
-    TaskName,
     complete_sections,
 )
+from covertfl.tasks.registry import TASK_PLUG_INS
 
 # What keys allow that take values of different types.
 CHOICES: Mapping[tuple[int | str, ...], str] = {
+    ("task",): TASK_PLUG_INS.describe_names(),
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
     ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',
@@ -158,17 +159,14 @@ def _describe(error: ValidationError) -> str:
     """Describe one mistake in a sentence; a misspelt key comes before the one it stands for."""
     mistake = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     location = mistake["loc"]
-    if location[:2] in CHOICES:
-        section, key = location[:2]
-        came = shorten(mistake["input"])
-        return f"[{section}] {key} must be {CHOICES[location[:2]]}, got {came}"
-    section, key = split_location(location)
-    if mistake["type"] == "extra_forbidden":
+    choice = CHOICES.get(location[:2])
+    section, key = split_location(location if choice is None else location[:2])
+    if mistake["type"] == "extra_forbidden" and choice is None:
         allowed = ", ".join(_find_model(location[:-1]).model_fields)
         return f"{section}unknown key {key}; allowed are {allowed}"
     if mistake["type"] == "missing":
-        return f"{section}key {key} is missing; it must be {_list_choices(TaskName)}"
-    allowed = _describe_allowed(mistake, location)
+        return f"{section}key {key} is missing; it must be {choice}"
+    allowed = choice or _describe_allowed(mistake, location)
     return f"{section}{key} must be {allowed}, got {shorten(mistake['input'])}"
 
 

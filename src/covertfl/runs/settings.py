@@ -38,7 +38,6 @@ BATCH_SIZES = {"digits": 5}
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Present = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-TaskName = Literal["toxicity", "embeddings", "digits", "mnist", "function", "own"]
 PolicyKind = Literal[
     "optimal",
     "spga",
@@ -171,7 +170,7 @@ class EngineSection(_Section):
 class RunSections(_Section):
     """A run file as it is written."""
 
-    task: TaskName
+    task: str
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     rounds: Count | None = None
     updates: Count | None = None
@@ -250,12 +249,16 @@ class RunSettings:
         """Return the same run, of task = "own", with a task made in Python."""
         if self.sections.task != "own":
             raise InvalidInput(f'{self.name}: task must be "own", got {self.sections.task!r}')
+        self.require_clients(task)
+        return replace(self, own_task=task)
+
+    def require_clients(self, task: TrainingTask) -> None:
+        """Raise InvalidInput if a task from outside has another number of clients."""
         if len(task.clients) != self.sections.federation.clients:
             raise InvalidInput(
                 f"{self.name}: [federation] clients must be {len(task.clients)}, the number of "
                 f"clients of the task, got {self.sections.federation.clients}"
             )
-        return replace(self, own_task=task)
 
     def with_condition(
         self, policy: PolicyKind, decoy: str, *, trajectories: int | None = None

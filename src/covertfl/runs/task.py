@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.settings import DirichletSplit, RunSettings
+from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
 from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.mapped import add_public_map
-from covertfl.tasks.registry import make_task
+from covertfl.tasks.registry import OWN, TASKS, make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 from covertfl.tasks.wrong_labels import add_wrong_labels
 
@@ -44,10 +45,33 @@ def find_task(settings: RunSettings) -> TrainingTask | FunctionTask:
     return add_wrong_labels(task) if has_noise else task
 
 
+def is_built_in(sections: RunSections) -> bool:
+    """Return whether the task of a run comes with the package."""
+    return sections.task in TASKS
+
+
+def make_named_task(name: str, settings: RunSettings | None = None) -> TrainingTask:
+    """Return the task that a name stands for, for the data of a run if there is one.
+
+    Raises
+    ------
+    InvalidInput
+        if there is no such task, or it has no clients
+    """
+    data = DataSettings(name) if settings is None else _describe_data(settings)
+    task = make_task(replace(data, task=name))
+    if isinstance(task, FunctionTask):
+        raise InvalidInput("task must be one that trains a model, got function")
+    return task
+
+
 def _make_task(settings: RunSettings) -> TrainingTask | FunctionTask:
-    if settings.sections.task != "own":
+    if settings.sections.task != OWN:
         with naming_run_file(settings):
-            return make_task(_describe_data(settings))
+            task = make_task(_describe_data(settings))
+        if not is_built_in(settings.sections) and isinstance(task, TrainingTask):
+            settings.require_clients(task)
+        return task
     if settings.own_task is None:
         raise InvalidInput(
             f"{settings.name}: task = own is for tasks made in Python: pass a TrainingTask to Run"

@@ -15,7 +15,6 @@ import numpy as np
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Loss
-from covertfl.kernels.weights import Float32Array
 from covertfl.tasks.inputs import Inputs
 
 if TYPE_CHECKING:

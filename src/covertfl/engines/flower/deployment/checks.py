@@ -19,10 +19,9 @@ from covertfl.runs.participation import (
 )
 from covertfl.runs.run_file import build_run, format_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_training_task, is_built_in
 
 MOST_NODES = 100
-NOT_DEPLOYED = ("own", "function")  # tasks that nodes cannot make
 
 
 def as_deployed(settings: RunSettings) -> RunSettings:
@@ -46,11 +45,21 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
             f"{settings.name}: nodes must be 1..{min(clients, MOST_NODES)} with [federation] "
             f"clients = {clients}, got {num_nodes}"
         )
-    task = settings.sections.task
-    if task in NOT_DEPLOYED and not (task == "own" and has_own_app):
+    task, decoy = settings.sections.task, settings.sections.decoy.kind
+    if not _is_made_by_nodes(settings) and (task == "function" or not has_own_app):
         raise InvalidInput(
             f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
         )
+    if ":" in decoy and not has_own_app:
+        raise InvalidInput(
+            f"{settings.name}: [decoy] kind = {decoy} cannot be deployed: the server app finds "
+            "plug-ins of installed packages only"
+        )
+
+
+def _is_made_by_nodes(settings: RunSettings) -> bool:
+    """Return whether nodes can make the task of a run: they have the package and nothing else."""
+    return is_built_in(settings.sections) and settings.sections.task != "function"
 
 
 @contextlib.contextmanager
@@ -97,7 +106,7 @@ def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | 
     num_nodes : None for as many as the run has clients
     """
     section = settings.sections.federation
-    if section.acceptance != "data" or settings.sections.task in NOT_DEPLOYED:
+    if section.acceptance != "data" or not _is_made_by_nodes(settings):
         return None
     num_nodes = section.clients if num_nodes is None else num_nodes
     sizes = count_sizes(find_training_task(settings))

@@ -96,6 +96,7 @@ class _StatesSection(_Section):
     participation: list[Count] | None = None
     examples: list[float] | None = None
     min_examples: float | None = None
+    gaps: str | None = None
 
 
 class _EvidenceSection(_Section):

@@ -84,17 +84,23 @@ def build_run(
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
     loaded = build_problem(dict(described), source)
-    sections = _fill_federation(sections, loaded)
+    sections = _fill_federation(sections, loaded, name)
     check_problem(sections, loaded.problem, name)
     check_participation(sections, loaded.states, name)
     return RunSettings(name, sections, loaded.problem, described, loaded.states)
 
 
-def _fill_federation(sections: RunSections, loaded: LoadedProblem) -> RunSections:
+def _fill_federation(sections: RunSections, loaded: LoadedProblem, name: str) -> RunSections:
     """Return the sections with the keys of the federation that depend on task and problem."""
     federation = sections.federation
     known: dict[str, Any] = {}
     if "participation" not in federation.model_fields_set:
+        if federation.log is not None and loaded.states is None:
+            raise InvalidInput(
+                f"{name}: [federation] log needs a problem that says which state a round is in, "
+                "with a section [states] as covertfl fit -o writes it, or participation, the "
+                "clients by oracle state"
+            )
         known["participation"] = _find_participation(federation, loaded)
     if "batch_size" not in federation.model_fields_set and sections.task in BATCH_SIZES:
         known["batch_size"] = BATCH_SIZES[sections.task]

@@ -81,7 +81,7 @@ def test_the_false_alarm_rate_is_the_level(kind: str) -> None:
 def draw_cycle(rounds: int, period: float, generator: np.random.Generator) -> IntArray:
     """Return states that follow a sine, with noise."""
     level = np.sin(2.0 * np.pi * np.arange(rounds) / period) + generator.normal(size=rounds)
-    return np.digitize(level, [-0.5, 0.5])
+    return np.asarray(np.digitize(level, [-0.5, 0.5]))
 
 
 @pytest.mark.parametrize("period", [7, 24])

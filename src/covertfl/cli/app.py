@@ -13,8 +13,9 @@ from typing import Annotated, NoReturn
 
 import click
 import typer
-import typer.completion
 import typer.core
+from typer._completion_classes import completion_init
+from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.audit import audit
@@ -57,20 +58,16 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-def _show_completion(shell: typer.completion.Shells | None) -> None:
+def _show_completion(shell: Shells | None) -> None:
     if shell is not None:
-        script = typer.completion.get_completion_script(
-            prog_name=PROGRAM, complete_var=COMPLETE, shell=shell.value
-        )
+        script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE, shell=shell.value)
         print(script)
         raise typer.Exit
 
 
-def _install_completion(shell: typer.completion.Shells | None) -> None:
+def _install_completion(shell: Shells | None) -> None:
     if shell is not None:
-        name, path = typer.completion.install(
-            shell=shell.value, prog_name=PROGRAM, complete_var=COMPLETE
-        )
+        name, path = install(shell=shell.value, prog_name=PROGRAM, complete_var=COMPLETE)
         print(f"Completion for {name} is in {path}; it works in the next shell that is started.")
         raise typer.Exit
 
@@ -84,13 +81,13 @@ def _options(
         ),
     ] = False,
     show_completion: Annotated[
-        typer.completion.Shells | None,
+        Shells | None,
         typer.Option(
             callback=_show_completion, is_eager=True, help="Print a shell's completion script."
         ),
     ] = None,
     install_completion: Annotated[
-        typer.completion.Shells | None,
+        Shells | None,
         typer.Option(
             callback=_install_completion,
             is_eager=True,
@@ -115,7 +112,7 @@ def main() -> None:
     """Run the command line; every error ends in one sentence and an exit status."""
     await_answer()
     if COMPLETE in os.environ:
-        typer.completion.completion_init()
+        completion_init()
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)

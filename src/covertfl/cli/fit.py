@@ -95,7 +95,7 @@ def fit(
         numbers = {"seed": seed, "iterations": iterations, "rounds": rounds, "updates": updates}
         with show_progress("searching") as on_progress:
             found = fitted.search_policy(**numbers, on_progress=on_progress)
-        write_policy(policy, found.policy)
+        write_policy(policy, found.policy, fitted.details.meaning)
     if as_json:
         searched = {} if found is None else {"policy": found.describe()}
         print_json({**fitted.to_dict(), **searched})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +13,9 @@ from rich.text import Text
 from covertfl.display.tables import make_table
 from covertfl.reproduction.markdown import StoredResult
 from covertfl.reproduction.page import SECTIONS
+
+MOST_COLUMNS = 9  # a table with more is wide
+LEFT_OUT = ("ours - paper", "peak", "exact")  # of wide tables
 
 
 def render_result(result: StoredResult, folder: str) -> RenderableType:
@@ -28,21 +33,30 @@ def render_result(result: StoredResult, folder: str) -> RenderableType:
         f"{made['seconds']:,.0f} s of computing; in full in {folder}/{name}.json; with "
         f"explanations: covertfl reproduce page --out {folder}\n"
     )
-    return Group(title, *parts, where)
+    spaced = [each for part in parts for each in (part, Text())]
+    return Group(title, *spaced, where)
 
 
 def _make_table(lines: list[str]) -> Table:
-    """Return a Markdown table as a table of the console."""
+    """Return a Markdown table as a table of the console, a wide one with fewer columns.
+
+    A wide table has no intervals either, except in the file.
+    """
     columns, rule, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
-    table = make_table("")
-    for column, side in zip(columns, rule, strict=True):
-        table.add_column(_strip(column), justify="right" if side.endswith(":") else "left")
+    is_wide = len(columns) > MOST_COLUMNS
+    kept = [at for at, name in enumerate(columns) if not (is_wide and name in LEFT_OUT)]
+    table = make_table("", box=None, pad_edge=False)
+    for at in kept:
+        side: Literal["right", "left"] = "right" if rule[at].endswith(":") else "left"
+        table.add_column(columns[at].replace("`", ""), justify=side, overflow="fold")
     for row in rows:
-        table.add_row(*map(_strip, row))
+        table.add_row(*(_strip(row[at], is_wide) for at in kept))
     return table
 
 
-def _strip(cell: str) -> Text:
-    """Return a cell without Markdown: bold where it was."""
+def _strip(cell: str, is_wide: bool) -> Text:
+    """Return a cell without Markdown, bold where it was, in a wide table without its interval."""
     is_bold = cell.startswith("**") and cell.endswith("**")
-    return Text(cell.replace("**", "").replace("`", ""), style="bold" if is_bold else "")
+    text = cell.replace("**", "").replace("`", "")
+    text = re.sub(r" \[[^]]*\]$", "", text) if is_wide else text
+    return Text(text, style="bold" if is_bold else "")

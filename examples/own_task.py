@@ -47,14 +47,14 @@ def make_own_task(seed: int = 0) -> cf.TrainingTask:
 
 
 def train_own_task(folder: Path) -> cf.TrainingResult:
-    """Train the task into a folder."""
+    """Train the task into a folder; a run that is there is resumed, and kept if it is finished."""
     run = cf.Run(
         task=make_own_task(),
         participation=[1, 2, 4],
         optimizer={"name": "adam", "lr": 0.01},
         policy="minority",
     )
-    return run.train(folder)
+    return run.train(folder, resume=True)
 
 
 if __name__ == "__main__":
@@ -62,5 +62,6 @@ if __name__ == "__main__":
     summary = result.runs[0]
     print(
         f"learner accuracy {summary.learner_accuracy:.3f}, "
-        f"decoy {summary.decoy_accuracy[0]:.3f}, exposure {summary.exposure:.0%}"
+        f"decoy {summary.decoy_accuracy[0]:.3f}, exposure {summary.exposure:.0%}, "
+        f"{summary.updates_done} updates done, {summary.updates_missing} missing"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
+from covertfl.runs.files import SETTINGS
 from covertfl.runs.folder import MAP, MODEL
 from covertfl.runs.progress import OnRound, PreparedRun, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
@@ -38,6 +39,11 @@ def train(
     require_torch()
     if seeds is None:
         return train_all([(settings, out)], resume=resume, force=force, on_round=on_round)
+    if (Path(out) / SETTINGS).exists():
+        raise InvalidInput(
+            f"{out} is the folder of a single run, and seeds (--seeds) go into folders of their "
+            "own: choose another folder, or train one run without seeds"
+        )
     first = settings.seed
     if seeds < 1 or first + seeds - 1 > LARGEST_SEED:
         raise InvalidInput(

@@ -119,3 +119,50 @@ def test_a_fit_into_a_folder_that_is_read_only(run: Run, tmp_path: Path) -> None
         said = refuse(run("fit", tmp_path / "log.csv", "--min-examples", "6800", "-o", place), 2)
     assert said == f"{place} cannot be written: Permission denied"
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
+def write_cyclic_log(path: Path) -> None:
+    """Write a log of 400 hourly rounds with a daily cycle, a gap and a blank cell."""
+    generator = np.random.default_rng(3)
+    rows = ["round,time,clients,examples"]
+    for number in range(1, 401):
+        day, hour = divmod(number, 24)
+        clients = round(10 + 4 * np.sin(2 * np.pi * hour / 24) + generator.normal(scale=3))
+        examples = "" if number == 50 else str(400 * max(clients, 0))
+        rows.append(f"{number},2024-01-{1 + day:02}T{hour:02}:00,{max(clients, 0)},{examples}")
+    path.write_text("\n".join(rows[:101] + rows[111:]) + "\n")
+
+
+def test_gaps_and_a_cycle_are_named(run: Run, tmp_path: Path) -> None:
+    log, problem = tmp_path / "log.csv", tmp_path / "problem.toml"
+    write_cyclic_log(log)
+    given = ("fit", log, "--min-examples", 4000)
+    assert "line 51: examples must be a number, got a blank cell; gaps = skip (--gaps skip)" in (
+        refuse(run(*given), 2)
+    )
+    outcome = run(*given, "--gaps", "skip", "-o", problem)
+    assert outcome.status == 0
+    assert "Skipped 10 rounds without a line (101 to 110) and 1 round with a blank cell" in (
+        outcome.out
+    )
+    assert "shows a daily cycle (p = 0.001), which a Markov chain does not have" in outcome.out
+    content = run(*given, "--gaps", "skip", "--json").content
+    assert content["rounds"] == 389
+    assert content["skipped"] == {
+        "missing": [[101, 110]],
+        "blank": [{"round": 50, "column": "examples"}],
+    }
+    assert content["cycle"] == {"period": 24.0, "unit": "hours", "p_value": 0.001, "found": True}
+    assert np.sum(content["transition_counts"]) == 389 - 1 - 2
+    states = read_problem(problem).states
+    assert states is not None and states.gaps == "skip"
+
+
+def test_the_printed_sections_say_what_the_states_stand_for(run: Run, tmp_path: Path) -> None:
+    given = ("fit", EXAMPLE_LOG, "--cuts", "8,15", "--min-examples", "6800")
+    problem = tmp_path / "problem.toml"
+    printed = run(*given).out
+    assert run(*given, "-o", problem).status == 0
+    sections = tomllib.loads(printed[printed.index("# Fitted to") :])
+    written = tomllib.loads(problem.read_text())
+    assert sections == {name: written[name] for name in ("oracle", "states")}

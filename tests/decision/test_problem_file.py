@@ -314,7 +314,7 @@ def test_a_mistake_is_one_sentence_and_status_2(
         read_problem(path)
     assert str(refusal.value).startswith(f"{path}: {expected}")
 
-    monkeypatch.setattr(sys, "argv", ["covertfl", "solve", str(path), "--json"])
+    monkeypatch.setattr(sys, "argv", ["covertfl", "solve", str(path)])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     out, err = capsys.readouterr()

@@ -10,7 +10,7 @@ import pytest
 
 from covertfl.decision.oracle import Oracle
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog, read_log
+from covertfl.fitting.log import Gaps, ParticipationLog, read_log
 from covertfl.fitting.oracle import fit_oracle
 
 PAPER = Oracle(
@@ -170,3 +170,90 @@ def test_a_column_of_text_is_set_aside_until_it_is_asked_for(tmp_path: Path) -> 
     assert fit_oracle(log, num_states=2).visits.tolist() == [2, 1]
     with pytest.raises(InvalidInput, match=r"past\.csv line 2: date .*'2024-01-01'"):
         fit_oracle(log, column="date")
+
+
+# --- gaps and blank cells -----------------------------------------------------------------------
+
+GAPS: tuple[Gaps, ...] = ("refuse", "skip")
+GAPPY = (
+    "round,time,clients,examples,success,arrival,note\n"
+    "1,2024-01-01T00:00,3,10,0,0,a\n"
+    "2,2024-01-01T01:00,8,50,,4,\n"  # blank, and not needed with min_examples
+    "3,2024-01-01T02:00,15,90,1,0,b\n"
+    ",,,,,,\n"
+    "6,2024-01-01T05:00,14,49,1,0,c\n"
+    "7,2024-01-01T06:00,,60,1,0,\n"
+    "8,2024-01-01T07:00,2,,0,4,d\n"
+    "9,2024-01-01T08:00,20,80,1,0,e\n"
+    "10,2024-01-01T09:00,3,80,1,0,e\n"
+)
+
+
+def test_a_gap_is_refused_with_the_option_that_skips_it(tmp_path: Path) -> None:
+    for content, said in (
+        ("round,clients\n1,3\n2,4\n4,4\n", "line 4: round 3 is missing"),
+        ("round,clients\n1,3\n2,\n3,4\n", "line 3: clients must be a number, got a blank cell"),
+        ("round,clients\n1,3\n\n2,4\n", "line 3: blank"),
+    ):
+        path = write(tmp_path, content)
+        with pytest.raises(InvalidInput, match=r"gaps = skip \(--gaps skip\)") as caught:
+            read_log(path)
+        assert said in str(caught.value)
+    with pytest.raises(InvalidInput, match="gaps must be refuse or skip, got 'drop'"):
+        read_log(path, gaps="drop")  # type: ignore[arg-type]
+
+
+def test_gaps_are_skipped_and_named(tmp_path: Path) -> None:
+    log = read_log(write(tmp_path, GAPPY), gaps="skip")
+    assert log.rounds.tolist() == [1, 2, 3, 6, 7, 8, 9, 10]
+    assert log.hours is not None and np.diff(log.hours).tolist() == [1, 1, 3, 1, 1, 1, 1]
+    # By clients and examples, rounds 7 and 8 are blank: states 0 1 2 | 1 | 2 0 of 1 2 3 6 9 10.
+    fitted = fit_oracle(log, cuts=(8, 15), min_examples=50)
+    assert fitted.states.tolist() == [0, 1, 2, 1, 2, 0]
+    assert fitted.transition_counts.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert fitted.success_counts.tolist() == [[1, 2], [1, 2], [2, 2]]
+    assert fitted.skipped.missing == ((4, 5),)
+    assert fitted.skipped.blank == ((7, "clients"), (8, "examples"))
+    assert fitted.skipped.sentence == (
+        "Skipped 2 rounds without a line (4 to 5) and 2 rounds with a blank cell (clients of "
+        "round 7, examples of round 8); no transition is counted across a gap."
+    )
+    # With the column success, round 2 is blank and round 8 is not.
+    by_success = fit_oracle(log, cuts=(15,))
+    assert by_success.skipped.blank == ((2, "success"), (7, "clients"))
+    assert by_success.log.rounds.tolist() == [1, 3, 6, 8, 9, 10]
+    assert by_success.transition_counts.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_whole_log_is_fitted_alike_however_gaps_are_treated(tmp_path: Path) -> None:
+    path = write(tmp_path, "round,clients,success\n1,3,0\n2,9,1\n3,2,0\n4,3,1\n5,8,1\n6,1,0\n")
+    plain, skipping = (fit_oracle(read_log(path, gaps=gaps), num_states=2) for gaps in GAPS)
+    assert plain.transition_counts.tolist() == skipping.transition_counts.tolist()
+    assert plain.markov == skipping.markov
+    assert skipping.skipped.sentence is None
+    assert (plain.meaning.gaps, skipping.meaning.gaps) == (None, "skip")
+
+
+def test_states_that_only_gaps_follow_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "round,clients,success\n1,3,0\n2,9,1\n4,3,0\n5,9,1\n7,3,1\n")
+    with pytest.raises(InvalidInput, match="only in the last round or before missing rounds"):
+        fit_oracle(read_log(path, gaps="skip"), num_states=2)
+    blank = write(tmp_path, "round,clients,success\n1,,0\n2,,1\n")
+    with pytest.raises(InvalidInput, match="every round has a blank cell in one of clients, succe"):
+        fit_oracle(read_log(blank, gaps="skip"), num_states=2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "hours"),
+    [
+        (("2024-01-01 00:30", "2024-01-01 02:30"), [0.0, 2.0]),
+        (("2024-01-01T00:00:00Z", "2024-01-01T03:00:00+02:00"), [0.0, 1.0]),
+        (("1704067200", "1704070800"), [0.0, 1.0]),
+        (("1", "2"), None),
+        (("noon", "2024-01-01"), None),
+    ],
+)
+def test_times_of_rounds(tmp_path: Path, cells: tuple[str, str], hours: list[float] | None) -> None:
+    rows = "".join(f"{number},{cell}\n" for number, cell in enumerate(cells, start=1))
+    found = read_log(write(tmp_path, "round,Time\n" + rows)).hours
+    assert (None if found is None else (found - found[0]).tolist()) == hours

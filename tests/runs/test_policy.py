@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from covertfl.decision.policy import HorizonTable, Observation, QueueTable
-from covertfl.decision.policy_file import write_policy
+from covertfl.decision.policy_file import read_policy, write_policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
-from covertfl.errors import InvalidInput
+from covertfl.decision.states import OracleStates
+from covertfl.errors import Infeasible, InvalidInput
 from covertfl.runs.policy import RunPolicy, make_run_policy, with_success
 from covertfl.runs.settings import PolicyKind, PolicySection
 from covertfl.solvers.backward_induction import solve_horizon
@@ -167,3 +169,34 @@ def test_a_policy_for_other_arrivals_is_refused(tmp_path: Path) -> None:
         build(FUNCTION_QUEUE, policy=policy)
     sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
     assert build(FUNCTION_QUEUE, policy=policy, queue=sizes).policy.policy is not None
+
+
+def test_a_policy_found_on_a_log_is_for_the_states_of_its_fit(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    states = {"column": "clients", "cuts": [3.0, 5.0]}
+    table = HorizonTable(np.zeros((12, 3, 5)))
+    write_policy(path, table, OracleStates("clients", (3.0, 5.0), min_examples=9.0))
+    assert json.loads(path.read_text())["states"] == states
+    np.testing.assert_array_equal(read_policy(path).table, table.table)
+    section = {"kind": "file", "path": str(path)}
+    build(HORIZON, policy=section, states=states)
+    with pytest.raises(InvalidInput, match=r"clients cut at \[3.0, 5.0\], got a problem that does"):
+        build(HORIZON, policy=section)
+    with pytest.raises(InvalidInput, match=r"got a problem with states by clients cut at \[3.0, 6"):
+        build(HORIZON, policy=section, states={"column": "clients", "cuts": [3.0, 6.0]})
+    path.write_text('{"problem": "horizon", "learn_prob": [], "states": {"cuts": [1]}}')
+    with pytest.raises(InvalidInput, match="states must have a column and cuts"):
+        build(HORIZON, policy=section, states=states)
+
+
+def test_a_queue_that_the_federation_cannot_serve_says_how_to_go_on() -> None:
+    unserved: dict[str, Any] = {"queue": {"learning_limit": 0.01}, "federation": {"min_share": 0.4}}
+    with pytest.raises(Infeasible) as refusal:
+        build(QUEUE, **unserved)
+    message = str(refusal.value)
+    assert message.startswith("run.toml: learning_limit = 0.01 cannot be met")
+    assert "in this federation, and 0.2, 0.5, 0.9 in the problem: raise participation" in message
+    assert "or set acceptance = model" in message
+    unserved["federation"]["acceptance"] = "model"
+    with pytest.raises(Infeasible, match=r"^learning_limit = 0.01 cannot be met.*[0-9]$"):
+        build(QUEUE, **unserved)

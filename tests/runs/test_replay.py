@@ -15,8 +15,16 @@ from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.fitting.log import read_log
 from covertfl.fitting.oracle import fit_oracle
+from covertfl.fitting.problem import format_problem
 from covertfl.runs.participation import attend_recorded, count_batches
-from covertfl.runs.replay import RecordedRounds, classify_clients, infer_state, replay_log
+from covertfl.runs.replay import (
+    RecordedRounds,
+    classify_clients,
+    infer_state,
+    read_recorded,
+    replay_log,
+)
+from covertfl.runs.run_file import build_run
 from tests.support.example_log import EXAMPLE_LOG
 from tests.support.small_runs import make_run
 
@@ -193,3 +201,28 @@ def test_a_deployment_can_only_count_its_nodes(changes: dict[str, Any], said: st
     with pytest.raises(InvalidInput, match=said):
         make_run(**changes, engine={"kind": "flower", "mode": "deployment"})
     make_run(**changes, engine={"kind": "flower"})
+
+
+def test_a_log_with_gaps_is_replayed_in_the_states_that_it_was_fitted_with(tmp_path: Path) -> None:
+    rows = [f"{number},{clients},{100 * clients}" for number, clients in enumerate([5, 9, 20] * 9)]
+    rows[4] = "4,,900"
+    path = write(tmp_path, *rows[:12], *rows[15:], header="round,clients,examples")
+    log = read_log(path, gaps="skip")
+    fitted = fit_oracle(log, min_examples=1000.0)
+    problem = tmp_path / "problem.toml"
+    problem.write_text(format_problem(fitted))
+    keys: dict[str, Any] = {"federation": {"log": str(path)}, "policy": {"problem": str(problem)}}
+    settings = build_run({"task": "digits", "rounds": 20, **keys}, "run.toml", folder=tmp_path)
+    recorded = read_recorded(settings)
+    assert recorded is not None
+    assert recorded.states.tolist() == fitted.states.tolist()
+    assert recorded.success is not None
+    assert recorded.success.tolist() == fitted.succeeded.tolist()
+
+
+def test_a_log_needs_to_know_what_the_states_stand_for(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"task": "digits", "federation": {"log": "log.csv"}}
+    with pytest.raises(InvalidInput, match=r"run.toml: \[federation\] log needs a problem that"):
+        build_run(content, "run.toml", folder=tmp_path)
+    content["federation"] = {"log": "log.csv", "participation": [5, 10, 20]}
+    assert build_run(content, "run.toml", folder=tmp_path).states is None

@@ -78,8 +78,14 @@ def run_python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refuse(outcome: Outcome, status: int) -> str:
-    """Return the sentence of a refusal; nothing else may be printed."""
-    assert outcome.out == ""
+    """Return the sentence of a refusal; nothing else may be printed.
+
+    With --json it is a JSON object on standard output.
+    """
+    if outcome.out:
+        error = json.loads(outcome.out)["error"]
+        assert (outcome.status, error["status"], outcome.err) == (status, status, "")
+        return str(error["message"])
     return refuse_after_output(outcome, status)
 
 

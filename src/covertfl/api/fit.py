@@ -11,7 +11,7 @@ from covertfl.decision.arguments import Source, read_callback, read_count, read_
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem_file import LoadedProblem, parse_problem
 from covertfl.files.atomic import write_atomically
-from covertfl.fitting.log import ParticipationLog, read_log
+from covertfl.fitting.log import Gaps, ParticipationLog, read_log
 from covertfl.fitting.oracle import FittedOracle, fit_oracle
 from covertfl.fitting.policy import LogPolicy, search_on_log
 from covertfl.fitting.problem import format_problem
@@ -108,6 +108,7 @@ def fit(
     cuts: Sequence[float] | None = None,
     column: str = "clients",
     min_examples: float | None = None,
+    gaps: Gaps = "refuse",
 ) -> Fit:
     """Return the oracle that a participation log shows, with 95% intervals (formula F11).
 
@@ -119,13 +120,14 @@ def fit(
     cuts : values at which a better state begins, rising
     column : numeric column that forms the states
     min_examples : examples from which a round is a success, for a log without that column
+    gaps : skip to leave out missing rounds and blank cells, which are otherwise refused
 
     Raises
     ------
     InvalidInput
         if the log cannot be read or does not show an oracle
     """
-    read = log if isinstance(log, ParticipationLog) else read_log(read_path(log, "log"))
+    read = log if isinstance(log, ParticipationLog) else read_log(read_path(log, "log"), gaps=gaps)
     return Fit(
         fit_oracle(read, column=column, num_states=states, cuts=cuts, min_examples=min_examples)
     )

@@ -4,8 +4,9 @@
 - `solve`, `plan`, `fit`, `presets`: commands on problems
 - `train`, `deploy_local`, `federation`, `export`, `predict`, `embed`: commands on runs and data
 - `audit`, `report`, `demo`, `reproduce`: commands on results
+- `group`: groups of commands, their help and their suggestions
 - `options`: arguments and options that several commands share
-- `output`: JSON and tables on standard output, remarks and progress bars on standard error
+- `output`: JSON and tables on standard output, remarks and progress on standard error
 
 Commands import what they need when they are called, so that the command line starts quickly.
 """

@@ -2,17 +2,20 @@
 
 Exit status: 0 done, 2 invalid input, 3 no solution, 4 data or a dependency is missing, 130
 interrupted.  Results go to standard output, progress and errors to standard error; `--json` prints
-one JSON object and nothing else.
+one JSON object to standard output and nothing else, the result or {"error": {"message", "status"}}.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import click
 import typer
 import typer.core
+from typer._completion_classes import completion_init
+from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.audit import audit
@@ -22,7 +25,8 @@ from covertfl.cli.embed import embed
 from covertfl.cli.export import export
 from covertfl.cli.federation import app as federation
 from covertfl.cli.fit import fit
-from covertfl.cli.output import print_remark
+from covertfl.cli.group import INTERRUPTED, CommandGroup, suggest
+from covertfl.cli.output import await_answer, print_error
 from covertfl.cli.plan import plan
 from covertfl.cli.predict import predict
 from covertfl.cli.presets import presets
@@ -32,12 +36,15 @@ from covertfl.cli.solve import solve
 from covertfl.cli.train import train
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+PROGRAM = "covertfl"
+COMPLETE = "_COVERTFL_COMPLETE"  # set by the shell's completion script
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
 app = typer.Typer(
-    name="covertfl",
+    name=PROGRAM,
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Covert federated learning: when to send the true model, when a decoy, and what leaks.",
     no_args_is_help=True,
     add_completion=False,
@@ -52,6 +59,20 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_completion(shell: Shells | None) -> None:
+    if shell is not None:
+        script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE, shell=shell.value)
+        print(script)
+        raise typer.Exit
+
+
+def _install_completion(shell: Shells | None) -> None:
+    if shell is not None:
+        name, path = install(shell=shell.value, prog_name=PROGRAM, complete_var=COMPLETE)
+        print(f"Completion for {name} is in {path}; it works in the next shell that is started.")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -60,6 +81,20 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    show_completion: Annotated[
+        Shells | None,
+        typer.Option(
+            callback=_show_completion, is_eager=True, help="Print a shell's completion script."
+        ),
+    ] = None,
+    install_completion: Annotated[
+        Shells | None,
+        typer.Option(
+            callback=_install_completion,
+            is_eager=True,
+            help="Install completion of commands and options for a shell.",
+        ),
+    ] = None,
 ) -> None:
     pass
 
@@ -76,34 +111,42 @@ app.add_typer(federation, name="federation")
 
 def main() -> None:
     """Run the command line; every error ends in one sentence and an exit status."""
+    await_answer()
+    if COMPLETE in os.environ:
+        completion_init()
     try:
-        status = app(prog_name="covertfl", standalone_mode=False)
+        status = app(prog_name=PROGRAM, standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
-        print(_explain(error), file=sys.stderr)
-        sys.exit(InvalidInput.exit_status)
+        _end(_explain(error), InvalidInput.exit_status)
     except CovertflError as error:
-        print_remark(str(error))
-        sys.exit(error.exit_status)
+        _end(str(error), error.exit_status)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        print_remark(f"{name}{error.strerror or error}")
-        sys.exit(InvalidInput.exit_status)
+        _end(f"{name}{error.strerror or error}", InvalidInput.exit_status)
     except RecursionError:
-        print_remark("a file that was given is nested too deeply to be read")
-        sys.exit(InvalidInput.exit_status)
+        _end("a file that was given is nested too deeply to be read", InvalidInput.exit_status)
     except MemoryError:
-        print_remark("the problem does not fit into memory")
-        sys.exit(NoSolution.exit_status)
+        _end("the problem does not fit into memory", NoSolution.exit_status)
     except (KeyboardInterrupt, click.Abort):
-        print_remark("interrupted")
-        sys.exit(INTERRUPTED)
+        _end("interrupted", INTERRUPTED)
+
+
+def _end(sentence: str, status: int) -> NoReturn:
+    """Print why the command ends, and exit."""
+    if sentence.startswith("Usage:"):  # without a command: the help itself
+        print(sentence, file=sys.stderr)
+    else:
+        print_error(sentence, status)
+    sys.exit(status)
 
 
 def _explain(error: click.ClickException) -> str:
     """Return what is wrong with the arguments, in one sentence, and where to look them up."""
     message, context = error.format_message(), getattr(error, "ctx", None)
-    if message.startswith("Usage:"):  # without a command it is the help itself
+    if message.startswith("Usage:"):
         return message
-    command = context.command_path if context is not None else "covertfl"
-    return f"covertfl: {' '.join(message.split()).rstrip('.')} (see {command} --help)"
+    if isinstance(error, click.NoSuchOption):
+        message = error.message.rstrip(".") + suggest(error.option_name, error.possibilities or [])
+    command = context.command_path if context is not None else PROGRAM
+    return f"{' '.join(message.split()).rstrip('.')} (see {command} --help)"

@@ -17,7 +17,13 @@ from covertfl.cli.options import (
     RunFileArgument,
     check_resume_and_force,
 )
-from covertfl.cli.output import print_json, print_remark, print_warnings, show_rounds
+from covertfl.cli.output import (
+    advise_to_resume,
+    print_json,
+    print_remark,
+    print_warnings,
+    show_rounds,
+)
 from covertfl.errors import InvalidInput, Missing
 
 if TYPE_CHECKING:
@@ -95,7 +101,7 @@ def deploy_local(
     shortage = find_shortage(settings, nodes) if project is None else None
     if shortage is not None:
         print_remark(f"warning: {shortage}")
-    with show_rounds("deployment") as on_round:
+    with advise_to_resume(), show_rounds("deployment") as on_round:
         deploy(
             settings,
             out,

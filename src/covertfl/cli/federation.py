@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from covertfl.cli.group import CommandGroup
 from covertfl.cli.options import JsonOption
 from covertfl.cli.output import print_json
 
 app = typer.Typer(
-    help="Make and keep what belongs to a federation, not to a single run.", no_args_is_help=True
+    cls=CommandGroup,
+    help="Make and keep what belongs to a federation, not to a single run.",
+    no_args_is_help=True,
 )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,10 +17,55 @@ if TYPE_CHECKING:
     from covertfl.runs.progress import RunProgress
     from covertfl.runs.summary import RunSummary
 
+# Seconds between two lines of progress where standard error is not a terminal.
+LINE_SECONDS = 10.0
+
+Update = Callable[[str, float], None]
+
 
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
     print(json.dumps(content, allow_nan=False))
+    _Answer.is_printed = True
+
+
+class _Answer:
+    """Whether the one JSON object of a command has been printed."""
+
+    is_printed = False
+
+
+def print_error(sentence: str, status: int) -> None:
+    """Print why a command ends: as JSON to standard output with --json, else to standard error.
+
+    An error after the answer goes to standard error, which keeps the answer one JSON object.
+    """
+    if "--json" in sys.argv[1:] and not _Answer.is_printed:
+        print_json({"error": {"message": sentence, "status": status}})
+    else:
+        print_remark(sentence)
+
+
+def await_answer() -> None:
+    """Begin a command: nothing has been printed yet."""
+    _Answer.is_printed = False
+
+
+@contextmanager
+def advise_if_interrupted(sentence: str) -> Iterator[None]:
+    """Add to an interruption how to go on; the application prints it."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        interruption.add_note(sentence)
+        raise
+
+
+def advise_to_resume() -> AbstractContextManager[None]:
+    """Add the command that resumes the run to an interruption of this command."""
+    kept = [part for part in sys.argv[1:] if part not in ("--force", "--resume")]
+    command = shlex.join(["covertfl", *kept, "--resume"])
+    return advise_if_interrupted(f"to continue: {command}")
 
 
 def print_remark(sentence: str) -> None:
@@ -44,14 +92,18 @@ def print_result(result: Result, *, as_json: bool) -> None:
 
 
 @contextmanager
-def show_progress(what: str) -> Iterator[Callable[[str, float], None]]:
-    """Show a bar with the elapsed time on standard error, if that is a terminal.
+def show_progress(what: str) -> Iterator[Update]:
+    """Show on standard error how far some work is: a bar, or plain lines off a terminal.
 
     Yields a callback that takes a detail and the share done, 0 if the share is not known.
     """
-    if not sys.stderr.isatty():
-        yield lambda _detail, _share: None
-        return
+    with (_show_bar if sys.stderr.isatty() else _print_lines)(what) as update:
+        yield update
+
+
+@contextmanager
+def _show_bar(what: str) -> Iterator[Update]:
+    """Show a bar with the elapsed time."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -67,25 +119,46 @@ def show_progress(what: str) -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def show_rounds(what: str) -> Iterator[Callable[[RunProgress], None] | None]:
-    """Show a bar for training runs with the latest round, its state and the learner's score.
+def _print_lines(what: str) -> Iterator[Update]:
+    """Print the latest detail and the elapsed time every ten seconds, nothing for short work."""
+    latest, is_done, started = [what], threading.Event(), time.monotonic()
 
-    Yields a callback that takes the progress of a run, None if nothing is shown.
+    def update(detail: str, share: float) -> None:
+        latest[0] = f"{what}: {detail}" + (f", {share:.0%} done" if share > 0.0 else "")
+
+    def print_latest() -> None:
+        while not is_done.wait(LINE_SECONDS):
+            seconds = time.monotonic() - started
+            print(f"{latest[0]} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+
+    printer = threading.Thread(target=print_latest, daemon=True)
+    printer.start()
+    try:
+        yield update
+    finally:
+        is_done.set()
+        printer.join()
+
+
+@contextmanager
+def show_rounds(what: str) -> Iterator[Callable[[RunProgress], None]]:
+    """Show the progress of training runs: the latest round, its state and the learner's score.
+
+    Yields a callback that takes the progress of a run.
     """
-    if not sys.stderr.isatty():
-        yield None
-        return
     with show_progress(what) as update:
-        rounds: dict[object, tuple[int, int]] = {}
+        done: dict[object, int] = {}
+        counts = {"done": 0, "total": 0}
 
         def update_round(progress: RunProgress) -> None:
-            rounds[progress.run] = (progress.round, progress.rounds)
-            done, total = (sum(numbers) for numbers in zip(*rounds.values(), strict=True))
+            counts["total"] += progress.rounds * (progress.run not in done)
+            counts["done"] += progress.round - done.get(progress.run, 0)
+            done[progress.run] = progress.round
             detail = (
                 f"seed {progress.seed} round {progress.round}/{progress.rounds}, "
                 f"oracle {progress.oracle_state}, backlog {progress.backlog}, "
                 f"exposure {progress.exposure:.0%}, learner {progress.score:.3f}"
             )
-            update(detail, done / max(total, 1))
+            update(detail, counts["done"] / max(counts["total"], 1))
 
         yield update_round

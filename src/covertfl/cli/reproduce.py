@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from covertfl.cli.options import JsonOption
-from covertfl.cli.output import print_json, show_progress
+from covertfl.cli.output import advise_if_interrupted, print_json, show_progress
 from covertfl.errors import InvalidInput
 
 
@@ -71,15 +71,17 @@ def reproduce(
 
 def _compute(name: str, request: Any, out: Path, as_json: bool) -> list[dict[str, Any]]:
     """Run the experiments of a name and print each result when it is done."""
-    from covertfl.reproduction.page import render_section
+    from covertfl.display.tables import print_tables
+    from covertfl.reproduction.console import render_result
     from covertfl.reproduction.run import choose_names
     from covertfl.reproduction.run import reproduce as run_experiments
 
     def show(result: dict[str, Any]) -> None:
         if not as_json:
-            print(render_section(result, pictures=f"{out}/"))
+            print_tables(render_result(result, str(out)))
 
-    with show_progress("reproduce") as on_progress:
+    advice = "finished parts are kept: the same command continues"
+    with advise_if_interrupted(advice), show_progress("reproduce") as on_progress:
         return run_experiments(
             choose_names(name), request, out, on_progress=on_progress, on_result=show
         )

@@ -14,7 +14,7 @@ from covertfl.cli.options import (
     RunFileArgument,
     check_resume_and_force,
 )
-from covertfl.cli.output import print_result, print_warnings, show_rounds
+from covertfl.cli.output import advise_to_resume, print_result, print_warnings, show_rounds
 
 
 def train(
@@ -51,7 +51,7 @@ def train(
     settings = read_run(run)
     if device is not None:
         settings = settings.with_device(device)
-    with show_rounds("training") as on_round:
+    with advise_to_resume(), show_rounds("training") as on_round:
         summaries = train_runs(
             settings, out, seeds=seeds, resume=resume, force=force, on_round=on_round
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
@@ -31,7 +32,14 @@ from covertfl.decision.problem import (
 )
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+from covertfl.files.toml import (
+    Location,
+    describe_unknown_keys,
+    parse_toml,
+    read_text,
+    shorten,
+    split_location,
+)
 
 MAX_WHOLE = 1_000_000_000  # a larger number of rounds or updates is a mistake
 MAX_HORIZON_STATES = 300_000_000  # fits into the memory of an ordinary machine
@@ -88,6 +96,7 @@ class _StatesSection(_Section):
     participation: list[Count] | None = None
     examples: list[float] | None = None
     min_examples: float | None = None
+    gaps: str | None = None
 
 
 class _EvidenceSection(_Section):
@@ -336,18 +345,35 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
 }
 
 
+def list_unknown(error: ValidationError) -> list[Location]:
+    """Return the locations of all unknown keys among the mistakes in a file."""
+    return [entry["loc"] for entry in error.errors() if entry["type"] == "extra_forbidden"]
+
+
+def list_keys(place: Location) -> list[str]:
+    """Return the keys that a section of a problem file has, or the sections that a file has."""
+    return list(_SECTIONS[tuple(map(str, place))].model_fields)
+
+
+def find_unknown_keys(content: Mapping[str, Any]) -> list[Location]:
+    """Return the locations of all unknown keys in sections of a problem file."""
+    try:
+        _ProblemFile.model_validate(dict(content))
+    except ValidationError as error:
+        return list_unknown(error)
+    return []
+
+
 def _describe(error: ValidationError) -> str:
-    """Describe the most helpful mistake: a misspelt key rather than the key missing for it."""
-    mistakes = error.errors()
-    mistake = min(mistakes, key=lambda entry: entry["type"] != "extra_forbidden")
+    """Describe all misspelt keys, or else one mistake; a misspelt key may be the missing one."""
+    if unknown := list_unknown(error):
+        return describe_unknown_keys(unknown, list_keys)
+    mistake = error.errors()[0]
     location = mistake["loc"]
     if "capacity" in location:  # a union: name the key, not the member that failed
         location = location[: location.index("capacity") + 1]
     section, key = split_location(location)
     kind, came = mistake["type"], shorten(mistake["input"])
-    if kind == "extra_forbidden":
-        allowed = ", ".join(_SECTIONS[tuple(str(part) for part in location[:-1])].model_fields)
-        return f"{section}unknown key {key}; allowed are {allowed}"
     if kind == "missing":
         if not section:
             return f"section [{key}] is missing; needed are [oracle], [cost], [queue] or [horizon]"

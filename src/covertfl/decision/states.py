@@ -35,6 +35,7 @@ class OracleStates:
     examples : (W,) training examples behind the replies of a round, by state; None if unknown
     min_examples : least number of examples of an accepted round; None if a log's column `success`,
         or the run file, decides
+    gaps : "skip" if missing rounds and blank cells of a log are skipped; None if they are refused
     """
 
     column: str
@@ -42,6 +43,7 @@ class OracleStates:
     participation: tuple[int, ...] | None = None
     examples: tuple[float, ...] | None = None
     min_examples: float | None = None
+    gaps: str | None = None
 
     def __post_init__(self) -> None:
         if not self.cuts or not all(map(math.isfinite, self.cuts)):
@@ -62,6 +64,8 @@ class OracleStates:
         least = self.min_examples
         if least is not None and not (math.isfinite(least) and least > 0.0):
             raise InvalidInput(f"min_examples must be a finite number above 0, got {least:g}")
+        if self.gaps not in (None, "skip"):
+            raise InvalidInput(f"gaps must be skip, or absent, got {self.gaps!r:.40}")
         if self.participation is not None:
             self.check_participation(self.participation)
 

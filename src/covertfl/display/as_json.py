@@ -261,6 +261,8 @@ def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
         "arrival": None if fitted.arrival is None else _describe_arrivals(fitted.arrival),
         "dominance_violation": None if violation is None else str(violation),
         "markov": fitted.markov.to_dict(),
+        "skipped": fitted.skipped.to_dict(),
+        "cycle": fitted.cycle.to_dict(),
     }
 
 

@@ -232,8 +232,8 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
     if fitted.dominance_violation is not None:
         unordered = "The rows of the transition matrix are not ordered by first-order dominance"
         parts.append(Text(f"{unordered} (assumption M1): {fitted.dominance_violation}."))
-    if fitted.markov.sentence is not None:
-        parts.append(Text(fitted.markov.sentence))
+    sentences = (fitted.skipped.sentence, fitted.markov.sentence, fitted.cycle.sentence)
+    parts += [Text(sentence) for sentence in sentences if sentence is not None]
     return Group(*parts)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.regular import read_bytes
 
+Location = tuple[int | str, ...]  # of a key: its section, if any, and the keys inside
 LONGEST_QUOTE = 40  # characters of a value that a message repeats
 
 
@@ -35,12 +38,36 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise InvalidInput(f"{name}: not valid TOML: lists nested too deeply") from error
 
 
-def split_location(location: tuple[int | str, ...]) -> tuple[str, str]:
+def split_location(location: Location) -> tuple[str, str]:
     """Return the section in brackets, if any, and the key within it, of the place of an error."""
     keys = [_shorten_key(part) if isinstance(part, str) else f"[{part}]" for part in location]
     section = f"[{keys[0]}] " if len(keys) > 1 else ""
     rest = keys[1:] if section else keys
     return section, ".".join(rest).replace(".[", "[")
+
+
+def describe_unknown_keys(
+    unknown: Iterable[Location], list_allowed: Callable[[Location], Iterable[str]]
+) -> str:
+    """Return a sentence that names all unknown keys, what is allowed, and the nearest of each.
+
+    `list_allowed` returns the keys that the section at a location has.
+    """
+    by_place: dict[Location, list[Location]] = {}
+    for location in unknown:
+        by_place.setdefault(location[:-1], []).append(location)
+    clauses = []
+    for place, locations in by_place.items():
+        allowed = list(list_allowed(place))
+        section = split_location(locations[0])[0]
+        names = ", ".join(split_location(location)[1] for location in locations)
+        found = [difflib.get_close_matches(str(key[-1]), allowed, n=1) for key in locations]
+        near = ", ".join(name for names in found for name in names)
+        clauses.append(
+            f"{section}unknown key{'s' * (len(locations) > 1)} {names}; allowed are "
+            f"{', '.join(allowed)}" + (f"; did you mean {near}?" if near else "")
+        )
+    return "; ".join(clauses)
 
 
 def shorten(value: object) -> str:

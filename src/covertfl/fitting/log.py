@@ -10,8 +10,12 @@ column        meaning
 `examples`    number of training examples behind their replies
 `success`     optional; 1 or true if the replies made, or would have made, an update
 `arrival`     optional; number of updates that arrived in the round, mostly 0
+`time`        optional, also `timestamp`, `datetime` or `date`; ISO 8601 or Unix seconds
 any other     numbers, such as a data-quality score, from which oracle states can be formed
 ============  ==============================================================================
+
+Rounds may be missing and cells blank where gaps are skipped.  A round with a blank cell that is
+needed counts as a missing one, and no move between states is counted across a gap.
 
 The actions taken in the logged rounds do not matter: neither the oracle's path nor the would-be
 success of a round depends on them (section 3.1).
@@ -23,19 +27,27 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.arguments import require_type
+from covertfl.decision.arguments import quote, require_type
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 
 LARGEST_WHOLE = 2.0**53  # beyond it floats do not represent every whole number
 LONGEST_QUOTE = 40  # characters of a cell that a message quotes
+MOST_LISTED = 5  # gaps and blank cells that a sentence lists
+TIME_COLUMNS = ("time", "timestamp", "datetime", "date")
+SECONDS = (1e8, 1e11)  # numbers between these are Unix times
+SKIPPED = "; gaps = skip (--gaps skip) leaves such rounds out"
+
+Gaps = Literal["refuse", "skip"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +57,19 @@ class ParticipationLog:
     Parameters
     ----------
     path : name of the file for messages
-    rounds : (n,) consecutive round numbers
-    columns : (n,) finite numbers of every other column; success is 0 or 1
+    rounds : (n,) round numbers: consecutive, or increasing if gaps are skipped
+    columns : (n,) finite numbers of every other column; success is 0 or 1; NaN for a blank cell
     text_columns : why each column without any number cannot be used
+    gaps : what is done about missing rounds and blank cells
+    hours : (n,) when the rounds were, in hours since some midnight; None if unknown
     """
 
     path: str
     rounds: IntArray
     columns: Mapping[str, FloatArray]
     text_columns: Mapping[str, str] = field(default_factory=dict)
+    gaps: Gaps = "refuse"
+    hours: FloatArray | None = None
 
     def column(self, name: str) -> FloatArray:
         """Return the numbers of a column; raise `InvalidInput` if it is missing or holds text."""
@@ -64,6 +80,88 @@ class ParticipationLog:
             there = ", ".join(self.columns) or "round only"
             raise InvalidInput(f"{self.path} has no column {name} to use; it has {there}")
         return self.columns[name]
+
+    def keep_complete(self, needed: Iterable[str]) -> ParticipationLog:
+        """Return the log without the rounds in which a cell of a needed column is blank."""
+        names = [name for name in dict.fromkeys(needed) if name in self.columns]
+        kept = np.ones(len(self.rounds), dtype=np.bool_)
+        for name in names:
+            kept &= ~np.isnan(self.columns[name])
+        if not kept.any():
+            raise InvalidInput(
+                f"{self.path}: every round has a blank cell in one of {', '.join(names)}"
+            )
+        return replace(
+            self,
+            rounds=self.rounds[kept],
+            columns={name: values[kept] for name, values in self.columns.items()},
+            hours=None if self.hours is None else self.hours[kept],
+        )
+
+    def find_skipped(self, needed: Iterable[str]) -> SkippedRounds:
+        """Return the rounds that are missing, and the blank cells of needed columns."""
+        after = np.flatnonzero(np.diff(self.rounds) > 1)
+        missing = [
+            (before + 1, here - 1)
+            for before, here in zip(self.rounds[after], self.rounds[after + 1], strict=True)
+        ]
+        blank = [
+            (int(self.rounds[place]), name)
+            for name in dict.fromkeys(needed)
+            for place in np.flatnonzero(np.isnan(self.columns.get(name, np.empty(0))))
+        ]
+        return SkippedRounds(
+            tuple((int(first), int(last)) for first, last in missing), tuple(sorted(blank))
+        )
+
+
+@dataclass(frozen=True)
+class SkippedRounds:
+    """What a log lacks.
+
+    Parameters
+    ----------
+    missing : first and last round of each stretch of rounds without a line
+    blank : round and column of each blank cell that was needed
+    """
+
+    missing: tuple[tuple[int, int], ...] = ()
+    blank: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def sentence(self) -> str | None:
+        """A sentence for the user, None if nothing is lacking."""
+        parts = []
+        if self.missing:
+            count = sum(last - first + 1 for first, last in self.missing)
+            spans = [
+                f"{first}" if first == last else f"{first} to {last}"
+                for first, last in self.missing
+            ]
+            parts.append(f"{_count(count, 'round')} without a line ({_list_some(spans)})")
+        if self.blank:
+            count = len({number for number, _ in self.blank})
+            cells = [f"{column} of round {number}" for number, column in self.blank]
+            parts.append(f"{_count(count, 'round')} with a blank cell ({_list_some(cells)})")
+        if not parts:
+            return None
+        return f"Skipped {' and '.join(parts)}; no transition is counted across a gap."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `covertfl fit --json`."""
+        return {
+            "missing": [list(span) for span in self.missing],
+            "blank": [{"round": number, "column": column} for number, column in self.blank],
+        }
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number > 1)
+
+
+def _list_some(names: list[str]) -> str:
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
@@ -81,36 +179,69 @@ class _Table:
         return [row[position].strip() for row in self.rows]
 
 
-def read_log(path: str | os.PathLike[str]) -> ParticipationLog:
+def read_log(path: str | os.PathLike[str], *, gaps: Gaps = "refuse") -> ParticipationLog:
     """Read a participation log and check every cell of it.
 
     A byte order mark, any kind of line ending and blank lines at the end are accepted.  A column
     of another name in which no cell is a number (a date, a name) is ignored.
+
+    Parameters
+    ----------
+    gaps : whether missing rounds and blank cells are refused or skipped
 
     Raises
     ------
     InvalidInput
         if the log is wrong, naming the file and, if there is one, the line, the column and the cell
     """
-    table = _split_rows(read_text(path, "a participation log"), os.fspath(path))
+    if gaps not in get_args(Gaps):
+        raise InvalidInput(f"gaps must be {' or '.join(get_args(Gaps))}, got {quote(gaps)}")
+    is_whole = gaps == "refuse"
+    table = _split_rows(read_text(path, "a participation log"), os.fspath(path), is_whole)
     columns: dict[str, FloatArray] = {}
     text_columns: dict[str, str] = {}
     for name in table.header:
         try:
-            columns[name] = _parse_column(table, name)
+            columns[name] = _parse_column(table, name, is_whole)
         except InvalidInput as error:
             if name in _PARSERS or any(map(_is_number, table.cells(name))):
                 raise
             text_columns[name] = str(error)
     rounds = columns.pop("round").astype(np.int64)
-    _check_rounds(table, rounds.tolist())
+    _check_rounds(table, rounds.tolist(), is_whole)
     rounds.setflags(write=False)
     return ParticipationLog(
-        table.path, rounds, MappingProxyType(columns), MappingProxyType(text_columns)
+        table.path,
+        rounds,
+        MappingProxyType(columns),
+        MappingProxyType(text_columns),
+        gaps,
+        _read_hours(table),
     )
 
 
-def _split_rows(text: str, path: str) -> _Table:
+def _read_hours(table: _Table) -> FloatArray | None:
+    """Return when the rounds were, in hours, None unless a column has a time in every round."""
+    for name in table.header:
+        if name.lower() in TIME_COLUMNS:
+            times = [_parse_time(text) for text in table.cells(name)]
+            known = [time for time in times if time is not None]
+            return np.array(known) / 3600.0 if len(known) == len(times) else None
+    return None
+
+
+def _parse_time(text: str) -> float | None:
+    """Return a time in Unix seconds, None if the text is not one; without a zone it is UTC."""
+    if _is_number(text):
+        return float(text) if SECONDS[0] <= float(text) <= SECONDS[1] else None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _split_rows(text: str, path: str, is_whole: bool) -> _Table:
     lines: list[int] = []
     rows: list[list[str]] = []
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -128,9 +259,10 @@ def _split_rows(text: str, path: str) -> _Table:
         raise InvalidInput(f"{path} is empty, a header and a line for each round are needed")
     header = [name.strip() for name in rows[0]]
     _check_header(header, path)
-    if len(rows) == 1:
+    kept = [place for place in range(1, len(rows)) if is_whole or "".join(rows[place]).strip()]
+    if not kept:
         raise InvalidInput(f"{path} has a header only, a line for each round is needed")
-    table = _Table(path, header, lines[1 : len(rows)], rows[1:])
+    table = _Table(path, header, [lines[at] for at in kept], [rows[at] for at in kept])
     _check_row_lengths(table)
     return table
 
@@ -157,7 +289,9 @@ def _check_header(header: list[str], path: str) -> None:
 def _check_row_lengths(table: _Table) -> None:
     for line, row in zip(table.lines, table.rows, strict=True):
         if _is_blank(row):
-            raise InvalidInput(f"{table.path} line {line}: blank, with more rounds after it")
+            raise InvalidInput(
+                f"{table.path} line {line}: blank, with more rounds after it{SKIPPED}"
+            )
         if len(row) != len(table.header):
             missing = table.header[len(row) :]
             which = f", {missing[0]} is missing" if missing else ""
@@ -222,38 +356,42 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _parse_column(table: _Table, name: str) -> FloatArray:
+def _parse_column(table: _Table, name: str, is_whole: bool) -> FloatArray:
     parse = _PARSERS.get(name, _parse_number)
-    values = np.empty(len(table.rows))
+    values = np.full(len(table.rows), np.nan)
     for index, text in enumerate(table.cells(name)):
+        if not (text or is_whole or name == "round"):
+            continue
         try:
             values[index] = parse(text)
         except ValueError as error:
             place = f"{table.path} line {table.lines[index]}"
-            raise InvalidInput(f"{place}: {_shorten(name)} {error}") from None
+            hint = "" if text or name == "round" else SKIPPED
+            raise InvalidInput(f"{place}: {_shorten(name)} {error}{hint}") from None
     values.setflags(write=False)
     return values
 
 
-def _check_rounds(table: _Table, rounds: list[int]) -> None:
+def _check_rounds(table: _Table, rounds: list[int], is_whole: bool) -> None:
     """Raise `InvalidInput` for the first round that does not follow the previous one."""
     first_line: dict[int, int] = {rounds[0]: table.lines[0]}
+    known = set(rounds)
     for before, here, line in zip(rounds, rounds[1:], table.lines[1:], strict=False):
         place = f"{table.path} line {line}"
         if here in first_line:
             raise InvalidInput(
                 f"{place}: round {here} appears twice, first on line {first_line[here]}"
             )
-        if here < before or (here > before + 1 and before + 1 in rounds):
+        if here < before or (here > before + 1 and before + 1 in known):
             raise InvalidInput(
                 f"{place}: round must go up by one from line to line, "
                 f"but round {here} comes after round {before}"
             )
-        if here > before + 1:
+        if is_whole and here > before + 1:
             missing = f"round {before + 1} is"
             if here > before + 2:
                 missing = f"rounds {before + 1} to {here - 1} are"
             raise InvalidInput(
-                f"{place}: {missing} missing, round {here} comes after round {before}"
+                f"{place}: {missing} missing, round {here} comes after round {before}{SKIPPED}"
             )
         first_line[here] = line

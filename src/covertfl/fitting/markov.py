@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.arrays import FloatArray, IntArray
+from covertfl.arrays import BoolArray, FloatArray, IntArray
 
 # States are pooled until every expected count reaches this.  Of simulated chains of first order
 # with 60 to 1,000 rounds, 4 to 5.5% were then rejected at the 5% level.
@@ -63,10 +63,18 @@ class MarkovTest:
         return {**vars(self), "rejected": self.is_rejected}
 
 
-def check_markov(states: IntArray, num_states: int) -> MarkovTest:
-    """Test (T,) successive oracle states, 0 .. W - 1, for the Markov property."""
+def check_markov(states: IntArray, num_states: int, follows: BoolArray | None = None) -> MarkovTest:
+    """Test oracle states for the Markov property.
+
+    Parameters
+    ----------
+    states : (T,) oracle states, 0 .. W - 1
+    follows : (T - 1,) whether a round comes directly after the one before; None if all do
+    """
+    whole = np.ones(len(states) - 1, dtype=np.bool_) if follows is None else follows
+    middle = 1 + np.flatnonzero(whole[:-1] & whole[1:])
     counts = np.zeros((num_states,) * 3)
-    np.add.at(counts, (states[1:-1], states[:-2], states[2:]), 1)
+    np.add.at(counts, (states[middle], states[middle - 1], states[middle + 1]), 1)
     tables = [pool_sparse(table) for table in counts]
     statistic = sum(_compare(table) for table in tables)
     # A state without a round before and after it has an empty table.

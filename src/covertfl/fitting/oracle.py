@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog
+from covertfl.fitting.cycle import SHUFFLE_SEED, CycleTest, check_cycle
+from covertfl.fitting.log import ParticipationLog, SkippedRounds
 from covertfl.fitting.markov import MarkovTest, check_markov
 from covertfl.intervals import wilson_interval
 
@@ -82,9 +84,9 @@ class FittedOracle:
     column : the column that forms the states
     cuts : (W - 1,) increasing; a round's state is the number of cuts at or below its value
     min_examples : least number of examples of a success; None if the success column was used
-    num_rounds : number of rounds in the log
+    num_rounds : number of rounds in the log, without those skipped
     visits : (W,) number of rounds in each state
-    transition_counts : (W, W) moves from row to column, num_rounds - 1 in all
+    transition_counts : (W, W) moves from row to column, num_rounds - 1 in all but across gaps
     transition_interval : (W, W, 2) 95% Wilson interval of each probability on its own
     success_counts : (W, 2) successes and trials in each state
     success_interval : (W, 2) 95% Wilson interval of each success probability
@@ -93,6 +95,8 @@ class FittedOracle:
     markov : test of the Markov property on the states
     states, succeeded, arrivals : (num_rounds,) the rounds themselves, for a replay
     meaning : what the states stand for, with the mean clients and examples of their rounds
+    log : the rounds that were used
+    skipped : rounds that are missing, and blank cells
     """
 
     oracle: Oracle
@@ -112,6 +116,14 @@ class FittedOracle:
     succeeded: BoolArray
     arrivals: FloatArray
     meaning: OracleStates
+    log: ParticipationLog
+    skipped: SkippedRounds
+
+    @cached_property
+    def cycle(self) -> CycleTest:
+        """The test for a cycle in the states."""
+        generator = np.random.default_rng(SHUFFLE_SEED)
+        return check_cycle(self.states, self.log.rounds, self.log.hours, generator=generator)
 
 
 def fit_oracle(
@@ -139,12 +151,15 @@ def fit_oracle(
         without a round or without a round after it
     """
     require_type(log, ParticipationLog, "log")
-    values = log.column(column)
+    log.column(column)
+    needed = (column, "success" if min_examples is None else "examples", "arrival")
+    skipped, log = log.find_skipped(needed), log.keep_complete(needed)
     chosen = _find_cuts(log, column, num_states, cuts)
-    states = OracleStates(column, chosen).classify(values)
+    states = OracleStates(column, chosen).classify(log.column(column))
     visits = np.bincount(states, minlength=len(chosen) + 1)
+    follows = np.diff(log.rounds) == 1
     moves = np.zeros((len(visits), len(visits)), dtype=np.int64)
-    np.add.at(moves, (states[:-1], states[1:]), 1)
+    np.add.at(moves, (states[:-1][follows], states[1:][follows]), 1)
     _require_followed(log, column, chosen, visits, moves)
     succeeded = read_success(log, min_examples)
     successes = np.bincount(states[succeeded], minlength=len(visits))
@@ -154,7 +169,7 @@ def fit_oracle(
         column=column,
         cuts=chosen,
         min_examples=min_examples,
-        num_rounds=len(values),
+        num_rounds=len(states),
         visits=visits,
         transition_counts=moves,
         transition_interval=_stack_interval(moves, moves.sum(axis=1, keepdims=True)),
@@ -162,11 +177,13 @@ def fit_oracle(
         success_interval=_stack_interval(successes, visits),
         arrival=_fit_arrival(log),
         dominance_violation=find_dominance_violation(oracle),
-        markov=check_markov(states, len(visits)),
+        markov=check_markov(states, len(visits), follows),
         states=states,
         succeeded=succeeded,
-        arrivals=log.columns.get("arrival", np.zeros(len(values))),
+        arrivals=log.columns.get("arrival", np.zeros(len(states))),
         meaning=_describe_states(log, column, chosen, states, min_examples),
+        log=log,
+        skipped=skipped,
     )
 
 
@@ -184,13 +201,15 @@ def _describe_states(
     """Return what the states stand for, with the means of the log's columns where it has them."""
     participation = examples = None
     clients = log.columns.get("clients")
+    clients = None if clients is None or np.isnan(clients).any() else clients
     # A mean of whole numbers, rounded, lies between the least and the largest of them.
     if clients is not None and np.all(clients == np.floor(clients)):
         participation = tuple(map(round, _average(clients, states)))
-    if "examples" in log.columns:
+    if "examples" in log.columns and not np.isnan(log.columns["examples"]).any():
         examples = tuple(round(mean, 1) for mean in _average(log.columns["examples"], states))
     least = None if min_examples is None else float(min_examples)
-    return OracleStates(column, cuts, participation, examples, least)
+    gaps = "skip" if log.gaps == "skip" else None
+    return OracleStates(column, cuts, participation, examples, least, gaps)
 
 
 def _average(values: FloatArray, states: IntArray) -> list[float]:
@@ -335,10 +354,12 @@ def _require_followed(
         )
 
     for state in np.flatnonzero(moves.sum(axis=1) == 0):
+        where = f"occurs in the last round only (round {log.rounds[-1]})"
+        if visits[state] > 1 or np.any(np.diff(log.rounds) > 1):
+            where = "occurs only in the last round or before missing rounds"
         raise InvalidInput(
-            f"{log.path}: {_describe_state(column, cuts, int(state))} occurs in the last round "
-            f"only (round {log.rounds[-1]}), so that no round follows it; "
-            "give other cuts or fewer states"
+            f"{log.path}: {_describe_state(column, cuts, int(state))} {where}, so that no round "
+            "follows it; give other cuts or fewer states"
         )
 
 

@@ -80,17 +80,18 @@ def format_problem(
         f"success_counts    = {fitted.success_counts.tolist()}\n"
     )
     return "\n".join(
-        [format_oracle_section(fitted), cost, scheme, _format_states(fitted), evidence]
+        [format_oracle_section(fitted), cost, scheme, format_states_section(fitted), evidence]
     )
 
 
-def _format_states(fitted: FittedOracle) -> str:
+def format_states_section(fitted: FittedOracle) -> str:
     """Return the [states] section: what training needs to put rounds into the fitted states."""
     remarks = {
         "cuts": "the values of the column at which a better state begins",
         "participation": "clients of a round, by state",
         "examples": "examples of a round, by state",
         "min_examples": "of an accepted round",
+        "gaps": "missing rounds and blank cells of a log",
     }
     lines = ["[states]  # what the oracle states stand for: train, replay and audit use it"]
     for key, value in fitted.meaning.to_dict().items():

@@ -11,7 +11,12 @@ from covertfl.runs.decoys import make_run_decoys
 from covertfl.runs.federation import Federation
 from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
-from covertfl.runs.policy import make_run_policy, with_success
+from covertfl.runs.policy import (
+    advising_on_success,
+    check_policy_states,
+    make_run_policy,
+    with_success,
+)
 from covertfl.runs.queue import read_arrivals
 from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import RunSections, RunSettings
@@ -82,7 +87,9 @@ def build_federation(
         success = problem.oracle.success
         responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
     seed, rule = settings.hidden_seed, settings.decoy_rule
-    policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
+    check_policy_states(sections.policy, settings.states)
+    with advising_on_success(settings, problem.oracle.success):
+        policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 

@@ -7,6 +7,7 @@ the federation; with acceptance by model or by a log, with the problem's own.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,11 +22,13 @@ from covertfl.decision.policy import (
     QueueTable,
     RandomPlacement,
 )
-from covertfl.decision.policy_file import read_policy
+from covertfl.decision.policy_file import read_policy, read_policy_states
 from covertfl.decision.problem import FiniteHorizon, Problem
+from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput, NoSolution
+from covertfl.files.toml import shorten
 from covertfl.runs.live import make_cautious_policy, solve_exactly
-from covertfl.runs.settings import PolicySection
+from covertfl.runs.settings import PolicySection, RunSettings
 from covertfl.seeding import Stream, draw_seed
 
 
@@ -124,6 +127,44 @@ def _search(problem: Problem, seed: int) -> Policy:
         settings = default_settings(problem)
     run = solve_spga(problem, settings, seed=draw_seed(seed, Stream.POLICY))[0]
     return tabulate_run(problem, run)
+
+
+@contextlib.contextmanager
+def advising_on_success(settings: RunSettings, success: FloatArray) -> Iterator[None]:
+    """Add to a problem without a solution how to go on if measured probabilities are the cause."""
+    try:
+        yield
+    except NoSolution as error:
+        own, how = settings.problem.oracle.success, settings.sections.federation.acceptance
+        if np.array_equal(success, own):
+            raise
+        remedy = "raise max_noise" if how == "noise" else "raise participation, lower min_share"
+        probs, printed = (", ".join(f"{prob:.3g}" for prob in row) for row in (success, own))
+        error.args = (
+            f"{settings.name}: {error}; with [federation] acceptance = {how} rounds are accepted "
+            f"with probability {probs} by oracle state in this federation, and {printed} in the "
+            f"problem: {remedy}, or set acceptance = model, which takes the problem's",
+        )
+        raise
+
+
+def check_policy_states(section: PolicySection, states: OracleStates | None) -> None:
+    """Raise InvalidInput if a policy file is for other states than a run's.
+
+    A policy without states, such as a solved one, is for those of the problem that is named.
+    """
+    meant = None if section.path is None else read_policy_states(section.path)
+    if meant is None:
+        return
+    if states is None or (meant.column, meant.cuts) != (states.column, states.cuts):
+        came = "a problem that does not say what its states are"
+        if states is not None:
+            came = f"a problem with states by {states.column} cut at {shorten(list(states.cuts))}"
+        raise InvalidInput(
+            f"{section.path}: the policy is for states by {meant.column} cut at "
+            f"{shorten(list(meant.cuts))}, got {came}: name the problem file of the same "
+            "fit in [policy] problem"
+        )
 
 
 def _read_fitting_policy(path: str, problem: Problem) -> Policy:

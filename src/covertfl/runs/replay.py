@@ -52,7 +52,9 @@ def read_recorded(settings: RunSettings) -> RecordedRounds | None:
     section = settings.sections.federation
     if section.log is None:
         return None
-    recorded = replay_log(read_log(section.log), section.participation, settings.states)
+    states = settings.states
+    log = read_log(section.log, gaps="refuse" if states is None or not states.gaps else "skip")
+    recorded = replay_log(log, section.participation, states)
     rounds, most = len(recorded.clients), int(recorded.clients.max())
     if rounds < settings.rounds:
         raise InvalidInput(
@@ -75,7 +77,10 @@ def replay_log(
     ----------
     participation : (W,) clients by oracle state, used if the problem has no `states`, or has other
         states than by clients and the log has no column `clients`
+
+    Rounds with a blank cell are left out, like those without a line.
     """
+    log = log.keep_complete(("clients", "examples", "success", "arrival", *_list_column(states)))
     if states is not None and not states.by_clients and "clients" not in log.columns:
         found = states.classify(log.column(states.column))
         clients: FloatArray = np.array(participation, dtype=np.float64)[found]
@@ -103,6 +108,10 @@ def replay_log(
         success,
         log.column("arrival").astype(np.int64) if "arrival" in log.columns else None,
     )
+
+
+def _list_column(states: OracleStates | None) -> list[str]:
+    return [] if states is None else [states.column]
 
 
 def infer_state(settings: RunSettings, clients: int) -> int:

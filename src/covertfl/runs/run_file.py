@@ -20,12 +20,22 @@ import covertfl
 from covertfl.decision.problem_file import (
     LoadedProblem,
     build_problem,
+    find_unknown_keys,
+    list_keys,
+    list_unknown,
     read_preset_text,
     read_problem,
 )
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
-from covertfl.files.toml import parse_toml, read_text, shorten, split_location
+from covertfl.files.toml import (
+    Location,
+    describe_unknown_keys,
+    parse_toml,
+    read_text,
+    shorten,
+    split_location,
+)
 from covertfl.runs.checks import check_participation, check_problem, check_sections
 from covertfl.runs.participation import choose_participation
 from covertfl.runs.settings import (
@@ -66,7 +76,7 @@ def build_run(
     try:
         sections = RunSections.model_validate(content)
     except ValidationError as error:
-        raise InvalidInput(f"{name}: {_describe(error)}") from error
+        raise InvalidInput(f"{name}: {_describe(error, content)}") from error
     sections = complete_sections(_make_paths_absolute(sections, Path(folder).resolve(), name))
     check_sections(sections, name)
     described, source = _find_problem(sections, name)
@@ -75,17 +85,23 @@ def build_run(
         known = {key: value for key, value in own.items() if value is not None}
         described = {**described, "horizon": {**described["horizon"], **known}}
     loaded = build_problem(dict(described), source)
-    sections = _fill_federation(sections, loaded)
+    sections = _fill_federation(sections, loaded, name)
     check_problem(sections, loaded.problem, name)
     check_participation(sections, loaded.states, name)
     return RunSettings(name, sections, loaded.problem, described, loaded.states)
 
 
-def _fill_federation(sections: RunSections, loaded: LoadedProblem) -> RunSections:
+def _fill_federation(sections: RunSections, loaded: LoadedProblem, name: str) -> RunSections:
     """Return the sections with the keys of the federation that depend on task and problem."""
     federation = sections.federation
     known: dict[str, Any] = {}
     if "participation" not in federation.model_fields_set:
+        if federation.log is not None and loaded.states is None:
+            raise InvalidInput(
+                f"{name}: [federation] log needs a problem that says which state a round is in, "
+                "with a section [states] as covertfl fit -o writes it, or participation, the "
+                "clients by oracle state"
+            )
         known["participation"] = _find_participation(federation, loaded)
     if "batch_size" not in federation.model_fields_set and sections.task in BATCH_SIZES:
         known["batch_size"] = BATCH_SIZES[sections.task]
@@ -155,19 +171,26 @@ def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], 
     return parse_toml(text, preset), f"preset {preset}"
 
 
-def _describe(error: ValidationError) -> str:
-    """Describe one mistake in a sentence; a misspelt key comes before the one it stands for."""
-    mistake = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
+def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
+    """Describe all misspelt keys, or else one mistake; a misspelt key may be the missing one."""
+    unknown = [location for location in list_unknown(error) if location[:2] not in CHOICES]
+    if unknown:
+        given = {key: content[key] for key in PROBLEM_SECTIONS if key in content}
+        return describe_unknown_keys([*unknown, *find_unknown_keys(given)], _list_keys)
+    mistake = error.errors()[0]
     location = mistake["loc"]
     choice = CHOICES.get(location[:2])
     section, key = split_location(location if choice is None else location[:2])
-    if mistake["type"] == "extra_forbidden" and choice is None:
-        allowed = ", ".join(_find_model(location[:-1]).model_fields)
-        return f"{section}unknown key {key}; allowed are {allowed}"
     if mistake["type"] == "missing":
         return f"{section}key {key} is missing; it must be {choice}"
     allowed = choice or _describe_allowed(mistake, location)
     return f"{section}{key} must be {allowed}, got {shorten(mistake['input'])}"
+
+
+def _list_keys(place: Location) -> list[str]:
+    if place and place[0] in PROBLEM_SECTIONS:
+        return list_keys(place)
+    return list(_find_model(place).model_fields)
 
 
 def _find_model(location: tuple[int | str, ...]) -> type[BaseModel]:

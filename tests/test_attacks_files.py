@@ -117,7 +117,7 @@ GENERAL: dict[str, Damage] = {
 READ = {
     "audit": (SETTINGS, PUBLIC, WEIGHTS, ROUNDS, METRICS, SUMMARY),
     "report": (SETTINGS, SUMMARY, AUDIT),
-    "export": (SETTINGS, CHECKPOINT),
+    "export": (SETTINGS, CHECKPOINT, "model.json", SUMMARY),
     "train": (SETTINGS, PUBLIC, ROUNDS, METRICS, CHECKPOINT, SUMMARY),
 }
 # Valid as far as they are read.  Lines beyond those that a checkpoint knows are cut off.

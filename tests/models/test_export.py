@@ -189,3 +189,14 @@ def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:
     card = (tmp_path / "model.md").read_text()
     for part in (digest, f"accuracy {summary.learner_accuracy:.4f}", "public_map.basis", "Linear"):
         assert part in card
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"task": 3, "standardisation": 3}', '{"task": "a", "inputs": {}}']
+)
+def test_a_damaged_description_is_refused(tmp_path: Path, content: str) -> None:
+    run_small(tmp_path / "run", FUNCTION_QUEUE, rounds=2)
+    (tmp_path / "run" / "model.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"model\.json"):
+        export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    assert not (tmp_path / "model.safetensors").exists()

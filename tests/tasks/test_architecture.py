@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def make_nested() -> nn.Module:
     rectifier = nn.ReLU()  # used twice, without weights
-    body = nn.Sequential(nn.Linear(4, 6, bias=False), rectifier, nn.LayerNorm(6), nn.Tanh())
+    body = nn.Sequential(
+        nn.Linear(4, 6, bias=False), rectifier, nn.LayerNorm(6, bias=False), nn.Tanh()
+    )
     return nn.Sequential(nn.Flatten(), body, nn.Linear(6, 6), rectifier, nn.GELU())
 
 

@@ -68,8 +68,12 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     if checkpoint is None or checkpoint.round == 0:
         raise _refuse_folder(Path(path))
     contents = _collect(Path(path), checkpoint)
+    try:
+        text = format_card(contents.facts, target)
+    except WRONG_CONTENT as error:
+        raise InvalidInput(f"{Path(path) / MODEL} does not describe a model: {error}") from error
     write_atomically(target, pack_model(contents), mode=0o600)
-    write_atomically(card, format_card(contents.facts, target), mode=0o600)
+    write_atomically(card, text, mode=0o600)
     inputs = None if contents.public_map is None else "public_map"
     return ExportedModel(target, card, checkpoint.round, checkpoint.facts["updates"], inputs)
 

@@ -37,7 +37,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "GELU": ("approximate",),
     **dict.fromkeys(("ReLU", "Sigmoid", "Tanh", "SiLU", "Identity"), ()),
 }
-BIASED = ("Linear", "Conv1d", "Conv2d")
+BIASED = ("Linear", "Conv1d", "Conv2d", "LayerNorm")
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:

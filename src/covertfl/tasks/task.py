@@ -78,8 +78,9 @@ class DataSettings:
     path : of the task's file or folder, for tasks that need or allow one
     model : name of the model; None: the task's default
     same_clients : whether clients hold the same rows for every public set of at most one client's
-        size, so that the learner's trajectory does not depend on what the eavesdropper holds.  The
-        rows that any such set may need are set aside.  False: clients hold all rows that neither
+        size, so that the learner's trajectory does not depend on what the eavesdropper holds (but
+        in the task embeddings, whose features the public set standardises).  The rows that any
+        such set may need are set aside.  False: clients hold all rows that neither
         the validation nor the public set uses
     dimension, radius, noise_limit : of the function task: number of coordinates, radius of its
         domain, largest standard deviation of accepted noise; None: the task's defaults

@@ -183,11 +183,11 @@ def render_audit(report: AuditSummary) -> RenderableType:
 
 def _render_threats(report: AuditSummary) -> Table:
     title = f"What eavesdroppers get, {report.num_runs} run{'s' * (report.num_runs != 1)}"
-    table = make_table(title, box=SIMPLE_HEAD)
+    table = make_table(title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("eavesdropper", no_wrap=True)
     is_single = any(threat.conviction is not None for threat in report.threats)
     for column in SINGLE_COLUMNS if is_single else AUDIT_COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for tier in report.tiers:
         table.add_section()
         table.add_row(f"[bold]{tier.title}[/bold]")

@@ -59,7 +59,7 @@ def test_a_public_folder_alone(folder: Path) -> None:
     assert sorted(public.rglob("*")) == before and (output / "report").is_dir()
     assert "without any of the learner's actions" in page.words
     assert page.num_plots == 0
-    assert page.tables["runs"][1][:4] == ["public", "no", "unknown", str(NUM_ROUNDS)]
+    assert page.tables["runs"][1][:7] == ["public", "no", *["unknown"] * 4, str(NUM_ROUNDS)]
 
 
 def test_no_private_records(folder: Path) -> None:
@@ -81,9 +81,9 @@ def test_a_run_that_has_not_ended(folder: Path) -> None:
     assert "Completed0 of 2" in page.words
     last = json.loads(lines[4])
     row = page.tables["runs"][3]
-    assert row[1] == "no" and row[3] == "5"
+    assert row[1] == "no" and row[6] == "5"
     check_number(row[2], last["learner_score"], 1.0)
-    assert row[7] == str(last["backlog"])
+    assert row[10] == str(last["backlog"])
 
 
 def test_a_run_without_rounds(tmp_path: Path) -> None:

@@ -215,11 +215,11 @@ def _choose_columns(report: AuditSummary) -> tuple[tuple[str, ...], Callable[[Th
 def _render_threats(report: AuditSummary) -> Table:
     gets = "believe" if report.is_public else "get"
     title = f"What eavesdroppers {gets}, {report.num_runs} run{'s' * (report.num_runs != 1)}"
-    table = make_table(title, box=SIMPLE_HEAD)
+    table = make_table(title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("eavesdropper", no_wrap=True)
     columns, list_cells = _choose_columns(report)
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for tier in report.tiers:
         table.add_section()
         table.add_row(f"[bold]{tier.title}[/bold]")

@@ -157,9 +157,7 @@ class ClientResponder(Responder):
 
     def first_weights(self, seed: int) -> Vector:
         """Draw the model's own initialisation."""
-        from covertfl.kernels.choose import draw_weights
-
-        return draw_weights(self.task.make_model, seed=seed)
+        return self.task.draw_weights(seed)
 
     def score(self, weights: Vector) -> float:
         """Return the accuracy on the validation set."""

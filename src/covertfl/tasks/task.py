@@ -15,6 +15,7 @@ import numpy as np
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, Loss
+from covertfl.kernels.weights import Vector
 from covertfl.tasks.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class TrainingTask:
     def num_examples(self) -> int:
         """Number of examples that all clients hold together."""
         return sum(len(rows) for rows in self.clients)
+
+    def draw_weights(self, seed: int) -> Vector:
+        """Draw the (P,) weights of the model's own initialisation."""
+        from covertfl.kernels.choose import draw_weights
+
+        return draw_weights(self.make_model, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ def train(message: Message, context: Context) -> Message:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         total += loss.item()
-    metrics = {"num-examples": len(data), "train-loss": total / len(loader)}
-    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
-    return Message(RecordDict(content), reply_to=message)
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(data), "train-loss": total / len(loader)}),
+        }
+    )
+    return Message(content, reply_to=message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import io
 import inspect
+import io
 import json
 import re
 import tomllib

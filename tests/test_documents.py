@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import io
 import json
 import re
@@ -199,3 +200,16 @@ def test_the_architecture_page_lists_every_package() -> None:
     named = {name.strip("/") for name in re.findall(r"`([\w/]+/)`", text)}
     inner = {name for name in packages if name.startswith("kernels/")}
     assert packages - inner - {"."} <= named
+
+
+def test_every_argument_of_the_covert_strategy_is_documented() -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    from covertfl.flower import CovertStrategy, RoundSettings
+
+    tables = "\n".join(line for line in FLOWER.splitlines() if line.startswith("| `"))
+    for function in (CovertStrategy, CovertStrategy.start):
+        names = set(inspect.signature(function).parameters) - {"self"}
+        assert not [name for name in names if f"`{name}`" not in tables]
+    names = set(inspect.signature(RoundSettings).parameters)
+    assert not [name for name in names if f"{name}=..." not in tables]

@@ -50,7 +50,8 @@ class ResNet18(nn.Module):
         values = self.maxpool(functional.relu(self.bn1(self.conv1(images))))
         for number in range(1, 5):
             values = self.get_submodule(f"layer{number}")(values)
-        return self.fc(values.mean(dim=(2, 3)))
+        logits: torch.Tensor = self.fc(values.mean(dim=(2, 3)))
+        return logits
 
 
 class TinyTransformer(nn.Module):
@@ -77,4 +78,5 @@ class TinyTransformer(nn.Module):
         """Return one logit for each row of token numbers, which may be floats."""
         ids, mask, scale = (self.get_buffer(name) for name in ("position_ids", "mask", "scale"))
         embedded = scale * self.words(tokens.long()) + self.positions(ids)
-        return self.head(self.encoder(embedded, mask=mask).mean(dim=1))
+        logits: torch.Tensor = self.head(self.encoder(embedded, mask=mask).mean(dim=1))
+        return logits

@@ -193,7 +193,8 @@ class Smoothed(nn.Module):
         if self.training:
             self.level = 0.5 * level + 0.5 * values.mean(dim=0)
         inner = torch.relu(self.norm(self.inner(values * hidden)))
-        return self.outer(inner) + self.mean(inner[:, :2])
+        outputs: torch.Tensor = self.outer(inner) + self.mean(inner[:, :2])
+        return outputs
 
 
 def test_buffers_are_measured_as_torch_does() -> None:

@@ -1,0 +1,1 @@
+"""The part of the project that is sent to the nodes."""

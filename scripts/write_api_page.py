@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 COMMAND = "python scripts/write_api_page.py"
 CHAPTERS = {
     "Deciding": "load_problem list_presets solve Solution plan Plan fit Fit",
-    "Training": "Run TrainingResult RunSummary TrainingTask Examples",
+    "Training": "Run RunProgress TrainingResult RunSummary TrainingTask Examples",
     "Auditing": "audit AuditReport Threat",
     "Problems": "Oracle FiniteHorizon QueueProblem LearningCost Action",
     "Policies": (

@@ -244,8 +244,8 @@ def proxy(tmp_path: Path) -> Iterator[str]:
     example = example.replace(":8444", f":{behind.server_port}")
     whole = f"pid {tmp_path}/pid; events {{}}\nhttp {{ access_log off; {example} }}\n"
     (tmp_path / "nginx.conf").write_text(whole)
-    command = ["nginx", "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-g", "daemon off;"]
-    command += ["-e", tmp_path / "error.log"]
+    command = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    command += ["-e", str(tmp_path / "error.log"), "-g", "daemon off;"]
     with subprocess.Popen(command) as started:
         yield f"https://{HOST}:{port}"
         started.terminate()

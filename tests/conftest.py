@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,31 @@ def _unsynced() -> Iterator[None]:
     """Leave writing to the disk to the system: no test takes the machine's power away."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # an error still, if the file is not open
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_flips() -> Iterator[None]:
+    """Look up the flips of replicas that were drawn before: many runs have the same seed and data.
+
+    Comparing their candidates takes longer than a small run.
+    """
+    from covertfl.decoys.flips import draw_generators
+
+    found: dict[bytes, Any] = {}
+
+    def remember(free: Any, count: int, *, generator: Any, known: Any, public: Any) -> Any:
+        key = hashlib.sha256(repr((count, generator.bit_generator.state)).encode())
+        for values in (free, known.features, known.labels, public):
+            key.update(repr((values.shape, values.dtype)).encode() + values.tobytes())
+        if (name := key.digest()) not in found:
+            found[name] = draw_generators(
+                free, count, generator=generator, known=known, public=public
+            )
+        return found[name].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("covertfl.runs.decoys.draw_generators", remember)
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -82,6 +83,7 @@ def test_the_check_knows_every_package() -> None:
     assert {package_of(name) for name in source_files()} >= PRIVATE_PACKAGES
 
 
+@cache
 def all_means() -> Means:
     problem = read_preset("sound/main").problem
     scheme = Scheme(problem, solve_horizon(problem).policy)  # type: ignore[arg-type]

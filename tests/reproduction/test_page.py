@@ -231,9 +231,9 @@ def train_decoy(setup: Any, policy: str, public: Any) -> float:
 
 @pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["table-mnist-20"])
+@pytest.mark.parametrize("name", ["table-mnist-50"])
 def test_mnist_cell_again(name: str) -> None:
-    """The eavesdropper of one run of each table, with the paper's network, from scratch.
+    """The eavesdropper of one run of a table, with the paper's network, from scratch.
 
     A GPU's shortened products lead training elsewhere, so that the run is another draw: it must lie
     in the 95% interval of a further run, by Student's t.

@@ -20,6 +20,7 @@ CHAPTERS = {
     "Deciding": "load_problem list_presets solve Solution plan Plan fit Fit",
     "Training": "Run RunProgress TrainingResult RunSummary TrainingTask Examples",
     "Auditing": "audit AuditReport Threat",
+    "Models": "load_model Model Predictions",
     "Problems": "Oracle FiniteHorizon QueueProblem LearningCost Action",
     "Policies": (
         "Policy Observation QueueTable HorizonTable GreedyPolicy RandomPlacement solve_minority "

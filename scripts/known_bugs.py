@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "unweighted-average",
         "runs/learner.py",
-        "weights = replies.examples.astype(np.float64)",
-        "weights = np.full(len(replies.examples), replies.total / len(replies.examples))",
+        "total += weight * values[block]",
+        "total += replies.total / len(replies.values) * values[block]",
         "tests/runs/test_learner.py",
     ),
     Mutant(
@@ -296,8 +296,8 @@ MUTANTS = (
     Mutant(
         "moves-backwards",
         "fitting/oracle.py",
-        "np.add.at(moves, (states[:-1], states[1:]), 1)",
-        "np.add.at(moves, (states[1:], states[:-1]), 1)",
+        "np.add.at(moves, (states[:-1][follows], states[1:][follows]), 1)",
+        "np.add.at(moves, (states[1:][follows], states[:-1][follows]), 1)",
         "tests/fitting/test_oracle.py",
     ),
     Mutant(

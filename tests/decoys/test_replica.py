@@ -101,7 +101,9 @@ def test_offsets_belong_to_slots_and_are_taken_back() -> None:
             moved = replicas.restore((sent + step)[np.newaxis], sent, true, trajectory, moves=True)
             expected = true + replicas.reflect(step, trajectory)
             np.testing.assert_allclose(moved[0], expected, atol=1e-6)
-            gradient = replicas.restore(step[np.newaxis], sent, true, trajectory, moves=False)
+            gradient = replicas.restore(
+                step[np.newaxis].copy(), sent, true, trajectory, moves=False
+            )
             np.testing.assert_array_equal(gradient[0], replicas.reflect(step, trajectory))
 
 

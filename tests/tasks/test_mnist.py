@@ -116,7 +116,9 @@ def test_folders_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_unknown_model_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="small-cnn or paper-cnn or mlp or logistic, got big"):
+    with pytest.raises(
+        InvalidInput, match="small-cnn, paper-cnn, mlp or logistic with task = mnist, got big"
+    ):
         mnist.make_mnist_task(DataSettings("mnist", model="big"))
 
 

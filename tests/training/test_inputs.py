@@ -85,7 +85,7 @@ def test_arrivals_come_from_a_file(tmp_path: Path) -> None:
     ("base", "changes", "said"),
     [
         (HORIZON, {"engine": {"device": "tpu"}}, "device must be cpu or cuda, got 'tpu'"),
-        (HORIZON, {"data": {"model": "giant"}}, "mlp or logistic, got giant"),
+        (HORIZON, {"data": {"model": "giant"}}, "mlp or logistic with task = digits, got giant"),
         (HORIZON, {"decoy": {"kind": "ghost"}}, "kind must be one of .*got 'ghost'"),
         (HORIZON, {"federation": {"participation": [2, 6]}}, "must have 3 numbers.*got 2"),
         (HORIZON, {"federation": {"log": "/none.csv"}}, "none.csv: no such file"),

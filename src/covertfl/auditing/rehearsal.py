@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from covertfl.arrays import FloatArray
 from covertfl.auditing.overheard import find_truth
 from covertfl.auditing.run import LoadedRun, RunAudit, find_all
 from covertfl.auditing.simulated import resample_clients, simulate_seeds
@@ -43,7 +43,9 @@ DEFAULT_COUNT = 20
 TRAINED_FROM = 1_000_000
 Source = Literal["public", "federation"]
 Progress = Callable[[str, float], None]
-Collected = tuple[tuple[str, ...], FloatArray, int]  # names, values and the true trajectory
+Collected = tuple[
+    tuple[str, ...], npt.NDArray[np.float64], int
+]  # names, values and the true trajectory
 
 
 def ignore(_detail: str, _share: float) -> None:

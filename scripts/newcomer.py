@@ -3,7 +3,8 @@
     python scripts/newcomer.py [--keep FOLDER]
 
 Blocks after a comment `<!-- file: NAME -->` are written to that file; blocks of shell commands are
-run, in the order of the page.  Exit status 1, with the output, if a command fails or leaves
+run, in the order of the page.  Its chapters do not depend on one another, and two are carried out
+at a time.  Exit status 1, with the output, if a command fails or leaves
 something else than the page promises.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import re
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,9 +43,9 @@ class Failed(Exception):
     """A step of the page does not do what the page says."""
 
 
-def read_steps(page: str) -> Iterator[Step]:
-    """Yield the files and commands of the page, in order."""
-    for block in BLOCK.finditer(page):
+def read_steps(chapter: str) -> Iterator[Step]:
+    """Yield the files and commands of a chapter, in order."""
+    for block in BLOCK.finditer(chapter):
         if block["file"] is not None:
             yield Step(block["file"], block["text"])
         elif block["kind"] == "sh":
@@ -50,13 +53,13 @@ def read_steps(page: str) -> Iterator[Step]:
                 yield Step(None, line)
 
 
-def carry_out(steps: Iterator[Step], folder: Path) -> None:
-    """Write the files and run the commands in a folder, with this Python first on the path."""
+def carry_out(chapter: str, folder: Path) -> None:
+    """Write the files and run the commands of a chapter, with this Python first on the path."""
     scripts = str(Path(sys.executable).parent)
     path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
     # Small models: threads of PyTorch would only wait for each other.
     environment = {**os.environ, "PATH": path, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-    for step in steps:
+    for step in read_steps(chapter):
         if step.file is not None:
             (folder / step.file).write_text(step.text, "utf-8")
             continue
@@ -97,7 +100,9 @@ def main() -> int:
         folder = asked.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=asked.keep is None)
         try:
-            carry_out(read_steps(PAGE.read_text("utf-8")), folder)
+            chapters = PAGE.read_text("utf-8").split("\n## ")
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(carry_out, chapters, itertools.repeat(folder)))
             check(folder)
         except Failed as failed:
             print(f"newcomer: {failed}", file=sys.stderr)

@@ -10,7 +10,7 @@ SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 # Tests start many processes: modules are compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow test-deploy test-timing attack mutants check format bench clean
+.PHONY: help demo test test-slow test-deploy test-browser test-timing attack mutants check format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-slow: $(READY)  ## run the long tests: statistics over many runs, whole exp
 
 test-deploy: $(READY)  ## run the tests that start a Flower federation on this machine
 	$(BIN)/python -m pytest -m deployment
+
+test-browser: $(READY)  ## look at pages in Chromium, where it is installed
+	$(BIN)/python -m pytest -m browser
 
 test-timing: $(READY)  ## let a client try to tell true queries from decoys by times and sizes
 	$(BIN)/python scripts/measure_timing.py

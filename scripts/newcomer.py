@@ -3,8 +3,8 @@
     python scripts/newcomer.py [--keep FOLDER]
 
 Blocks after a comment `<!-- file: NAME -->` are written to that file; blocks of shell commands are
-run, in the order of the page.  Its chapters do not depend on one another, and two are carried out
-at a time.  Exit status 1, with the output, if a command fails or leaves
+run, in the order of the page.  Its chapters do not depend on one another, and are carried out
+side by side.  Exit status 1, with the output, if a command fails or leaves
 something else than the page promises.
 """
 
@@ -101,7 +101,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=asked.keep is None)
         try:
             chapters = PAGE.read_text("utf-8").split("\n## ")
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor(3) as pool:
                 list(pool.map(carry_out, chapters, itertools.repeat(folder)))
             check(folder)
         except Failed as failed:

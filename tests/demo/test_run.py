@@ -226,6 +226,7 @@ def test_the_page_and_the_result_file(small_demo: Demo) -> None:
 
 
 @needs_chromium
+@pytest.mark.browser
 def test_the_page_loads_without_a_complaint_and_fits_a_phone(small_demo: Demo) -> None:
     page = small_demo[0] / "index.html"
     assert load(page)[1] == []

@@ -12,6 +12,7 @@ import pytest
 from tests.support.browser import check_narrow, find_measured, load, needs_chromium
 from tests.support.reports import FIGURES, Page, check_audit_table
 
+pytestmark = pytest.mark.browser
 # Added to a copy of the page: the page itself has no script.
 MEASURE = """<script>
 addEventListener("load", () => {

@@ -90,7 +90,7 @@ def more_repeats(schedule: Schedule) -> float:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("name", PRESET_NAMES)
+@pytest.mark.parametrize("name", mark_slow(PRESET_NAMES, ["main"]))
 @pytest.mark.parametrize("reading", mark_slow(READINGS, ["sound"]))
 def test_every_preset_trains(task: str, reading: str, name: str) -> None:
     federation = build(task, policy={"preset": f"{reading}/{name}"})

@@ -25,6 +25,7 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
+from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_rounds
 
 LEARNS = range(1, ROUNDS + 1)
@@ -122,7 +123,7 @@ def make_grid(spoil: Callable[[Message], None], witness: Witness | None = None) 
     return FaultyGrid(make_app(witness), NODES, spoil=change)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", mark_slow(FAULTS, list(FAULTS)[::3]))
 def test_a_reply_that_cannot_be_used_is_named_and_the_rest_is(name: str, tmp_path: Path) -> None:
     spoil, reason = FAULTS[name]
     make_strategy: Callable[[], Strategy] | None = FedAvg if len(name) % 2 else None

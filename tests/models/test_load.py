@@ -20,6 +20,7 @@ import covertfl as cf
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.models.contents import ModelContents, pack_model
+from covertfl.models.export import export_model
 from covertfl.models.predict import predict_file
 from covertfl.tasks.architecture import describe_module
 from covertfl.tasks.description import describe_model
@@ -51,10 +52,11 @@ class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 1)
+        self.order = nn.Buffer(torch.arange(4))  # not trained, so not in the file
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return twice what the layer returns."""
-        return torch.mul(self.layer(inputs), 2.0)
+        return torch.mul(self.layer(inputs[:, self.order]), 2.0)
 
 
 TASK = TrainingTask(
@@ -133,6 +135,23 @@ def test_a_module_of_ones_own_is_passed(tmp_path: Path) -> None:
     other = cf.load_model(write_model(tmp_path / "plain.safetensors")).predict(ROWS)
     odds, plain = (one.probabilities[:, 1] / one.probabilities[:, 0] for one in (found, other))
     np.testing.assert_allclose(odds, plain**2, rtol=1e-4)
+
+
+def test_running_statistics_are_part_of_the_model(tmp_path: Path) -> None:
+    def make_normed() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
+    task = dataclasses.replace(
+        TASK, make_model=make_normed, clients=tuple(np.arange(30).reshape(3, 10))
+    )
+    scheme = {"rounds": 6, "updates": 2, "participation": [1, 2, 3], "policy": "always-learn"}
+    summary = cf.Run(task=task, batch_size=5, **scheme).train(tmp_path / "run").runs[0]
+    export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    model = cf.load_model(tmp_path / "model.safetensors")
+    assert model.module.state_dict()["1.running_mean"].abs().sum() > 0
+    said = np.array(model.predict(ROWS).labels) == "vile"
+    assert summary.updates_done > 0
+    assert np.mean(said == (PUBLIC.labels == 1)) == pytest.approx(summary.learner_accuracy)
 
 
 @pytest.mark.parametrize(

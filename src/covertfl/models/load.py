@@ -21,6 +21,7 @@ from covertfl.tasks.architecture import build_module, can_be_built
 from covertfl.tasks.inputs import Encoder
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 ROWS_AT_A_TIME = 4096
@@ -219,11 +220,20 @@ def load_model(
     weights = {key: torch.from_numpy(tensor) for key, tensor in contents.weights.items()}
     try:
         module = (make_module or partial(_build, contents.facts["architecture"]))()
-        module.load_state_dict(weights, assign=True)
+        _load_weights(module, weights)
     except (RuntimeError, InvalidInput) as error:
         reason = str(error).splitlines()[-1].strip()
         raise InvalidInput(f"{name} cannot be used: {reason}") from error
     return Model(Path(path), contents.facts, module.eval(), contents)
+
+
+def _load_weights(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give a module its weights; buffers that are not trained keep what the module made of them."""
+    kept = {name: buffer for name, buffer in module.named_buffers() if not buffer.is_meta}
+    known = module.state_dict().keys()
+    module.load_state_dict(
+        {**{key: kept[key] for key in kept if key in known}, **weights}, assign=True
+    )
 
 
 def _build(architecture: object) -> nn.Module:

@@ -126,10 +126,10 @@ def test_an_audit_of_one_run_says_what_its_rules_achieve(copied: Path) -> None:
 
 def test_nothing_is_simulated_where_it_cannot_be(copied: Path, tmp_path: Path) -> None:
     assert find_obstacle(copied) is None
-    (note,) = audit_folders([copied / "public"], rehearsals=2).notes[1:]
-    assert note == (
+    notes = audit_folders([copied / "public"], rehearsals=2).notes
+    assert (
         "No runs of the same settings were simulated: the settings are not in a public folder."
-    )
+    ) in notes
     (copied / "summary.json").unlink()
     assert find_obstacle(copied) == "the run has not ended"
     with pytest.raises(InvalidInput, match="rehearsals must be 0 for several runs, got 2"):

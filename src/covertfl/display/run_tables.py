@@ -31,12 +31,12 @@ REMEDIES = {
 }
 OTHER_REMEDY = "look for what clients send"
 AUDIT_COLUMNS = (
-    *("names the\ntrue model", "95%", "final\naccuracy", "balanced\naccuracy", "AUC", "F1"),
-    *("peak\naccuracy", "advantage", "gain"),
+    *("names the\ntrue model", "95%", "final\naccu-\nracy", "balanced\naccuracy", "AUC", "F1"),
+    *("peak\naccu-\nracy", "advan-\ntage", "gain"),
 )
 SINGLE_COLUMNS = (
-    *("believes in", "probability", "right", "right in\nsimulated runs", "95%"),
-    *("final\naccuracy", "balanced\naccuracy", "AUC", "F1", "gain"),
+    *("believes\nin", "right", "right in\nsimul.\nruns", "95%"),
+    *("final\naccu-\nracy", "bal-\nanced", "AUC", "F1", "gain"),
 )
 PUBLIC_COLUMNS = ("believes in\ntrajectory", "with\nprobability")
 DEMO_NOTES = (
@@ -215,7 +215,7 @@ def _choose_columns(report: AuditSummary) -> tuple[tuple[str, ...], Callable[[Th
 def _render_threats(report: AuditSummary) -> Table:
     gets = "believe" if report.is_public else "get"
     title = f"What eavesdroppers {gets}, {report.num_runs} run{'s' * (report.num_runs != 1)}"
-    table = make_table(title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = make_table(title, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("eavesdropper", no_wrap=True)
     columns, list_cells = _choose_columns(report)
     for column in columns:
@@ -242,9 +242,9 @@ def _list_several(threat: Threat) -> list[str]:
 def _list_single(threat: Threat) -> list[str]:
     """Return the cells of a single run: a belief, and what the rule achieves on simulated ones."""
     found, simulated = threat.conviction, threat.simulated
-    believes = [*_list_belief(threat), ""]
+    believes = ["", ""]
     if found is not None and not threat.is_base_line:
-        believes[2] = found.judge("yes", "no", "tie")
+        believes = [": ".join(_list_belief(threat)), found.judge("yes", "no", "tie")]
     share = None if simulated is None or threat.is_base_line else simulated.names_true
     return [
         *believes,
@@ -265,7 +265,7 @@ def _list_belief(threat: Threat) -> list[str]:
 
 
 def _format_interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
+    return "" if interval is None else f"{interval[0] * 100:.0f}-{interval[1]:.0%}"
 
 
 def _format_signed(value: float | None) -> str:

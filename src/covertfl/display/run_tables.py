@@ -35,7 +35,7 @@ AUDIT_COLUMNS = (
     *("peak\naccu-\nracy", "advan-\ntage", "gain"),
 )
 SINGLE_COLUMNS = (
-    *("believes\nin", "right", "right in\nsimul.\nruns", "95%"),
+    *("believes\nin", "right", "right,\nsimu-\nlated", "95%"),
     *("final\naccu-\nracy", "bal-\nanced", "AUC", "F1", "gain"),
 )
 PUBLIC_COLUMNS = ("believes in\ntrajectory", "with\nprobability")

@@ -236,7 +236,7 @@ def test_large_models_with_buffers_train_covertly(name: str, tmp_path: Path) -> 
         model = make_model()
         model.load_state_dict(arrays.to_torch_state_dict())
         data = make_data(40, 100 * read_round(message) + int(context.node_config["partition-id"]))
-        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 if "vision" in name else 5e-3)
         for start in range(0, 40, 10):
             optimizer.zero_grad()
             outputs = model(torch.tensor(data.features[start : start + 10]))

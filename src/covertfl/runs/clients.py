@@ -146,11 +146,6 @@ class ClientResponder(Responder):
         return self.settings.sections.federation.algorithm == "fedavg"
 
     @property
-    def is_steady(self) -> bool:
-        """Whether clients could measure how long the server works, which must then be constant."""
-        return False
-
-    @property
     def optimizer(self) -> LocalOptimizer:
         """The optimizer of the run file."""
         return self.settings.sections.federation.optimizer.make()

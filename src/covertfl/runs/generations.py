@@ -153,7 +153,9 @@ def advance(
     replicas = responder.replicas
     if replicas is None:
         raise InvalidInput("generations need replicas, got none")
-    average = responder.average(learner, query, outcome)
+    # Where somebody can measure the time, all rounds take the same; elsewhere none is wasted.
+    is_needed = outcome.accepted or responder.is_steady
+    average = responder.average(learner, query, outcome) if is_needed else None
     if not outcome.accepted or average is None:
         return learner, generation, replace(outcome, accepted=False)
     generation = replace(generation, place=generation.place + 1)

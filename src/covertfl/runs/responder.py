@@ -107,6 +107,11 @@ class Responder(ABC):
     def num_decoys(self) -> int:
         """Number of decoy trajectories."""
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether clients could measure how long the server works, which must then be constant."""
+        return False
+
     @abstractmethod
     def first_weights(self, seed: int) -> Vector:
         """Draw the weights that a trajectory starts from."""

@@ -24,7 +24,7 @@ from safetensors.numpy import save
 from covertfl.cli.app import main
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import name_content
-from covertfl.models.export import load_weights
+from covertfl.models.contents import read_contents
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.files import ROUNDS
 from covertfl.training import train
@@ -310,12 +310,12 @@ def test_exported_models(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(save({}))
     with pytest.raises(InvalidInput, match="must hold the tensors of a model, got none"):
-        load_weights(path)
+        read_contents(path)
     for make in (os.mkfifo, Path.mkdir, Path.touch):
         path = tmp_path / make.__name__
         make(path)
         with pytest.raises(InvalidInput, match=path.name):
-            load_weights(path)
+            read_contents(path)
 
 
 # --- files that commands are given ---

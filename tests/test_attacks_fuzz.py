@@ -223,7 +223,7 @@ def note(content: RecordDict) -> None:
 
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(300), pytest.param(3000, marks=pytest.mark.slow)]
+    "examples", [pytest.param(300), pytest.param(6000, marks=pytest.mark.slow)]
 )
 def test_no_generated_reply_escapes(examples: int) -> None:
     seen.clear()
@@ -284,7 +284,7 @@ def unpack(changes: list[tuple[int, int, int, bytes]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(300), pytest.param(2000, marks=pytest.mark.slow)]
+    "examples", [pytest.param(300), pytest.param(4000, marks=pytest.mark.slow)]
 )
 def test_no_changed_bytes_escape(examples: int) -> None:
     seen.clear()

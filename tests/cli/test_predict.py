@@ -102,7 +102,7 @@ def test_bad_arguments_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> No
     model.write_text("not a model")
     scored = ("-o", tmp_path / "scored.csv")
     said = refuse(run("predict", model, tmp_path / "new.csv", *scored), 2)
-    assert "model.safetensors: not a safetensors file" in said
+    assert "model.safetensors: not an exported model" in said
     said = refuse(run("predict", model, tmp_path / "new.csv", "-o", tmp_path / "scored.xls"), 2)
     assert "scored.xls must end in .csv" in said
     assert not (tmp_path / "scored.csv").exists()

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from covertfl.errors import InvalidInput
 from covertfl.models.contents import read_contents
-from covertfl.models.export import ExportedModel, export_model, load_weights
+from covertfl.models.export import ExportedModel, export_model
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.task import find_training_task
 from covertfl.tasks.public_map import PublicMap
@@ -59,7 +59,8 @@ def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> Non
     with safe_open(output, framework="numpy") as content:
         parts = {name for name in content.keys() if "public_map" in name}  # noqa: SIM118
         assert parts == {"public_map.mean", "public_map.basis", "public_map.scale"}
-    weights, found = load_weights(output), read_contents(output).public_map
+    exported = read_contents(output)
+    weights, found = dict(exported.weights), exported.public_map
     assert found is not None
     raw = find_training_task(make_run(policy=MAPPED["policy"])).validation
     logits = found.apply(raw.features) @ weights.pop("0.weight").T + weights.pop("0.bias")
@@ -100,7 +101,7 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     for path in (output, str(output)):
-        [tensor] = load_weights(path).values()
+        [tensor] = read_contents(path).weights.values()
         np.testing.assert_array_equal(tensor.ravel(), checkpoint.arrays["true"])
 
 
@@ -115,19 +116,19 @@ def test_a_newer_format_is_refused(tmp_path: Path, metadata: dict[str, str], sai
     path = tmp_path / "model.safetensors"
     save_file({"w": np.zeros(2, dtype=np.float32)}, path, metadata=metadata)
     with pytest.raises(InvalidInput, match=rf"model\.safetensors: .*{said}"):
-        load_weights(path)
+        read_contents(path)
 
 
 def test_a_file_without_a_format_has_the_first(tmp_path: Path) -> None:
     save_file({"w": np.zeros(2, dtype=np.float32)}, tmp_path / "model.safetensors")
-    assert set(load_weights(tmp_path / "model.safetensors")) == {"w"}
+    assert set(read_contents(tmp_path / "model.safetensors").weights) == {"w"}
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a model")
     for name in ("text", "none"):
         with pytest.raises(InvalidInput, match=f"{name}: "):
-            load_weights(tmp_path / name)
+            read_contents(tmp_path / name)
 
 
 def test_the_same_run_is_exported_as_the_same_bytes(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def train_decoy(setup: Any, policy: str, public: Any) -> float:
 
 @pytest.mark.skipif(not HAS_MNIST, reason="COVERTFL_DATA has no mnist folder with the four files")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["table-mnist-50"])
+@pytest.mark.parametrize("name", ["table-mnist-20", "table-mnist-50"])
 def test_mnist_cell_again(name: str) -> None:
     """The eavesdropper of one run of a table, with the paper's network, from scratch.
 

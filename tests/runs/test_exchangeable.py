@@ -18,7 +18,8 @@ from covertfl.decoys.replica import Offsets, Replicas, draw_offsets, draw_order
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Float32Array, name_content, serialise
-from covertfl.models.export import export_model, load_weights
+from covertfl.models.contents import read_contents
+from covertfl.models.export import export_model
 from covertfl.runs import generations
 from covertfl.runs.generations import Generation
 from covertfl.runs.public import PublicTranscript
@@ -91,7 +92,7 @@ def test_orders_are_drawn_anew_and_uniformly() -> None:
 def test_the_final_model_is_never_sent(tmp_path: Path) -> None:
     train(make_exchangeable(rounds=60), tmp_path / "run")
     export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    final = load_weights(tmp_path / "model.safetensors")
+    final = read_contents(tmp_path / "model.safetensors").weights
     transcript = PublicTranscript(tmp_path / "run" / "public")
     sent = {record.weights for record in transcript.records}
     assert len(sent) == 2 * 4  # of 4 generations, not of the fifth state
@@ -286,7 +287,7 @@ def test_mixed_noise_has_the_decoys_replies_in_the_common_step(tmp_path: Path) -
         settings = make_exchangeable(rounds=60, decoy={"guard": guard})
         train(settings, tmp_path / guard)
         export_model(tmp_path / guard, tmp_path / f"{guard}.safetensors")
-        runs[guard] = load_weights(tmp_path / f"{guard}.safetensors")
+        runs[guard] = read_contents(tmp_path / f"{guard}.safetensors").weights
     assert any(
         not np.allclose(runs["public"][name], runs["client"][name]) for name in runs["public"]
     )
@@ -364,7 +365,7 @@ def test_a_marked_reply_moves_the_average_along_the_pattern(tmp_path: Path) -> N
         settings = make_exchangeable(federation={"mark": mark, "participation": [6, 6, 6]})
         train(settings, tmp_path / str(mark))
         export_model(tmp_path / str(mark), tmp_path / f"{mark}.safetensors")
-        weights = load_weights(tmp_path / f"{mark}.safetensors")
+        weights = read_contents(tmp_path / f"{mark}.safetensors").weights
         layout = find_clients(settings).layout
         moved[mark] = layout.join(weights) @ make_mark(layout.size)
     assert moved[1.0] > moved[0.0] + 0.01

@@ -5,5 +5,6 @@
 - `format`: format versions of covertfl's files, and `require_format`, which refuses a newer one
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
+- `tensors`: safetensors files with a format version (`read_tensors`)
 - `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

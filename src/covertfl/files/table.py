@@ -51,12 +51,12 @@ class Table:
         )
 
 
-def require_suffix(path: str | os.PathLike[str]) -> str:
-    """Return the suffix of a table's name; raise InvalidInput if it is no kind of table."""
-    name = os.fspath(path)
+def require_suffix(path: str | os.PathLike[str], *others: str) -> str:
+    """Return the suffix of a file's name; raise InvalidInput if it is no table's or another one."""
+    name, known = os.fspath(path), (*SUFFIXES, *others)
     suffix = Path(name).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidInput(f"{name} must end in {' or '.join(SUFFIXES)}, got {suffix or 'nothing'}")
+    if suffix not in known:
+        raise InvalidInput(f"{name} must end in {' or '.join(known)}, got {suffix or 'nothing'}")
     return suffix
 
 

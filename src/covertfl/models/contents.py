@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.files.format import FORMATS, require_format
+from covertfl.files.format import FORMATS
 from covertfl.files.json_file import parse_json
-from covertfl.files.regular import require_regular
+from covertfl.files.tensors import FORMAT, read_tensors
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.inputs import Standardisation
 from covertfl.tasks.public_map import PublicMap
 
-FORMAT, FACTS = "covertfl_format", "covertfl_model"
+FACTS = "covertfl_model"
 STANDARDISATION, PUBLIC_MAP = "standardisation.", "public_map."
 LENGTH = 8  # bytes of a safetensors file that hold the length of its header
 
@@ -83,21 +83,8 @@ def read_contents(path: str | os.PathLike[str]) -> ModelContents:
     InvalidInput
         if it is no such file, or a newer version of covertfl wrote it
     """
-    from safetensors import SafetensorError, safe_open
-
-    name = os.fspath(path)
-    require_regular(name, "an exported model")
-    try:
-        with safe_open(name, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            version = metadata.get(FORMAT, "1")
-            require_format("model", int(version) if version.isdecimal() else version, name)
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except OSError as error:
-        raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
-    except SafetensorError as error:
-        raise InvalidInput(f"{name}: not a safetensors file: {error}") from error
-    return _sort_tensors(name, metadata, tensors)
+    tensors, metadata = read_tensors(path, "model", "an exported model", unversioned="1")
+    return _sort_tensors(os.fspath(path), metadata, tensors)
 
 
 def _sort_tensors(

@@ -18,7 +18,7 @@ from covertfl.files.regular import read_bytes
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.models.card import TITLE, format_card
-from covertfl.models.contents import ModelContents, pack_model, read_contents
+from covertfl.models.contents import ModelContents, pack_model
 from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint, read_checkpoint
 from covertfl.runs.files import SETTINGS, find_runs
 from covertfl.runs.folder import MAP, MODEL, require_readable
@@ -185,8 +185,3 @@ def _read_metrics(path: Path) -> dict[str, Any]:
     summary = read_summary(path).to_dict()
     found = {key: value for key, value in summary.items() if key.startswith("learner_")}
     return {key: value for key, value in found.items() if value is not None}
-
-
-def load_weights(path: str | os.PathLike[str]) -> dict[str, Vector]:
-    """Return the tensors of an exported model, by parameter name; refuse a newer format."""
-    return dict(read_contents(path).weights)

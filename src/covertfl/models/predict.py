@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from covertfl.errors import InvalidInput
 from covertfl.files.table import Table, read_table, require_suffix, write_table
@@ -45,28 +44,19 @@ def predict_file(
     """
     require_suffix(output)
     loaded, name = load_model(model), os.fspath(inputs)
-    if Path(name).suffix.lower() == VECTORS:
+    if require_suffix(name, VECTORS) == VECTORS:
         if text_column is not None:
             raise InvalidInput(f"{name} holds vectors and no column {text_column}")
         features = read_features(name)
         table, found = Table(name, (), (), ()), loaded.predict(features, on_progress=on_progress)
     else:
-        table = _read_inputs(name)
+        table = read_table(name)
         _require_new_columns(table, [prefix + column for column in ADDED])
         column = text_column or find_text_column(table, loaded)
         found = loaded.predict(read_texts(table, column), on_progress=on_progress)
     added = {prefix + "label": found.labels, prefix + "score": found.scores.tolist()}
     write_table(output, table, added)
     return found
-
-
-def _read_inputs(name: str) -> Table:
-    try:
-        return read_table(name)
-    except InvalidInput as error:
-        if " must end in " in str(error):
-            raise InvalidInput(f"{error}; vectors must be in an {VECTORS} file") from error
-        raise
 
 
 def find_text_column(table: Table, model: Model) -> str:

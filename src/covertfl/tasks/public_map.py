@@ -22,8 +22,8 @@ import numpy as np
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.regular import require_regular
+from covertfl.files.format import FORMATS
+from covertfl.files.tensors import FORMAT, read_tensors
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
 
@@ -75,7 +75,7 @@ class PublicMap:
 
         # As an array: safetensors writes several entries of metadata in any order.
         fingerprint = np.frombuffer(self.fingerprint.encode(), dtype=np.uint8)
-        metadata = {"covertfl_format": str(FORMATS["map"])}
+        metadata = {FORMAT: str(FORMATS["map"])}
         arrays: dict[str, Any] = {**self.arrays, "fingerprint": fingerprint}
         write_atomically(path, save(arrays, metadata=metadata), mode=mode)
 
@@ -93,21 +93,11 @@ class PublicMap:
         InvalidInput
             if the file cannot be read, is no public map, or has a newer format
         """
-        from safetensors import SafetensorError, safe_open
-
-        name = os.fspath(path)
-        require_regular(name, "the file of a public map")
-        try:
-            with safe_open(name, framework="numpy") as content:
-                version = (content.metadata() or {}).get("covertfl_format", "")
-                require_format("map", int(version) if version.isdecimal() else version, name)
-                arrays = {key: content.get_tensor(key) for key in content.keys()}  # noqa: SIM118
-        except OSError as error:
-            raise InvalidInput(f"{name}: cannot be read: {error.strerror or error}") from error
-        except SafetensorError as error:
-            raise InvalidInput(f"{name}: not the file of a public map: {error}") from error
+        arrays, _ = read_tensors(path, "map", "the file of a public map")
         fingerprint = arrays.pop("fingerprint", np.empty(0, dtype=np.uint8))
-        return cls.from_arrays(arrays, fingerprint.tobytes().decode("ascii", "replace"), name)
+        return cls.from_arrays(
+            arrays, fingerprint.tobytes().decode("ascii", "replace"), os.fspath(path)
+        )
 
     @classmethod
     def from_arrays(

@@ -54,7 +54,7 @@ def main_horizon() -> FiniteHorizon:
 
 
 QUEUES = {"reference": reference_queue, "sound/queue": lambda: queue_preset("sound/queue")}
-MANY = 40  # runs of a search in the long tests
+MANY = 100  # runs of a search in the long tests
 
 
 # --- scoring ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ So they are as secret as the actions, which the private part of the folder has b
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from flwr.app import MetricRecord
@@ -14,6 +15,7 @@ from flwr.app import MetricRecord
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
+from covertfl.runs.folder import report_errors
 
 METRICS_FILE = "private/client_metrics.jsonl"
 
@@ -28,22 +30,35 @@ class ClientMetrics:
         self._path, self.by_round = folder / METRICS_FILE, by_round
         if self._path.exists():
             by_round |= _read_metrics(self._path)
+            self._rewrite()
 
     def keep(self, round_number: int, metrics: MetricRecord | None) -> None:
         """Store the metrics of a round, if it has any."""
         if metrics is None:
             return
+        is_repeated = round_number in self.by_round
         self.by_round[round_number] = metrics
-        lines = [
-            json.dumps({"round": number, "metrics": dict(kept)}) + "\n"
-            for number, kept in self.by_round.items()
-        ]
-        write_atomically(self._path, "".join(lines), mode=0o600)
+        if is_repeated:  # the round was interrupted after its metrics had come
+            self._rewrite()
+            return
+        with report_errors(self._path):
+            opened = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(opened, "w", encoding="utf-8") as file:
+                file.write(_format_line(round_number, metrics))
+
+    def _rewrite(self) -> None:
+        text = "".join(_format_line(*kept) for kept in self.by_round.items())
+        write_atomically(self._path, text, mode=0o600)
+
+
+def _format_line(round_number: int, metrics: MetricRecord) -> str:
+    return json.dumps({"round": round_number, "metrics": dict(metrics)}) + "\n"
 
 
 def _read_metrics(path: Path) -> dict[int, MetricRecord]:
     try:
-        lines = read_text(path, "the metrics of clients").splitlines()
+        # A line without an end was cut off: its round is repeated.
+        lines = read_text(path, "the metrics of clients").split("\n")[:-1]
         records = [json.loads(line) for line in lines]
         return {int(record["round"]): MetricRecord(record["metrics"]) for record in records}
     except (ValueError, LookupError, TypeError, AttributeError) as error:

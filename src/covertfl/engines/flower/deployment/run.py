@@ -90,9 +90,9 @@ class Deployment:
         elif not resume:
             RunFolder(self._out).require_absent()
         self._num_nodes, self._app = num_nodes, app
+        if isinstance(node_user, str):
+            check_user(node_user, list_needed(self._out))
         self._node_user = node_user(settings, self._out) if callable(node_user) else node_user
-        if self._node_user is not None:
-            check_user(self._node_user, list_needed(self._out))
         self.server = ServerSettings(Path("run.toml"), self._out, resume, force, timeout)
         self._stack = contextlib.ExitStack()
         self._progress: ProgressReader

@@ -1,0 +1,40 @@
+"""Metrics of clients on the server: a line per round, whole after a cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import MetricRecord
+
+from covertfl.engines.flower.client_metrics import METRICS_FILE, ClientMetrics
+from covertfl.errors import InvalidInput
+
+
+def read(path: Path) -> list[tuple[int, float]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(line["round"], line["metrics"]["loss"]) for line in lines]
+
+
+def test_a_cut_line_and_a_repeated_round(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_FILE
+    path.parent.mkdir()
+    first = ClientMetrics(tmp_path, {})
+    for number in (1, 2):
+        first.keep(number, MetricRecord({"loss": 1.0 / number}))
+    first.keep(3, None)
+    assert read(path) == [(1, 1.0), (2, 0.5)] and path.stat().st_mode & 0o777 == 0o600
+    path.write_text(path.read_text() + '{"round": 3, "met')
+    again: dict[int, MetricRecord] = {}
+    resumed = ClientMetrics(tmp_path, again)
+    assert list(again) == [1, 2]
+    resumed.keep(2, MetricRecord({"loss": 0.75}))
+    resumed.keep(3, MetricRecord({"loss": 0.25}))
+    assert read(path) == [(1, 1.0), (2, 0.75), (3, 0.25)]
+    path.write_text("[]\n")
+    with pytest.raises(InvalidInput, match="does not hold the metrics of clients"):
+        ClientMetrics(tmp_path, {})

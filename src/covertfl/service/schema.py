@@ -1,0 +1,157 @@
+"""The tables of a service's database, and how a database of an earlier version is brought up to date.
+
+The number of migrations done is the database's `user_version`.  A migration that has been released
+is never changed; a change of the tables is a new one at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from covertfl.errors import CovertflError, InvalidInput
+
+FIRST = """
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT UNIQUE,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,            -- JSON as it was asked for, without data
+    data TEXT,                     -- of a context, base64
+    received REAL NOT NULL,        -- seconds since 1970
+    state TEXT NOT NULL DEFAULT 'waiting'
+        CHECK (state IN ('waiting', 'serving', 'done', 'cancelled')),
+    size INTEGER NOT NULL,         -- updates owed at most
+    left INTEGER NOT NULL,         -- updates owed now
+    served INTEGER NOT NULL DEFAULT 0,
+    admitted INTEGER,              -- round in which it joined the queue
+    removed INTEGER,               -- round in which it left the queue, cancelled
+    begun INTEGER,                 -- round from which it is served
+    finished INTEGER,              -- round in which it was done
+    version INTEGER,               -- that it released
+    membership TEXT                -- JSON, of a purge
+) STRICT;
+CREATE INDEX requests_open ON requests (state, admitted);
+CREATE INDEX requests_admitted ON requests (admitted);
+CREATE INDEX requests_begun ON requests (begun);
+CREATE INDEX requests_removed ON requests (removed);
+CREATE TABLE versions (
+    version INTEGER PRIMARY KEY,
+    parent INTEGER,
+    round INTEGER NOT NULL,
+    request INTEGER,
+    metrics TEXT NOT NULL,
+    released REAL NOT NULL,
+    withdrawn INTEGER              -- request by which it may no longer be used
+) STRICT;
+CREATE TABLE rounds (
+    round INTEGER PRIMARY KEY,
+    time REAL NOT NULL,
+    record TEXT NOT NULL           -- JSON
+) STRICT;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE warnings (
+    round INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (round, kind)
+) STRICT;
+"""
+MIGRATIONS: tuple[str, ...] = (FIRST,)
+# Seconds that a writer waits for another.
+PATIENCE = 30.0
+
+
+class StorageFull(CovertflError):
+    """The disk is full, or the database may not grow; nothing was changed."""
+
+    exit_status = 2
+
+
+def connect(path: Path, *, is_durable: bool, creates: bool = False) -> sqlite3.Connection:
+    """Open a service's database; every statement is a transaction of its own unless one is begun.
+
+    Parameters
+    ----------
+    is_durable : whether what is committed is on the disk; if not, a crash of the machine, but not
+        of a process, may lose the latest transactions
+    creates : whether a database is made where there is none
+    """
+    mode = "rwc" if creates else "rw"
+    try:
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+    except sqlite3.Error as error:
+        raise InvalidInput(f"{path} cannot be opened as a service's database: {error}") from error
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+    except sqlite3.Error as error:
+        connection.close()
+        raise _explain(path, error) from error
+    return connection
+
+
+def migrate(
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS
+) -> None:
+    """Bring a database up to date, all migrations or none.
+
+    Raises
+    ------
+    InvalidInput
+        if a newer version of covertfl has written it
+    """
+    with transaction(connection, path):
+        [done] = connection.execute("PRAGMA user_version").fetchone()
+        if done > len(migrations):
+            raise InvalidInput(
+                f"{path} was written by a newer version of covertfl: its schema must be at most "
+                f"{len(migrations)}, got {done}"
+            )
+        for script in migrations[done:]:
+            for statement in script.split(";\n"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Make the statements inside one transaction: all of them are done, or none.
+
+    Raises
+    ------
+    StorageFull
+        if there is no room
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        _roll_back(connection)
+        raise _explain(path, error) from error
+    except BaseException:
+        _roll_back(connection)
+        raise
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _explain(path: Path, error: sqlite3.Error) -> CovertflError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return StorageFull(f"{path} cannot be written: {error}")
+    return InvalidInput(f"{path} cannot be used as a service's database: {error}")

@@ -1,0 +1,372 @@
+"""What a service remembers: requests, versions, rounds and warnings, in one SQLite database.
+
+The rounds of the service and its HTTP interface are different processes and share the database.  A
+request is on the disk before it is acknowledged.  Which round a request joins, is served from, or
+leaves the queue in is written before that round is decided, and never changed afterwards, so that a
+round that was interrupted is repeated with the same requests.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from covertfl.errors import InvalidInput
+from covertfl.service.requests import RequestBody, State
+from covertfl.service.schema import connect, migrate, transaction
+
+DATABASE = "service.db"
+
+
+class Conflict(InvalidInput):
+    """A request that is refused because of the state of another, or of its own."""
+
+
+class Unknown(InvalidInput):
+    """A request that does not exist."""
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request and what has become of it; the fields are those of the table `requests`."""
+
+    id: int
+    body: RequestBody
+    data: str | None
+    received: float
+    state: State
+    size: int
+    left: int
+    served: int
+    admitted: int | None
+    removed: int | None
+    begun: int | None
+    finished: int | None
+    version: int | None
+    membership: Mapping[str, float | None] | None
+
+    def is_active(self, round_number: int) -> bool:
+        """Return whether what the request changes in the data is in force in a round."""
+        has_joined = self.admitted is not None and self.admitted <= round_number
+        return has_joined and (self.removed is None or self.removed > round_number)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A model that was released: by which request, after which version and round."""
+
+    version: int
+    parent: int | None
+    round: int
+    request: int | None
+    metrics: Mapping[str, Any]
+    released: float
+    withdrawn: int | None = None
+
+
+class Store:
+    """An open database.
+
+    Parameters
+    ----------
+    folder : of the service
+    is_durable : whether committed transactions are on the disk, see `schema.connect`
+    creates : whether the database is made, or brought up to date
+    """
+
+    def __init__(self, folder: Path, *, is_durable: bool = True, creates: bool = False) -> None:
+        self.path = folder / DATABASE
+        self.connection = connect(self.path, is_durable=is_durable, creates=creates)
+        try:
+            if creates:
+                self.path.chmod(0o600)
+                migrate(self.connection, self.path)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def add(self, bodies: Sequence[RequestBody]) -> list[StoredRequest | Conflict]:
+        """Store requests in one transaction and return them, in order.
+
+        One whose key is known is the request that has it, or a Conflict if that is another.
+        """
+        answers: list[StoredRequest | Conflict] = []
+        with transaction(self.connection, self.path):
+            for body in bodies:
+                found = None if body.key is None else self._find_key(body.key)
+                if found is None:
+                    answers.append(self.find(self._insert(body)))
+                elif (found.body, found.data) == (_without_data(body), body.data):
+                    answers.append(found)
+                else:
+                    answers.append(
+                        Conflict(f"key must be new, or of the same request, got that of {found.id}")
+                    )
+        return answers
+
+    def _insert(self, body: RequestBody) -> int:
+        left = body.size if body.patience is None else min(body.patience, body.size)
+        row = self.connection.execute(
+            "INSERT INTO requests (key, kind, body, data, received, size, left) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                body.key,
+                body.kind,
+                _without_data(body).model_dump_json(exclude_defaults=True),
+                body.data,
+                time.time(),
+                body.size,
+                left,
+            ),
+        )
+        assert row.lastrowid is not None
+        return row.lastrowid
+
+    def cancel(self, number: int) -> StoredRequest:
+        """Cancel a request that waits, and return it.
+
+        Raises
+        ------
+        Unknown
+            if there is none
+        Conflict
+            if it is being served, or done
+        """
+        with transaction(self.connection, self.path):
+            found = self.find(number)
+            if found.state in ("serving", "done"):
+                raise Conflict(f"request {number} must be waiting to be cancelled, got {found.state}")
+            self.connection.execute(
+                "UPDATE requests SET state = 'cancelled' WHERE id = ?", (number,)
+            )
+        return self.find(number)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def find(self, number: int) -> StoredRequest:
+        """Return a request; raise Unknown if there is none."""
+        rows = self._select("WHERE id = ?", number)
+        if not rows:
+            raise Unknown(f"there is no request {number}")
+        return rows[0]
+
+    def _find_key(self, key: str) -> StoredRequest | None:
+        return next(iter(self._select("WHERE key = ?", key)), None)
+
+    def list_requests(self, *, limit: int, before: int | None = None) -> list[StoredRequest]:
+        """Return the latest requests, newest first, or those before one."""
+        return self._select(
+            "WHERE id < ? ORDER BY id DESC LIMIT ?", 2**62 if before is None else before, limit
+        )
+
+    def count_states(self) -> dict[str, int]:
+        """Return the number of requests in each state."""
+        counts = dict.fromkeys(("waiting", "serving", "done", "cancelled"), 0)
+        for state, number in self.connection.execute(
+            "SELECT state, COUNT(*) FROM requests GROUP BY state"
+        ):
+            counts[state] = number
+        return counts
+
+    def list_changing(self) -> list[StoredRequest]:
+        """Return all requests that have changed the data, in order, also those cancelled since."""
+        return self._select(
+            "WHERE kind IN ('purge', 'context') AND admitted IS NOT NULL ORDER BY id"
+        )
+
+    def _select(self, clause: str, *values: Any) -> list[StoredRequest]:
+        rows = self.connection.execute(f"SELECT * FROM requests {clause}", values)
+        return [_read_request(row) for row in rows]
+
+    # --- the queue --------------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Return whether a request waits to join the queue, or to leave it."""
+        found = self.connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM requests WHERE state = 'waiting' AND admitted IS NULL) "
+            "OR EXISTS (SELECT 1 FROM requests WHERE state = 'cancelled' AND removed IS NULL "
+            "AND admitted IS NOT NULL)"
+        ).fetchone()
+        return bool(found[0])
+
+    def take_news(self, round_number: int) -> None:
+        """Let all that wait join the queue in a round, and those that were cancelled leave it."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "UPDATE requests SET admitted = ? WHERE state = 'waiting' AND admitted IS NULL",
+                (round_number,),
+            )
+            self.connection.execute(
+                "UPDATE requests SET removed = ? "
+                "WHERE state = 'cancelled' AND removed IS NULL AND admitted IS NOT NULL",
+                (round_number,),
+            )
+
+    def list_admitted(self, round_number: int) -> list[StoredRequest]:
+        """Return the requests that join the queue in a round, in order."""
+        return self._select("WHERE admitted = ? ORDER BY id", round_number)
+
+    def list_removed(self, round_number: int) -> list[StoredRequest]:
+        """Return the requests that leave the queue in a round because they were cancelled."""
+        return self._select("WHERE removed = ? ORDER BY id", round_number)
+
+    def list_begun(self, round_number: int) -> list[StoredRequest]:
+        """Return the requests that are served from a round on, in order."""
+        return self._select("WHERE begun = ? ORDER BY id", round_number)
+
+    def find_head(self, round_number: int) -> StoredRequest | None:
+        """Return the first unfinished request that joined the queue before a round."""
+        rows = self._select(
+            "WHERE state IN ('waiting', 'serving') AND admitted < ? ORDER BY id LIMIT 1",
+            round_number,
+        )
+        return rows[0] if rows else None
+
+    def begin(self, number: int, round_number: int) -> bool:
+        """Serve a request from a round on; return whether it was still waiting."""
+        with transaction(self.connection, self.path):
+            row = self.connection.execute(
+                "UPDATE requests SET state = 'serving', begun = ? WHERE id = ? AND "
+                "state = 'waiting'",
+                (round_number, number),
+            )
+        return row.rowcount == 1
+
+    def advance(self, number: int, *, left: int, served: int) -> None:
+        """Note how many updates of a request are owed and have been done."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "UPDATE requests SET left = ?, served = ? WHERE id = ?", (left, served, number)
+            )
+
+    def release(self, version: Version, *, finished: int | None = None, served: int = 0) -> None:
+        """Store a version and, if a request has released it, that it is done since a round."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    version.version,
+                    version.parent,
+                    version.round,
+                    version.request,
+                    json.dumps(dict(version.metrics), allow_nan=False),
+                    version.released,
+                    version.withdrawn,
+                ),
+            )
+            if version.request is not None:
+                self.connection.execute(
+                    "UPDATE requests SET state = 'done', left = 0, served = ?, finished = ?, "
+                    "version = ? WHERE id = ?",
+                    (served, finished, version.version, version.request),
+                )
+
+    def keep_membership(self, number: int, found: Mapping[str, float | None]) -> None:
+        """Store what a membership test has found for a purge."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "UPDATE requests SET membership = ? WHERE id = ?",
+                (json.dumps(dict(found), allow_nan=False), number),
+            )
+
+    # --- versions, rounds, facts ------------------------------------------------------------------
+
+    def list_versions(self) -> list[Version]:
+        """Return all versions, oldest first."""
+        rows = self.connection.execute("SELECT * FROM versions ORDER BY version")
+        return [Version(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
+
+    def withdraw(self, versions: Sequence[int], request: int) -> None:
+        """Mark versions that a purge has withdrawn."""
+        with transaction(self.connection, self.path):
+            self.connection.executemany(
+                "UPDATE versions SET withdrawn = ? WHERE version = ? AND withdrawn IS NULL",
+                [(request, version) for version in versions],
+            )
+
+    def add_round(self, number: int, record: Mapping[str, Any]) -> None:
+        """Store the record of a round, again if the round was repeated."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)",
+                (number, time.time(), json.dumps(dict(record), allow_nan=False)),
+            )
+
+    def list_rounds(self, *, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the records of the latest rounds, or of those before one, oldest first."""
+        rows = self.connection.execute(
+            "SELECT * FROM rounds WHERE round < ? ORDER BY round DESC LIMIT ?",
+            (2**62 if before is None else before, limit),
+        ).fetchall()
+        return [
+            {"round": row["round"], "time": row["time"], **json.loads(row["record"])}
+            for row in reversed(rows)
+        ]
+
+    def keep_fact(self, name: str, value: Any) -> None:
+        """Store a JSON value under a name."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?)",
+                (name, json.dumps(value, allow_nan=False)),
+            )
+
+    def read_fact(self, name: str) -> Any:
+        """Return the value under a name, None if there is none."""
+        row = self.connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def warn(self, round_number: int, kind: str, text: str) -> None:
+        """Store a warning, once for a round and kind."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO warnings VALUES (?, ?, ?)", (round_number, kind, text)
+            )
+
+    def list_warnings(self, *, limit: int) -> list[dict[str, Any]]:
+        """Return the latest warnings, newest first."""
+        rows = self.connection.execute(
+            "SELECT * FROM warnings ORDER BY round DESC LIMIT ?", (limit,)
+        )
+        return [dict(row) for row in rows]
+
+    def count_changes(self) -> int:
+        """Return a number that grows with every change of a request, a version or a warning."""
+        row = self.connection.execute(
+            "SELECT (SELECT COALESCE(MAX(id), 0) + COALESCE(SUM(served), 0) FROM requests) + "
+            "(SELECT COUNT(*) FROM requests WHERE state != 'waiting') + "
+            "(SELECT COUNT(begun) + COUNT(finished) + COUNT(membership) FROM requests) + "
+            "(SELECT COUNT(*) + COUNT(withdrawn) FROM versions) + (SELECT COUNT(*) FROM warnings)"
+        ).fetchone()
+        return int(row[0])
+
+
+def _without_data(body: RequestBody) -> RequestBody:
+    return body.model_copy(update={"data": None})
+
+
+def _read_request(row: sqlite3.Row) -> StoredRequest:
+    content = dict(row)
+    key, kind = content.pop("key"), content.pop("kind")
+    body = RequestBody.model_validate({**json.loads(content.pop("body")), "key": key, "kind": kind})
+    found = content.pop("membership")
+    return StoredRequest(
+        **content, body=body, membership=None if found is None else json.loads(found)
+    )

@@ -1,4 +1,4 @@
-"""The tables of a service's database, and how a database of an earlier version is brought up to date.
+"""The tables of a service's database, and how one of an earlier version is brought up to date.
 
 The number of migrations done is the database's `user_version`.  A migration that has been released
 is never changed; a change of the tables is a new one at the end.
@@ -13,53 +13,62 @@ from pathlib import Path
 
 from covertfl.errors import CovertflError, InvalidInput
 
-FIRST = """
-CREATE TABLE requests (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    key TEXT UNIQUE,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL,            -- JSON as it was asked for, without data
-    data TEXT,                     -- of a context, base64
-    received REAL NOT NULL,        -- seconds since 1970
-    state TEXT NOT NULL DEFAULT 'waiting'
-        CHECK (state IN ('waiting', 'serving', 'done', 'cancelled')),
-    size INTEGER NOT NULL,         -- updates owed at most
-    left INTEGER NOT NULL,         -- updates owed now
-    served INTEGER NOT NULL DEFAULT 0,
-    admitted INTEGER,              -- round in which it joined the queue
-    removed INTEGER,               -- round in which it left the queue, cancelled
-    begun INTEGER,                 -- round from which it is served
-    finished INTEGER,              -- round in which it was done
-    version INTEGER,               -- that it released
-    membership TEXT                -- JSON, of a purge
-) STRICT;
-CREATE INDEX requests_open ON requests (state, admitted);
-CREATE INDEX requests_admitted ON requests (admitted);
-CREATE INDEX requests_begun ON requests (begun);
-CREATE INDEX requests_removed ON requests (removed);
-CREATE TABLE versions (
-    version INTEGER PRIMARY KEY,
-    parent INTEGER,
-    round INTEGER NOT NULL,
-    request INTEGER,
-    metrics TEXT NOT NULL,
-    released REAL NOT NULL,
-    withdrawn INTEGER              -- request by which it may no longer be used
-) STRICT;
-CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY,
-    time REAL NOT NULL,
-    record TEXT NOT NULL           -- JSON
-) STRICT;
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE warnings (
-    round INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    text TEXT NOT NULL,
-    PRIMARY KEY (round, kind)
-) STRICT;
-"""
-MIGRATIONS: tuple[str, ...] = (FIRST,)
+FIRST = (
+    """CREATE TABLE requests (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT UNIQUE,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL,            -- JSON as it was asked for, without data
+        data TEXT,                     -- of a context, base64
+        received REAL NOT NULL,        -- seconds since 1970
+        state TEXT NOT NULL DEFAULT 'waiting'
+            CHECK (state IN ('waiting', 'serving', 'done', 'cancelled')),
+        size INTEGER NOT NULL,         -- updates owed at most
+        left INTEGER NOT NULL,         -- updates owed now
+        served INTEGER NOT NULL DEFAULT 0,
+        admitted INTEGER,              -- round in which it joined the queue
+        removed INTEGER,               -- round in which it left the queue, cancelled
+        begun INTEGER,                 -- round from which it is served
+        finished INTEGER,              -- round in which it was done
+        version INTEGER,               -- that it released
+        membership TEXT                -- JSON, of a purge
+    ) STRICT""",
+    "CREATE INDEX requests_open ON requests (state, admitted)",
+    "CREATE INDEX requests_admitted ON requests (admitted)",
+    "CREATE INDEX requests_begun ON requests (begun)",
+    "CREATE INDEX requests_removed ON requests (removed)",
+    """CREATE TABLE versions (
+        version INTEGER PRIMARY KEY,
+        parent INTEGER,
+        round INTEGER NOT NULL,
+        request INTEGER,
+        metrics TEXT NOT NULL,
+        released REAL NOT NULL,
+        withdrawn INTEGER              -- request by which it may no longer be used
+    ) STRICT""",
+    """CREATE TABLE rounds (
+        round INTEGER PRIMARY KEY,
+        time REAL NOT NULL,
+        record TEXT NOT NULL           -- JSON
+    ) STRICT""",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    """CREATE TABLE warnings (
+        round INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        text TEXT NOT NULL,
+        PRIMARY KEY (round, kind)
+    ) STRICT""",
+    "CREATE TABLE changes (number INTEGER NOT NULL) STRICT",
+    "INSERT INTO changes VALUES (0)",
+    *(
+        f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} "
+        "BEGIN UPDATE changes SET number = number + 1; END"
+        for table in ("requests", "versions", "warnings")
+        for event in ("INSERT", "UPDATE")
+    ),
+)
+Migration = Sequence[str]
+MIGRATIONS: tuple[Migration, ...] = (FIRST,)
 # Seconds that a writer waits for another.
 PATIENCE = 30.0
 
@@ -101,7 +110,7 @@ def connect(path: Path, *, is_durable: bool, creates: bool = False) -> sqlite3.C
 
 
 def migrate(
-    connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS
 ) -> None:
     """Bring a database up to date, all migrations or none.
 
@@ -117,8 +126,8 @@ def migrate(
                 f"{path} was written by a newer version of covertfl: its schema must be at most "
                 f"{len(migrations)}, got {done}"
             )
-        for script in migrations[done:]:
-            for statement in script.split(";\n"):
+        for migration in migrations[done:]:
+            for statement in migration:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
 

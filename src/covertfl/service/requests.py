@@ -12,6 +12,7 @@ import base64
 import binascii
 import datetime
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -32,6 +33,12 @@ State = Literal["waiting", "serving", "done", "cancelled"]
 MOST_UPDATES, MOST_BY_LOSS = 1_000_000, 1_000
 MOST_ROWS = 1_000_000
 MOST_TEXT = 1_000
+MOST_BYTES = 2**28  # of a context's arrays, unpacked
+# What numpy and zipfile raise for files that are damaged, encrypted, or packed in another way.
+BROKEN = (
+    *(OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError),
+    *(binascii.Error, struct.error, zipfile.BadZipFile, zlib.error),
+)
 
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
@@ -147,7 +154,10 @@ def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
     unknown = [found["loc"] for found in error.errors() if found["type"] == "extra_forbidden"]
     if unknown:
         return describe_unknown_keys(unknown, lambda _: list(RequestBody.model_fields))
-    key = str(error.errors()[0]["loc"][0])
+    location = error.errors()[0]["loc"]
+    if not location:
+        return f"the body must have keys of valid text, allowed are {', '.join(ALLOWED)}"
+    key = str(location[0])
     if key not in content:
         return f"{key} is missing; it must be {ALLOWED[key]}"
     return f"{key} must be {ALLOWED[key]}, got {shorten(content[key])}"
@@ -221,15 +231,7 @@ def read_examples(data: str, shape: tuple[int, ...]) -> Arrays:
     InvalidInput
         if it is not such a file, or its features have another shape or are not finite
     """
-    try:
-        archive = np.load(io.BytesIO(base64.b64decode(data, validate=True)), allow_pickle=False)
-        names = list(getattr(archive, "files", []))
-        arrays = {name: archive[name] for name in ("features", "labels") if name in names}
-    except (binascii.Error, OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidInput(f"data must be {ALLOWED['data']}: {error}") from error
-    if len(arrays) < 2:
-        came = ", ".join(names) or "none with a name"
-        raise InvalidInput(f"data must hold the arrays features and labels, got {came}")
+    arrays = _load(data, ("features", "labels"))
     features, labels = arrays["features"], arrays["labels"]
     if features.shape[1:] != shape or not len(features):
         raise InvalidInput(f"data: features must have shape (n, {shape}), got {features.shape}")
@@ -237,4 +239,36 @@ def read_examples(data: str, shape: tuple[int, ...]) -> Arrays:
         raise InvalidInput("data: features must be finite numbers")
     if labels.shape != features.shape[:1]:
         raise InvalidInput(f"data: labels must have shape ({len(features)},), got {labels.shape}")
+    if labels.dtype.kind not in "fiub" or not np.isfinite(labels).all():
+        raise InvalidInput("data: labels must be finite numbers")
     return features, labels
+
+
+def count_rows(body: RequestBody) -> int | None:
+    """Return how many rows a request takes out or brings, None if it is about none."""
+    if body.kind == "purge":
+        return len(body.rows)
+    return len(_load(body.data or "", ("labels",))["labels"]) if body.kind == "context" else None
+
+
+def _load(data: str, wanted: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
+    try:
+        archive = np.load(io.BytesIO(base64.b64decode(data, validate=True)), allow_pickle=False)
+        names = list(getattr(archive, "files", []))
+        _check_unpacked(archive, names)
+        arrays = {name: archive[name] for name in wanted if name in names}
+    except InvalidInput:
+        raise
+    except BROKEN as error:
+        raise InvalidInput(f"data must be {ALLOWED['data']}: {error}") from error
+    if len(arrays) < len(wanted):
+        came = ", ".join(names) or "none with a name"
+        raise InvalidInput(f"data must hold the arrays features and labels, got {came}")
+    return arrays
+
+
+def _check_unpacked(archive: Any, names: list[str]) -> None:
+    """Refuse a small file that fills the memory once it is unpacked."""
+    size = sum(part.file_size for part in archive.zip.infolist()) if names else 0
+    if size > MOST_BYTES:
+        raise InvalidInput(f"data must unpack to at most {MOST_BYTES} bytes, got {size}")

@@ -361,6 +361,10 @@ class Store:
         rows = self.connection.execute("SELECT * FROM versions ORDER BY version")
         return [Version(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
 
+    def find_latest_version(self) -> int:
+        """Return the number of the latest version, 0 before the first."""
+        return int(self.connection.execute("SELECT MAX(version) FROM versions").fetchone()[0] or 0)
+
     def withdraw(self, versions: Sequence[int], request: int) -> None:
         """Mark versions that a purge has withdrawn."""
         with transaction(self.connection, self.path):

@@ -6,5 +6,5 @@
 - `writer`, `reader`: threads that write and read the database
 - `guard`, `events`, `api`: the HTTP interface
 - `http_process`: the HTTP interface as a process of its own
-- `client`: asks a running service
+- `client`, `uploads`: ask a running service
 """

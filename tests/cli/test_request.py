@@ -148,7 +148,7 @@ def test_the_versions_are_shown(run: Run, service: RunningService) -> None:
     [row] = [
         line.split() for line in shown.splitlines() if line.split()[:4] == ["1", "0", "1", "1"]
     ]
-    assert row[4:] == ["1", "0.8000", "-", "-", "-", "-", "2", "2001-09-09", "01:46"]
+    assert row[4:] == ["1", "0.800", "-", "-", "-", "-", "2", "2001-09-09", "01:46"]
     found = run("versions", "--json").content["versions"]
     assert [version["version"] for version in found][:2] == [0, 1]
 

@@ -84,7 +84,7 @@ def _render_requests(requests: Sequence[Json]) -> RenderableType:
 def render_versions(versions: Sequence[Json]) -> RenderableType:
     """Render the answer of /versions, one row each."""
     names = ("ver-\nsion", "after", "re-\nquest", "contains")
-    table = make_table("Versions", *names, right=VERSION_COLUMNS, box=SIMPLE_HEAD)
+    table = make_table("Versions", *names, right=VERSION_COLUMNS, box=SIMPLE_HEAD, pad_edge=False)
     for found in versions:
         table.add_row(
             str(found["version"]),
@@ -92,7 +92,7 @@ def render_versions(versions: Sequence[Json]) -> RenderableType:
             _name(found["request"]),
             _name_requests(found["requests"]),
             str(found["round"]),
-            *(_format(found["metrics"].get(name), ".4f") for name in METRICS),
+            *(_format(found["metrics"].get(name), ".3f") for name in METRICS),
             "" if found["withdrawn"] is None else str(found["withdrawn"]),
             _format_time(found["released"]),
         )

@@ -67,6 +67,11 @@ def train_all(
     `train`.
     """
     require_torch()
+    for settings, _ in runs:
+        if settings.sections.service is not None:
+            raise InvalidInput(
+                f"{settings.name} has a section [service]: start it with covertfl serve"
+            )
     places = [(settings, Path(path)) for settings, path in runs]
     for settings, path in places:
         check_folder(settings, path, resume=resume, force=force)

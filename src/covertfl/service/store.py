@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from covertfl.errors import InvalidInput
+from covertfl.runs.folder import DATABASE
 from covertfl.service.requests import RequestBody, State
 from covertfl.service.schema import connect, migrate, transaction
-
-DATABASE = "service.db"
 
 
 class Conflict(InvalidInput):

@@ -111,6 +111,7 @@ class ClientResponder(Responder):
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
     images : replicas of an exchangeable run, which has no other decoys
+    ignored : clients that are asked like all others, but whose replies are not used
     """
 
     settings: RunSettings
@@ -120,6 +121,7 @@ class ClientResponder(Responder):
     success: FloatArray
     recorded: RecordedRounds | None = None
     images: Replicas | None = None
+    ignored: frozenset[int] = frozenset()
     sizes: IntArray = field(init=False)
 
     def __post_init__(self) -> None:

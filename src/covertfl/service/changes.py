@@ -10,21 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from covertfl.decision.problem import QueueProblem
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.queue import OwedTask
+from covertfl.runs.responder import Responder
+from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
 from covertfl.service.data import edit_task
 from covertfl.service.jumps import land, restart_steps
+from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
 from covertfl.service.store import Store, StoredRequest
 from covertfl.tasks.task import TrainingTask
 
 FindLearner = Callable[[int], LearnerState | None]
 
 
-@dataclass(frozen=True, eq=False)
 class RoundChanges:
     """Changes of a run by round.
+
+    Requests that change the data are read once, and again when one joins or leaves the queue.
 
     Parameters
     ----------
@@ -34,10 +39,16 @@ class RoundChanges:
     forgotten : purges that are in force from the first round on
     """
 
-    base: Federation
-    store: Store
-    find_learner: FindLearner
-    forgotten: frozenset[int] = frozenset()
+    def __init__(
+        self,
+        base: Federation,
+        store: Store,
+        find_learner: FindLearner,
+        forgotten: frozenset[int] = frozenset(),
+    ) -> None:
+        self.base, self.store, self.find_learner = base, store, find_learner
+        self._forgotten = forgotten
+        self._changing = store.list_changing()
 
     def change_state(self, state: RunState) -> RunState:
         """Return the state after a round with what the next one begins with.
@@ -49,9 +60,11 @@ class RoundChanges:
         if state.learner.restarted is None:
             learner = replace(state.learner, restarted=(0,) * len(state.learner.moves))
             state = replace(state, learner=learner)
-        removed = {request.id for request in self.store.list_removed(number)}
+        removed = self.store.list_removed(number)
         if removed:
-            state = replace(state, queue=state.queue.leave(removed))
+            self._changing = self.store.list_changing()
+            numbers = {request.id for request in removed}
+            state = replace(state, queue=state.queue.leave(numbers))
         for request in self.store.list_begun(number):
             state = self._begin(state, request)
         return state
@@ -68,30 +81,50 @@ class RoundChanges:
             state = replace(state, queue=state.queue.continue_steps())
         return state
 
-    def change_federation(self, number: int, *, is_refit: bool = False) -> Federation:
-        """Return the federation of a round: the clients' data, and the tasks that join the queue."""
-        joining = tuple(make_task(request, number) for request in self.store.list_admitted(number))
-        joining = tuple(task for task in joining if task.left)
+    def change_federation(self, state: RunState) -> Federation:
+        """Return the federation of a round: the clients' data, and who joins the queue."""
+        number = state.round + 1
+        admitted = self.store.list_admitted(number)
+        if any(request.body.kind in ("purge", "context") for request in admitted):
+            self._changing = self.store.list_changing()
+        joining = tuple(make_task(request, number) for request in admitted if request.size)
         return replace(
             self.base,
             responder=self.edit_responder(number),
             arrivals={number: sum(task.left for task in joining)},
             joining=joining,
-            is_refit=is_refit,
+            is_refit=self.is_refit(state),
         )
 
-    def edit_responder(self, number: int) -> ClientResponder:
+    def is_refit(self, state: RunState) -> bool:
+        """Return whether the policy is made anew: the latest rounds contradict its problem.
+
+        One that was made from rounds is made anew from time to time.
+        """
+        section, problem = self.base.settings.sections.service, self.base.problem
+        if section is None or not section.refit or not is_checked(state):
+            return False
+        assert isinstance(problem, QueueProblem)
+        refreshed = state.live.refreshed
+        is_old = refreshed > 0 and state.round - refreshed >= REFIT_ROUNDS
+        return is_old or bool(find_drift(problem, state.seen[-DRIFT_ROUNDS:]))
+
+    def edit_responder(self, number: int) -> Responder:
         """Return the clients with the data that they hold in a round."""
         clients = self.base.responder
-        changing = self.store.list_changing()
-        active = [
+        if not self._changing or not isinstance(clients, ClientResponder):
+            return clients
+        active = tuple(
             request
-            for request in changing
-            if request.is_active(number) or request.id in self.forgotten
-        ]
-        if not active or not isinstance(clients, ClientResponder):
-            return clients  # type: ignore[return-value]
-        return _edit(clients, _Edit(tuple(changing), tuple(active)))
+            for request in self._changing
+            if request.is_active(number) or request.id in self._forgotten
+        )
+        return _edit(clients, _Edit(tuple(self._changing), active)) if active else clients
+
+
+def is_checked(state: RunState) -> bool:
+    """Return whether the latest rounds are compared with the problem after this one."""
+    return state.round % CHECK_EVERY == 0 and len(state.seen) >= FEWEST
 
 
 def make_task(request: StoredRequest, number: int) -> OwedTask:

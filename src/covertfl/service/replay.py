@@ -8,8 +8,8 @@ byte for byte, a run that never had the rows from that version on.  Nothing of i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from covertfl.runs.files import read_rounds
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import PlayedRound
+from covertfl.runs.responder import Work
 from covertfl.runs.rounds import play_round, refresh_policy
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged
@@ -83,6 +84,7 @@ class Replay:
         for record in itertools.islice(self._read_records(), last):
             number = int(record["round"])
             clients = self.changes.edit_responder(number)
+            assert isinstance(clients, ClientResponder)
             # Before it joins, the purge has taken nothing: these are the rows still held.
             rows = list_purged(clients.task, purge)
             is_needed = clients.needs_replies(int(record["trajectory"]))
@@ -112,13 +114,13 @@ class Replay:
                 return states[released[number]]
             return self.changes.find_learner(number)
 
-        changes = replace(self.changes, forgotten=forgotten, find_learner=find_learner)
+        changes = RoundChanges(base, self.changes.store, find_learner, forgotten)
         policy, kept = base.policy, set(released.values())
         while state.round < last:
             if self.is_ending():
                 raise Interrupted
             state = changes.change_state(state)
-            federation = changes.change_federation(state.round + 1)
+            federation = changes.change_federation(state)
             state, policy = refresh_policy(federation, state, policy)
             decision = decide(federation, state, policy)
             rounds = play_round(federation, state, policy, decision)
@@ -128,16 +130,18 @@ class Replay:
         return state
 
 
-def play(federation: Federation, rounds: Any) -> PlayedRound:
+def play(federation: Federation, rounds: Generator[Work, Any, PlayedRound]) -> PlayedRound:
     """Carry out a round on the simulated engine."""
+    [played] = drive([rounds], lambda waiting: answer_work(federation, waiting))
+    return played
+
+
+def answer_work(federation: Federation, waiting: Mapping[int, Work]) -> dict[int, Any]:
+    """Carry out what rounds of a federation wait for."""
     clients = federation.responder
     assert isinstance(clients, ClientResponder)
-
-    def answer(waiting: Any) -> dict[int, Any]:
-        return dict(zip(waiting, carry_out([(clients, waiting[0])]), strict=True))
-
-    [played] = drive([rounds], answer)
-    return played
+    work = [(clients, asked) for asked in waiting.values()]
+    return dict(zip(waiting, carry_out(work), strict=True))
 
 
 def _uses(clients: ClientResponder, record: Any, rows: IntArray) -> bool:

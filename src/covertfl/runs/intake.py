@@ -1,7 +1,10 @@
-"""Who may change a run between two rounds: a service, to which requests come."""
+"""Who may change a run between two rounds: the desk of a service, to which requests come."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from covertfl.runs.federation import Federation, RunState
@@ -25,3 +28,15 @@ class Intake(Protocol):
             may come to it
         """
         ...
+
+
+class RequestDesk(Intake, Protocol):
+    """An intake that is told what has become of every round."""
+
+    def end(self, state: RunState) -> None:
+        """Take note of the state after a round, which is on the disk."""
+        ...
+
+
+# Opens the desk of a run: its folder, its federation and the state that it starts from.
+OpenDesk = Callable[[Path, Federation, RunState], AbstractContextManager[RequestDesk]]

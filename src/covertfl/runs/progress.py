@@ -51,6 +51,12 @@ def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool
             raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
 
 
+def require_no_service(settings: RunSettings) -> None:
+    """Raise InvalidInput if a run file describes a service, which does not end by itself."""
+    if settings.sections.service is not None:
+        raise InvalidInput(f"{settings.name} has a section [service]: start it with covertfl serve")
+
+
 def prepare_run(
     settings: RunSettings, path: Path, kernels: KernelCache, *, resume: bool, force: bool
 ) -> PreparedRun:

@@ -314,6 +314,10 @@ class RunSettings:
         sections = self.sections.model_copy(update={"rounds": rounds})
         return replace(self, sections=sections, problem=problem, content=content)
 
+    def with_sections(self, sections: RunSections) -> RunSettings:
+        """Return the same run with other sections that leave its problem as it is."""
+        return replace(self, sections=sections)
+
     def with_device(self, device: str) -> RunSettings:
         """Return the same run on another device."""
         engine = self.sections.engine.model_copy(update={"device": device})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(20_000)
     yield page
     page.close()
 
@@ -155,7 +154,8 @@ class TestRequests:
         page.keyboard.type("typed")
         page.keyboard.press("Enter")
         expect_cell(page, 1, "note", "typed")
-        expect(page.locator("#add-submit")).to_be_focused()
+        expect(page.locator("#add-note")).to_be_focused()
+        expect(page.locator("#add-note")).to_have_value("")
 
     def test_a_purge_names_rows_and_clients(self, page: Page, service: FakeService) -> None:
         open_page(page, service.url, TOKEN)
@@ -268,10 +268,39 @@ class TestLive:
         for _ in range(3):
             service.tick()
         service.start()
-        page.get_by_role("button", name="Try now").click()
         expect(page.locator("#connection-text")).to_have_text("Live")
         expect(page.locator("#round")).to_have_text("3")
         expect(page.locator("#backlogs .readout")).to_contain_text("round 3")
+
+    def test_the_operator_need_not_wait_for_the_next_attempt(
+        self, page: Page, service: FakeService
+    ) -> None:
+        page.clock.install(time=0)
+        open_page(page, service.url, TOKEN)
+        page.clock.pause_at(3600)  # from here on no attempt comes by itself
+        service.stop()
+        expect(page.locator("#connection-text")).to_contain_text("Connection lost")
+        service.start()
+        page.get_by_role("button", name="Try now").click()
+        expect(page.locator("#connection-text")).to_have_text("Live")
+
+    def test_it_starts_anew_with_another_run(self, page: Page, busy: FakeService) -> None:
+        open_page(page, busy.url, TOKEN)
+        expect(page.locator("#backlogs .readout")).to_contain_text("round 300")
+        busy.stop()
+        busy.rounds = busy.rounds[:2]
+        busy.start()
+        expect(page.locator("#round")).to_have_text("2")
+        expect(page.locator("#backlogs .readout")).to_contain_text("round 2:")
+
+    def test_another_token_is_asked_for(self, page: Page, service: FakeService) -> None:
+        open_page(page, service.url, TOKEN)
+        service.stop()
+        service.token = "another"
+        service.start()
+        expect(page.locator("#token-error")).to_contain_text("does not accept")
+        enter_token(page, "another")
+        expect(page.locator("#connection-text")).to_have_text("Live")
 
     def test_warnings_and_pauses_are_on_top(self, page: Page, service: FakeService) -> None:
         open_page(page, service.url, TOKEN)
@@ -346,6 +375,4 @@ class TestFigures:
             open_page(page, service.url, TOKEN)
             colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
             page.close()
-        assert json.dumps(colours) == json.dumps(
-            {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 23, 26)"}
-        )
+        assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 23, 26)"}

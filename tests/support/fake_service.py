@@ -108,6 +108,7 @@ class FakeService:
     """
 
     learn_prob: list[list[list[float]]] | None = field(default_factory=make_table)
+    token: str = TOKEN
     paused: str | None = None
     warnings: list[Json] = field(default_factory=list)
     requests: list[Json] = field(default_factory=list)
@@ -317,7 +318,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer()
 
     def is_allowed(self) -> bool:
-        return self.headers.get("Authorization") == f"Bearer {TOKEN}"
+        return self.headers.get("Authorization") == f"Bearer {self.fake.token}"
 
     def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)

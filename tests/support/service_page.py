@@ -12,6 +12,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sy
 
 from tests.support.browser import CHROMIUM
 
+expect.set_options(timeout=20_000)  # ms; machines that run tests may be slow
+
 # Elements that stick out of the screen, apart from tables that scroll and what is for readers only.
 STICKING_OUT = """() => [...document.querySelectorAll("body *")].filter(element =>
   !element.closest(".scroll:not(.stacked), .stacked thead, .unseen") &&
@@ -100,7 +102,7 @@ def expect_cell(page: Page, request: int, label: str, text: str | re.Pattern[str
     expect(cell).to_contain_text(text)
 
 
-def expect_served(page: Page, request: int, updates: int, seconds: float = 5.0) -> int:
+def expect_served(page: Page, request: int, updates: int, seconds: float = 20.0) -> int:
     """Wait until a request is done with all updates; return its version, the present one."""
     row = page.locator(f'#requests tr[data-id="{request}"]')
     expect(row).to_have_attribute("data-state", "done", timeout=1000 * seconds)

@@ -19,7 +19,7 @@ help:  ## list the targets
 $(READY): pyproject.toml setup.py constraints.txt $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covertfl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,simulation,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,text,simulation,report,service,dev]"
 	touch $@
 
 demo: $(READY)  ## train covertly, show what an eavesdropper gets; the page goes to out/demo

@@ -48,8 +48,9 @@ MAY_IMPORT = {
     "demo": "files decision evaluation planning runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
+    "service": "files",
     "cli": "decision fitting planning tasks runs training models engines auditing "
-    "display api report demo experiments reproduction",
+    "display api report demo experiments reproduction service",
 }
 
 

@@ -32,8 +32,11 @@ from covertfl.cli.predict import predict
 from covertfl.cli.presets import presets
 from covertfl.cli.report import report
 from covertfl.cli.reproduce import reproduce
+from covertfl.cli.request import request
 from covertfl.cli.solve import solve
+from covertfl.cli.status import status as show_status
 from covertfl.cli.train import train
+from covertfl.cli.versions import versions
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"
@@ -102,6 +105,7 @@ def _options(
 COMMANDS = (
     *(solve, plan, fit, presets),
     *(embed, train, deploy_local, export, predict),
+    *(request, show_status, versions),
     *(audit, report, demo, reproduce),
 )
 for command in COMMANDS:

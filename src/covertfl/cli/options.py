@@ -28,6 +28,14 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace the runs in 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of tables and sentences.")
 ]
+ServiceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--service",
+        metavar="DIR|URL",
+        help="Folder or address of the service; otherwise the one started last.",
+    ),
+]
 
 
 def read_problem_argument(path: Path | None, preset: str | None) -> LoadedProblem:

@@ -6,7 +6,7 @@ Serving: `desk` takes requests in between two rounds; `changes`, `data` and `jum
 to a run, `replay` takes rows out of its past, `versions` are what it releases.  `loop` plays the
 rounds on the simulated engine, `flower` and `server_app` on Flower, and `serve` starts all of it.
 
-Watching: `watch` records rounds, with what `beliefs` and `promise` say of them.  `api`, `status`,
-`writer` and `http_process` are the HTTP interface, `page` (page.html) its page, and `client` what
-commands use.
+Watching: `watch` records rounds, with what `beliefs` and `promise` say of them.  `api`, `guard`,
+`events`, `status`, `reader`, `writer` and `http_process` are the HTTP interface, `page` (page.html)
+its page, and `client` and `uploads` what commands use.
 """

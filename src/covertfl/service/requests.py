@@ -12,6 +12,7 @@ import base64
 import binascii
 import datetime
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -33,6 +34,12 @@ State = Literal["waiting", "serving", "done", "cancelled"]
 MOST_UPDATES, MOST_BY_LOSS = 1_000_000, 1_000
 MOST_ROWS = 1_000_000
 MOST_TEXT = 1_000
+MOST_BYTES = 2**28  # of a context's arrays, unpacked
+# What numpy and zipfile raise for files that are damaged, encrypted, or packed in another way.
+BROKEN = (
+    *(OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError),
+    *(binascii.Error, struct.error, zipfile.BadZipFile, zlib.error),
+)
 
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
@@ -152,7 +159,10 @@ def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
     unknown = [found["loc"] for found in error.errors() if found["type"] == "extra_forbidden"]
     if unknown:
         return describe_unknown_keys(unknown, lambda _: list(RequestBody.model_fields))
-    key = str(error.errors()[0]["loc"][0])
+    location = error.errors()[0]["loc"]
+    if not location:
+        return f"the body must have keys of valid text, allowed are {', '.join(ALLOWED)}"
+    key = str(location[0])
     if key not in content:
         return f"{key} is missing; it must be {ALLOWED[key]}"
     return f"{key} must be {ALLOWED[key]}, got {shorten(content[key])}"
@@ -226,7 +236,7 @@ def read_examples(data: str, limits: Limits) -> tuple[FloatArray, IntArray]:
         if it is not such a file, its features have another shape or are not finite, or it has
         labels that the task does not know
     """
-    arrays = _read_arrays(data)
+    arrays = _load(data, ("features", "labels"), ("classes",))
     features, labels = arrays["features"], arrays["labels"]
     if features.shape[1:] != limits.shape or not len(features):
         shape = ", ".join(map(str, ("n", *limits.shape)))
@@ -238,15 +248,27 @@ def read_examples(data: str, limits: Limits) -> tuple[FloatArray, IntArray]:
     return features.astype(np.float64), _find_classes(labels, arrays.get("classes"), limits.classes)
 
 
-def _read_arrays(data: str) -> dict[str, npt.NDArray[Any]]:
+def count_rows(body: RequestBody) -> int | None:
+    """Return how many rows a request takes out or brings, None if it is about none."""
+    if body.kind == "purge":
+        return len(body.rows)
+    return len(_load(body.data or "", ("labels",))["labels"]) if body.kind == "context" else None
+
+
+def _load(
+    data: str, wanted: tuple[str, ...], further: tuple[str, ...] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the wanted arrays of an .npz file in base64, and further ones that it may have."""
     try:
         archive = np.load(io.BytesIO(base64.b64decode(data, validate=True)), allow_pickle=False)
         names = list(getattr(archive, "files", []))
-        wanted = ("features", "labels", "classes")
-        arrays = {name: np.asarray(archive[name]) for name in wanted if name in names}
-    except (binascii.Error, OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        _check_unpacked(archive, names)
+        arrays = {name: archive[name] for name in (*wanted, *further) if name in names}
+    except InvalidInput:
+        raise
+    except BROKEN as error:
         raise InvalidInput(f"data must be {ALLOWED['data']}: {error}") from error
-    if not {"features", "labels"} <= set(arrays):
+    if not set(wanted) <= set(arrays):
         came = ", ".join(names) or "none with a name"
         raise InvalidInput(f"data must hold the arrays features and labels, got {came}")
     return arrays
@@ -267,3 +289,10 @@ def _find_classes(
             raise InvalidInput(f"data: labels must be among {allowed}, got {shorten(value)}")
         numbers.append(known.index(name))
     return np.array(numbers, dtype=np.int64)[places]
+
+
+def _check_unpacked(archive: Any, names: list[str]) -> None:
+    """Refuse a small file that fills the memory once it is unpacked."""
+    size = sum(part.file_size for part in archive.zip.infolist()) if names else 0
+    if size > MOST_BYTES:
+        raise InvalidInput(f"data must unpack to at most {MOST_BYTES} bytes, got {size}")

@@ -31,6 +31,7 @@ FIRST = (
         begun INTEGER,                 -- round from which it is served
         finished INTEGER,              -- round in which it was done
         version INTEGER,               -- that it released
+        num_rows INTEGER,              -- that it takes out or brings
         membership TEXT                -- JSON, of a purge
     ) STRICT""",
     "CREATE INDEX requests_open ON requests (state, admitted)",

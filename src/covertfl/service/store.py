@@ -8,18 +8,25 @@ round that was interrupted is repeated with the same requests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from covertfl.errors import InvalidInput
 from covertfl.runs.folder import DATABASE
-from covertfl.service.requests import RequestBody, State
+from covertfl.service.requests import RequestBody, State, count_rows
 from covertfl.service.schema import connect, migrate, transaction
+
+# Columns of requests in lists, which would hold gigabytes otherwise.
+BRIEF = (
+    "id, key, kind, json_remove(body, '$.rows') AS body, NULL AS data, received, state, size, "
+    "left, served, admitted, removed, begun, finished, version, num_rows, membership"
+)
 
 
 class Conflict(InvalidInput):
@@ -47,6 +54,7 @@ class StoredRequest:
     begun: int | None
     finished: int | None
     version: int | None
+    num_rows: int | None
     membership: Mapping[str, float | None] | None
 
     def is_active(self, round_number: int) -> bool:
@@ -66,6 +74,13 @@ class Version:
     metrics: Mapping[str, Any]
     released: float
     withdrawn: int | None = None
+
+
+class Answer(NamedTuple):
+    """What has become of a change: the request, or why it was refused, and whether it is new."""
+
+    found: StoredRequest | InvalidInput
+    is_new: bool = False
 
 
 class Store:
@@ -101,42 +116,12 @@ class Store:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def add(self, bodies: Sequence[RequestBody]) -> list[StoredRequest | Conflict]:
+    def add(self, bodies: Sequence[RequestBody]) -> list[StoredRequest | InvalidInput]:
         """Store requests in one transaction and return them, in order.
 
         One whose key is known is the request that has it, or a Conflict if that is another.
         """
-        answers: list[StoredRequest | Conflict] = []
-        with transaction(self.connection, self.path):
-            for body in bodies:
-                found = None if body.key is None else self._find_key(body.key)
-                if found is None:
-                    answers.append(self.find(self._insert(body)))
-                elif (found.body, found.data) == (_without_data(body), body.data):
-                    answers.append(found)
-                else:
-                    answers.append(
-                        Conflict(f"key must be new, or of the same request, got that of {found.id}")
-                    )
-        return answers
-
-    def _insert(self, body: RequestBody) -> int:
-        left = body.size if body.patience is None else min(body.patience, body.size)
-        row = self.connection.execute(
-            "INSERT INTO requests (key, kind, body, data, received, size, left) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                body.key,
-                body.kind,
-                _without_data(body).model_dump_json(exclude_defaults=True),
-                body.data,
-                time.time(),
-                body.size,
-                left,
-            ),
-        )
-        assert row.lastrowid is not None
-        return row.lastrowid
+        return [answer.found for answer in self.change(bodies)]
 
     def cancel(self, number: int) -> StoredRequest:
         """Cancel a request that waits, and return it.
@@ -148,22 +133,90 @@ class Store:
         Conflict
             if it is being served, or done
         """
+        [answer] = self.change([number])
+        if isinstance(answer.found, InvalidInput):
+            raise answer.found
+        return answer.found
+
+    def change(self, changes: Sequence[RequestBody | int]) -> list[Answer]:
+        """Store requests and cancel those whose numbers are given, in one transaction and in order.
+
+        A change that is refused has its reason as the answer, and the others are made.
+        """
         with transaction(self.connection, self.path):
-            found = self.find(number)
-            if found.state in ("serving", "done"):
-                raise Conflict(
-                    f"request {number} must be waiting to be cancelled, got {found.state}"
-                )
-            self.connection.execute(
-                "UPDATE requests SET state = 'cancelled' WHERE id = ?", (number,)
+            return [
+                self._cancel(change) if isinstance(change, int) else self._add(change)
+                for change in changes
+            ]
+
+    def _add(self, body: RequestBody) -> Answer:
+        found = None if body.key is None else self._find_key(body.key)
+        if found is None:
+            refusal = self._refuse_version(body.version)
+            return Answer(refusal or self.find(self._insert(body)), is_new=refusal is None)
+        if (found.body, found.data) == (_without_data(body), body.data):
+            return Answer(found)
+        return Answer(Conflict(f"key must be new, or of the same request, got that of {found.id}"))
+
+    def _refuse_version(self, version: int | None) -> InvalidInput | None:
+        """Return why a version cannot be returned to, None if it can."""
+        if version is None:
+            return None
+        row = self.connection.execute(
+            "SELECT withdrawn FROM versions WHERE version = ?", (version,)
+        ).fetchone()
+        if row is None:
+            return InvalidInput(f"version must be one that was released, got {version}")
+        if row[0] is not None:
+            return InvalidInput(
+                f"version must not be withdrawn, got {version}, which request {row[0]} withdrew"
             )
-        return self.find(number)
+        return None
+
+    def _insert(self, body: RequestBody) -> int:
+        left = body.size if body.patience is None else min(body.patience, body.size)
+        row = self.connection.execute(
+            "INSERT INTO requests (key, kind, body, data, received, size, left, num_rows) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                body.key,
+                body.kind,
+                _without_data(body).model_dump_json(exclude_defaults=True),
+                body.data,
+                time.time(),
+                body.size,
+                left,
+                count_rows(body),
+            ),
+        )
+        assert row.lastrowid is not None
+        return row.lastrowid
+
+    def _cancel(self, number: int) -> Answer:
+        try:
+            found = self.find(number)
+        except Unknown as error:
+            return Answer(error)
+        if found.state in ("serving", "done"):
+            sentence = f"request {number} must be waiting to be cancelled, got {found.state}"
+            return Answer(Conflict(sentence))
+        self.connection.execute("UPDATE requests SET state = 'cancelled' WHERE id = ?", (number,))
+        return Answer(self.find(number))
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def find(self, number: int) -> StoredRequest:
-        """Return a request; raise Unknown if there is none."""
-        rows = self._select("WHERE id = ?", number)
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Make all that is read inside come from the same moment."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.execute("COMMIT")
+
+    def find(self, number: int, *, is_brief: bool = False) -> StoredRequest:
+        """Return a request, a brief one without rows and data; raise Unknown if there is none."""
+        rows = self._select("WHERE id = ?", number, columns=BRIEF if is_brief else "*")
         if not rows:
             raise Unknown(f"there is no request {number}")
         return rows[0]
@@ -172,10 +225,24 @@ class Store:
         return next(iter(self._select("WHERE key = ?", key)), None)
 
     def list_requests(self, *, limit: int, before: int | None = None) -> list[StoredRequest]:
-        """Return the latest requests, newest first, or those before one."""
+        """Return the latest requests, newest first, or those before one, without rows and data."""
         return self._select(
-            "WHERE id < ? ORDER BY id DESC LIMIT ?", 2**62 if before is None else before, limit
+            "WHERE id < ? ORDER BY id DESC LIMIT ?",
+            *(2**62 if before is None else before, limit),
+            columns=BRIEF,
         )
+
+    def sum_left(self, *, since: int | None = None) -> int:
+        """Return the updates that open requests owe, or those alone that joined since a round.
+
+        Requests that have not joined the queue yet are counted in both cases.
+        """
+        row = self.connection.execute(
+            "SELECT COALESCE(SUM(left), 0) FROM requests WHERE state IN ('waiting', 'serving') "
+            "AND (admitted IS NULL OR admitted >= ?)",
+            (-1 if since is None else since,),
+        ).fetchone()
+        return int(row[0])
 
     def count_states(self) -> dict[str, int]:
         """Return the number of requests in each state."""
@@ -192,8 +259,8 @@ class Store:
             "WHERE kind IN ('purge', 'context') AND admitted IS NOT NULL ORDER BY id"
         )
 
-    def _select(self, clause: str, *values: Any) -> list[StoredRequest]:
-        rows = self.connection.execute(f"SELECT * FROM requests {clause}", values)
+    def _select(self, clause: str, *values: Any, columns: str = "*") -> list[StoredRequest]:
+        rows = self.connection.execute(f"SELECT {columns} FROM requests {clause}", values)
         return [_read_request(row) for row in rows]
 
     # --- the queue --------------------------------------------------------------------------------

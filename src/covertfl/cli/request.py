@@ -1,0 +1,164 @@
+"""The command `request`."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covertfl.cli.options import JsonOption, ServiceOption
+from covertfl.cli.output import print_json, show_progress
+from covertfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from covertfl.service.client import Service
+
+# Seconds between two looks at a request, and for which a service may be silent meanwhile.
+LOOK_SECONDS, SILENT_SECONDS = 0.5, 60.0
+
+
+class Kind(enum.StrEnum):
+    """What can be asked for."""
+
+    SHIFT = "shift"
+    PURGE = "purge"
+    CONTEXT = "context"
+    ROLLBACK = "rollback"
+    CANCEL = "cancel"
+
+
+KindArgument = Annotated[Kind, typer.Argument(show_default=False)]
+IdArgument = Annotated[int | None, typer.Argument(metavar="[ID]", min=1)]
+UpdatesOption = Annotated[
+    int | None, typer.Option(help="Updates that are owed; with --patience the most.")
+]
+PatienceOption = Annotated[
+    int | None,
+    typer.Option(help="End when the validation loss has not improved for so many updates."),
+]
+NoteOption = Annotated[str | None, typer.Option(help="Text that is kept with the request.")]
+DueOption = Annotated[
+    str | None, typer.Option(metavar="DATE", help="Date by which it should be done.")
+]
+KeyOption = Annotated[
+    str | None, typer.Option(help="The same key again is the same request; made up if not given.")
+]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Start the schedule of step sizes anew.")
+]
+RowsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.CSV", help="purge: file with a column of row numbers.")
+]
+ClientsOption = Annotated[
+    str | None, typer.Option(metavar="N,N", help="purge: numbers of clients.")
+]
+ExactOption = Annotated[
+    bool, typer.Option("--exact", help="purge: train again as if they had never been there.")
+]
+ClientOption = Annotated[int | None, typer.Option(help="context: whose rows they become.")]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="NEW.NPZ", help="context: file with arrays features and labels."),
+]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="context: in place of all rows that the client has.")
+]
+VersionOption = Annotated[int | None, typer.Option(help="rollback: version to return to.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+
+
+def request(
+    kind: KindArgument,
+    number: IdArgument = None,
+    updates: UpdatesOption = None,
+    patience: PatienceOption = None,
+    note: NoteOption = None,
+    due: DueOption = None,
+    key: KeyOption = None,
+    restart: RestartOption = False,
+    rows: RowsOption = None,
+    clients: ClientsOption = None,
+    exact: ExactOption = False,
+    client: ClientOption = None,
+    file: FileOption = None,
+    replace: ReplaceOption = False,
+    version: VersionOption = None,
+    wait: WaitOption = False,
+    service: ServiceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a running service for retraining, or cancel a request.
+
+    A shift trains on what clients hold now, a purge takes rows or clients out, a context gives a
+    client new rows, a rollback returns to a version.  `cancel ID` gives up a request that is not
+    being served yet.  The service makes the updates when its policy says so, among decoys.
+
+    Example: covertfl request purge --rows rows.csv --updates 20 --wait
+    """
+    from covertfl.service.client import find_service
+
+    if (kind is Kind.CANCEL) != (number is not None):
+        raise InvalidInput("give the number of a request with cancel, and only there")
+    found = find_service(service)
+    if number is not None:
+        _show(found.cancel(number), as_json=as_json)
+        return
+    options = {"updates": updates, "patience": patience, "note": note, "due": due, "key": key}
+    own = {"client": client, "version": version}
+    flags = {"restart": restart or None, "exact": exact or None, "replace": replace or None}
+    body = {"kind": kind.value, **options, **own, **flags, **_read_files(rows, clients, file)}
+    answer = _ask(found, {name: value for name, value in body.items() if value is not None})
+    _show(_await_end(found, answer) if wait else answer, as_json=as_json)
+
+
+def _read_files(rows: Path | None, clients: str | None, file: Path | None) -> dict[str, Any]:
+    """Return what a request says with lists and files."""
+    from covertfl.service.uploads import encode_file, parse_numbers, read_row_numbers
+
+    return {
+        "rows": None if rows is None else read_row_numbers(rows),
+        "clients": None if clients is None else parse_numbers(clients, "--clients"),
+        "data": None if file is None else encode_file(file),
+    }
+
+
+def _ask(service: Service, body: dict[str, Any]) -> dict[str, Any]:
+    import secrets
+
+    body.setdefault("key", secrets.token_urlsafe(16))
+    answer: dict[str, Any] = service.ask(body)
+    return answer
+
+
+def _await_end(service: Service, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a request when it is done; raise InvalidInput if somebody cancels it."""
+    from covertfl.service.client import NoAnswer
+
+    number, most = answer["id"], max(answer["updates_left"], 1)
+    heard = time.monotonic()
+    with show_progress(f"request {number}") as update:
+        while answer["state"] in ("waiting", "serving"):
+            left = answer["updates_left"]
+            update(f"{answer['state']}, {left} updates left", max(1.0 - left / most, 0.0))
+            time.sleep(LOOK_SECONDS)
+            try:
+                answer = service.get(f"/requests/{number}")
+                heard = time.monotonic()
+            except NoAnswer:  # it may be starting again
+                if time.monotonic() - heard > SILENT_SECONDS:
+                    raise
+    if answer["state"] == "cancelled":
+        raise InvalidInput(f"request {number} was cancelled")
+    return answer
+
+
+def _show(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    released = "" if answer["version"] is None else f", version {answer['version']}"
+    left = f"{answer['updates_left']} updates left"
+    print(f"Request {answer['id']}: {answer['state']}, {left}{released}")

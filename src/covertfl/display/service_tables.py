@@ -1,0 +1,103 @@
+"""A service's status and versions as tables, from the JSON that it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from covertfl.display.tables import make_fact_table, make_table
+
+Json = Mapping[str, Any]
+REQUEST_COLUMNS = ("updates\nleft", "of", "received", "due")
+VERSION_COLUMNS = ("round", "accuracy", "balanced\naccuracy", "AUC", "F1", "loss")
+METRICS = ("accuracy", "balanced_accuracy", "auc", "f1", "loss")
+MOST_SHOWN = 20  # open requests
+
+
+def render_status(status: Json, requests: Sequence[Json]) -> RenderableType:
+    """Render the answers of /status and /requests: the service, open requests and warnings."""
+    parts: list[RenderableType] = [make_fact_table("Service", _list_facts(status))]
+    if requests:
+        parts.append(_render_requests(requests))
+    if len(requests) > MOST_SHOWN:
+        parts.append(Text(f"{len(requests) - MOST_SHOWN} more requests wait."))
+    for warning in status["warnings"]:
+        parts.append(Text(f"Warning in round {warning['round']}: {warning['text']}"))
+    return Group(*parts)
+
+
+def _list_facts(status: Json) -> list[tuple[str, str]]:
+    beliefs, counts = status["beliefs"], status["counts"]
+    facts = [
+        ("task and policy", f"{status['task'] or 'unknown'}, {status['policy'] or 'unknown'}"),
+        ("state", "running" if status["paused"] is None else f"paused: {status['paused']}"),
+        ("round", f"{status['round']}, oracle state {_name(status['oracle_state'])}"),
+        ("backlog", f"{status['backlog']} updates"),
+        (
+            "mean wait",
+            f"{_format(status['mean_wait'], '.1f')} rounds, "
+            f"promised {_format(status['promised_wait'], '.1f')}",
+        ),
+        ("mean wait of a request", f"{_format(status['mean_request_wait'], '.1f')} rounds"),
+        ("exposure", _format(status["exposure"], ".1%")),
+        (
+            "an eavesdropper believes",
+            f"in the true model with {_format(beliefs['counting'], '.2f')} if it counts queries, "
+            f"{_format(beliefs['scheme'], '.2f')} if it knows the policy "
+            f"(1 of {_name(beliefs['trajectories'])} trajectories)",
+        ),
+        (
+            "version",
+            f"{status['version']}, learner score {_format(status['learner_score'], '.4f')}",
+        ),
+        ("requests", ", ".join(f"{number} {state}" for state, number in counts.items())),
+    ]
+    return [(name, escape(value)) for name, value in facts]
+
+
+def _render_requests(requests: Sequence[Json]) -> RenderableType:
+    table = make_table("Open requests", "request", "kind", "state", "note", right=REQUEST_COLUMNS)
+    for request in requests[:MOST_SHOWN]:
+        table.add_row(
+            str(request["id"]),
+            request["kind"],
+            request["state"],
+            escape(request["note"]),
+            str(request["updates_left"]),
+            str(request["updates"]),
+            request["received"],
+            (request["due"] or "") + " (late)" * request["is_late"],
+        )
+    return table
+
+
+def render_versions(versions: Sequence[Json]) -> RenderableType:
+    """Render the answer of /versions, one row each."""
+    names = ("version", "after", "request", "contains")
+    table = make_table("Versions", *names, right=VERSION_COLUMNS)
+    table.add_column("released")
+    for found in versions:
+        withdrawn = found["withdrawn"]
+        table.add_row(
+            str(found["version"]),
+            _name(found["parent"]),
+            _name(found["request"]),
+            ", ".join(map(str, found["requests"])),
+            str(found["round"]),
+            *(_format(found["metrics"].get(name), ".4f") for name in METRICS),
+            found["released"]
+            + ("" if withdrawn is None else f", withdrawn by request {withdrawn}"),
+        )
+    return table
+
+
+def _name(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _format(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -26,7 +26,8 @@ def write_version(folder: Path, version: Version, source: Path | None = None) ->
     """Write the files of a version, whose state is the checkpoint in the folder or in `source`."""
     place = find_version(folder, version.version)
     with report_errors(place):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
     content = read_bytes(source or folder / CHECKPOINT, "a checkpoint")
     write_atomically(place / STATE, content, mode=0o600)
     facts = {key: value for key, value in asdict(version).items() if key != "withdrawn"}

@@ -5,6 +5,7 @@ Nothing here is needed to go on after a crash, so it is written without waiting 
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -119,6 +120,20 @@ class Watch:
     def start(self, state: RunState) -> None:
         """Take note of the state that the service starts from."""
         self._queries = state.queries
+        sections = self._base.settings.sections
+        assert sections.service is not None
+        self._store.keep_fact(
+            "service",
+            {
+                "task": sections.task,
+                "policy": sections.policy.kind,
+                "round_seconds": sections.service.round_seconds,
+                "trajectories": self._beliefs.trajectories,
+                "states": self._problem.oracle.num_states,
+                "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            },
+        )
+        self._store.keep_fact("paused", None)
         self._keep_policy(state)
 
     def _warn(self, state: RunState) -> None:

@@ -20,7 +20,7 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.run_file import format_toml
 from covertfl.service.client import Service, find_service
 from tests import ROOT
-from tests.support.services import SERVICE, list_requests, play_service, read_run_files
+from tests.support.played_services import SERVICE, list_requests, play_service, read_run_files
 from tests.support.small_runs import merge, read_rounds
 
 KILLS = 25

@@ -18,7 +18,7 @@ from covertfl.runs.task import find_training_task
 from covertfl.service.loop import as_service
 from covertfl.service.store import Store, Version
 from covertfl.training import train
-from tests.support.services import (
+from tests.support.played_services import (
     SERVICE,
     ask,
     list_requests,

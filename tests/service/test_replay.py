@@ -14,7 +14,7 @@ from covertfl.runs.task import find_training_task
 from covertfl.service.replay import Replay
 from covertfl.service.store import Store
 from covertfl.training import train
-from tests.support.services import SERVICE, ask, list_requests, play_service
+from tests.support.played_services import SERVICE, ask, list_requests, play_service
 from tests.support.small_runs import QUEUE, make_run, read_arrays, read_rounds
 
 # Decoys that move by a draw count moves, and a jump counts as one.

@@ -1,91 +1,79 @@
-"""Small services: the digits among six clients, requests in chosen rounds, no HTTP."""
+"""Services without rounds: a folder with a database, and the HTTP interface on it."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from covertfl.runs.progress import RunProgress
-from covertfl.service.loop import as_service, run_simulated
-from covertfl.service.requests import parse_request
-from covertfl.service.store import Store, StoredRequest
-from tests.support.small_runs import QUEUE, make_run, merge, read_folder
+from covertfl.service.client import Service, find_service, write_address
+from covertfl.service.http_process import HttpProcess, make_token
+from covertfl.service.requests import RequestBody, parse_request
+from covertfl.service.store import Store, Version
 
-SERVICE: dict[str, Any] = merge(
-    QUEUE,
-    {
-        "queue": {"capacity": "auto", "overflow_cost": None},
-        "rounds": None,
-        "service": {"round_seconds": 0.0, "listen": "127.0.0.1:0"},
-    },
-)
-# What is asked for before a round: bodies of requests, or numbers of requests to cancel.
-Asked = Mapping[int, Sequence[Mapping[str, Any] | int]]
-# Files that differ between two services with the same requests.
-OWN_FILES = ("service.db", "token", "address", "version.json", "run.toml", "summary.json")
-
-
-def ask(folder: Path, *asked: Mapping[str, Any] | int) -> None:
-    """Store requests, or cancel those that are given by number."""
-    with Store(folder) as store:
-        for one in asked:
-            if isinstance(one, int):
-                store.cancel(one)
-            else:
-                store.add([parse_request(json.dumps(one))])
+LIMITS = {"clients": 4, "rows": 100, "changes_data": True, "rolls_back": True, "shape": [2]}
+SERVICE = {
+    **{"task": "toxicity", "policy": "optimal", "round_seconds": 1.0, "trajectories": 2},
+    **{"started": "2026-11-17T09:00:00+00:00", "states": 3},
+}
+POLICY = {
+    **{"kind": "optimal", "learn_prob": [[[0.0, 1.0]]], "arrival_sizes": [0, 4], "limit": 3.0},
+    **{"arrival_rate": 0.2, "promised_wait": 25.0},
+}
+RECORD = {
+    **{"oracle_state": 2, "backlog": 7, "arrival": 4, "action": 1, "accepted": 3},
+    **{"exposure": 0.31, "learner_score": 0.83, "mean_wait": 11.2, "counting": 0.4, "scheme": 0.6},
+    "rejected": 5,
+}
 
 
-def play_service(
-    folder: Path,
-    asked: Asked,
-    rounds: int,
-    *,
-    base: dict[str, Any] = SERVICE,
-    stop_after: int | None = None,
-    **changes: Any,
-) -> None:
-    """Play the rounds of a service, or continue one; `stop_after` ends it after a round."""
-    settings = as_service(make_run(base, **{"rounds": rounds, **changes}))
-    ending = threading.Event()
-    is_new = not (folder / "service.db").exists()
-
-    def on_start() -> None:
-        if is_new:
-            ask(folder, *asked.get(1, ()))
-
-    def on_round(progress: RunProgress) -> None:
-        ask(folder, *asked.get(progress.round + 1, ()))
-        if progress.round == stop_after:
-            ending.set()
-
-    run_simulated(settings, folder, ending, on_start=on_start, on_round=on_round)
+def make_body(kind: str = "shift", **content: Any) -> RequestBody:
+    """Return a request, of four updates if nothing else is said."""
+    return parse_request(json.dumps({"kind": kind, "updates": 4, **content}))
 
 
-def list_requests(folder: Path) -> list[StoredRequest]:
-    """Return all requests, oldest first."""
-    with Store(folder) as store:
-        return store.list_requests(limit=100_000)[::-1]
+def make_store(folder: Path) -> Store:
+    """Return the new database of a service that has played no round."""
+    store = Store(folder, is_durable=False, creates=True)
+    for name, value in (("limits", LIMITS), ("service", SERVICE), ("policy", POLICY)):
+        store.keep_fact(name, value)
+    return store
 
 
-def read_run_files(folder: Path) -> dict[str, bytes]:
-    """Return the files of a service that follow from its requests."""
-    found = read_folder(folder)
-    return {
-        name: content
-        for name, content in found.items()
-        if Path(name).name.removesuffix("-wal").removesuffix("-shm") not in OWN_FILES
-    }
+def make_version(number: int, parent: int | None = None, request: int | None = None) -> Version:
+    """Return a version that was released in a round of the same number."""
+    return Version(number, parent, number, request, {"accuracy": 0.8}, 1.0e9)
 
 
-def pack_examples(features: Any, labels: Any, **others: Any) -> str:
+def pack_arrays(**arrays: Any) -> str:
     """Return an .npz file in base64."""
-    stream = io.BytesIO()
-    np.savez(stream, features=np.asarray(features), labels=np.asarray(labels), **others)
-    return base64.b64encode(stream.getvalue()).decode()
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """The HTTP interface of a folder, and the database behind it."""
+
+    folder: Path
+    store: Store
+    process: HttpProcess
+    client: Service
+
+
+@contextlib.contextmanager
+def run_service(folder: Path) -> Iterator[RunningService]:
+    """Run the HTTP interface of a new service in a process of its own."""
+    with make_store(folder) as store:
+        make_token(folder)
+        with HttpProcess(folder, "127.0.0.1", 0) as process:
+            write_address(folder, process.address)
+            yield RunningService(folder, store, process, find_service(str(folder)))

@@ -218,8 +218,8 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="covertfl: %(message)s")
     try:
-        listener = _bind(settings["host"], settings["port"])
         server = _make_server(settings)
+        listener = _bind(settings["host"], settings["port"])
     except CovertflError as error:
         print(json.dumps({"error": str(error), "is_missing": isinstance(error, Missing)}))
         return

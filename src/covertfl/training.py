@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from covertfl.engines.simulated import run_together
@@ -12,7 +12,14 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
 from covertfl.runs.files import SETTINGS
 from covertfl.runs.folder import MAP, MODEL
-from covertfl.runs.progress import OnRound, PreparedRun, check_folder, prepare_run, watch_run
+from covertfl.runs.progress import (
+    OnRound,
+    PreparedRun,
+    check_folder,
+    prepare_run,
+    require_no_service,
+    watch_run,
+)
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 
@@ -67,6 +74,8 @@ def train_all(
     `train`.
     """
     require_torch()
+    for settings, _ in runs:
+        require_no_service(settings)
     places = [(settings, Path(path)) for settings, path in runs]
     for settings, path in places:
         check_folder(settings, path, resume=resume, force=force)
@@ -100,12 +109,19 @@ def _train_on_flower(
 ) -> None:
     """Train a run on Flower, in the mode that its run file sets."""
     mode = settings.sections.engine.mode
+    run_it: Callable[..., None]
     if mode == "in-process":
-        from covertfl.engines.flower.server_app import run_in_process as run_it
+        from covertfl.engines.flower.server_app import run_in_process
+
+        run_it = run_in_process
     elif mode == "simulation":
-        from covertfl.engines.flower.simulation import run_simulation as run_it
+        from covertfl.engines.flower.simulation import run_simulation
+
+        run_it = run_simulation
     else:
-        from covertfl.engines.flower.deployment.run import deploy as run_it
+        from covertfl.engines.flower.deployment.run import deploy
+
+        run_it = deploy
     run_it(settings, path, resume=resume, force=force, on_round=on_round)
 
 

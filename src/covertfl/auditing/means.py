@@ -20,6 +20,18 @@ from covertfl.tasks.task import TrainingTask
 SPY = 0  # the client that an eavesdropper is which takes part in the training
 
 
+def find_scheme(federation: Federation) -> Scheme:
+    """Return what an eavesdropper that knows the scheme knows of a run."""
+    settings = federation.settings
+    return Scheme(
+        federation.problem,
+        federation.policy_of_truth,
+        federation.policy.takes_every_reply,
+        settings.decoy_rule,
+        exchangeable=settings.sections.policy.kind == "exchangeable",
+    )
+
+
 def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()) -> Means:
     """Return all that an eavesdropper may have: scheme, public set, a place among the clients.
 
@@ -28,14 +40,9 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     private : records of the rounds, which say when the spying client was asked
     """
     clients, settings = federation.responder, federation.settings
-    scheme = Scheme(
-        federation.problem,
-        federation.policy_of_truth,
-        federation.policy.takes_every_reply,
-        settings.decoy_rule,
-        exchangeable=settings.sections.policy.kind == "exchangeable",
+    known = Means(
+        scheme=find_scheme(federation), trajectories=1 + clients.num_decoys, seed=settings.seed
     )
-    known = Means(scheme=scheme, trajectories=1 + clients.num_decoys, seed=settings.seed)
     if not isinstance(clients, ClientResponder):
         return known
     batch_size, task = settings.sections.federation.batch_size, clients.task

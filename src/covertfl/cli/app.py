@@ -33,6 +33,7 @@ from covertfl.cli.presets import presets
 from covertfl.cli.report import report
 from covertfl.cli.reproduce import reproduce
 from covertfl.cli.request import request
+from covertfl.cli.serve import serve
 from covertfl.cli.solve import solve
 from covertfl.cli.status import status as show_status
 from covertfl.cli.train import train
@@ -104,7 +105,7 @@ def _options(
 
 COMMANDS = (
     *(solve, plan, fit, presets),
-    *(embed, train, deploy_local, export, predict),
+    *(embed, train, deploy_local, serve, export, predict),
     *(request, show_status, versions),
     *(audit, report, demo, reproduce),
 )

@@ -110,7 +110,7 @@ def deploy_local(
             force=force,
             timeout=timeout,
             app=None if project is None else find_own_app(project, server, eavesdropper),
-            node_user=node_user or (None if project is not None else _choose_user),
+            node_user=node_user or (None if project is not None else choose_node_user),
             on_round=on_round,
             announce=print_remark if sys.stderr.isatty() else None,
         )
@@ -128,7 +128,7 @@ def _require_flower() -> None:
         raise Missing("a federation needs Flower: pip install 'covertfl[flower]'")
 
 
-def _choose_user(settings: RunSettings, out: Path) -> str | None:
+def choose_node_user(settings: RunSettings, out: Path) -> str | None:
     """Return who runs the client apps of a built-in task, whose data they must be able to read."""
     from covertfl.engines.flower.deployment.rights import choose_user
     from covertfl.engines.flower.deployment.run import list_needed

@@ -19,6 +19,10 @@ def export(
             "-o", "--output", metavar="MODEL.SAFETENSORS", help="Write the model to this file."
         ),
     ],
+    version: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a service: the version to export, not its latest state."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the true model of a run to a file.
@@ -32,7 +36,7 @@ def export(
     """
     from covertfl.models.export import export_model
 
-    exported = export_model(run, output)
+    exported = export_model(run, output, version=version)
     if as_json:
         print_json(exported.to_dict())
     else:

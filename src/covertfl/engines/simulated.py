@@ -25,7 +25,7 @@ def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
 
     def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
         work = [(_find_clients(runs[number][0]), asked) for number, asked in waiting.items()]
-        return dict(zip(waiting, _carry_out(work), strict=True))
+        return dict(zip(waiting, carry_out(work), strict=True))
 
     return drive([rounds for _, rounds in runs], answer)
 
@@ -36,7 +36,7 @@ def _find_clients(federation: Federation) -> ClientResponder:
     return federation.responder
 
 
-def _carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:
+def carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:
     """Return the results of each run's work, all jobs carried out together."""
     listed = [_list_jobs(clients, asked) for clients, asked in work]
     pairs = zip(work, listed, strict=True)

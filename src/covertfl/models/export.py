@@ -19,7 +19,7 @@ from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.models.card import TITLE, format_card
 from covertfl.models.contents import ModelContents, pack_model
-from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint, read_checkpoint
+from covertfl.runs.checkpoint import STATE, WRONG_CONTENT, Checkpoint, read_checkpoint, read_state
 from covertfl.runs.files import SETTINGS, find_runs
 from covertfl.runs.folder import MAP, MODEL, require_readable
 from covertfl.runs.summary import SUMMARY, read_summary
@@ -27,6 +27,7 @@ from covertfl.tasks.inputs import Standardisation
 from covertfl.tasks.public_map import PublicMap
 
 SUFFIX = ".safetensors"
+VERSIONS, VERSION_FACTS = "versions", "version.json"
 FORMULA = "(x - standardisation.mean) / standardisation.deviation"
 
 
@@ -51,11 +52,19 @@ class ExportedModel:
         return {**asdict(self), "output": str(self.output), "card": str(self.card)}
 
 
-def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> ExportedModel:
+def find_version(folder: Path, number: int) -> Path:
+    """Return the folder of a version that a service has released."""
+    return folder / VERSIONS / str(number)
+
+
+def export_model(
+    path: str | os.PathLike[str], output: str | os.PathLike[str], *, version: int | None = None
+) -> ExportedModel:
     """Write the true model of a run to a file and its model card beside it, for their owner only.
 
     The weights are read from the checkpoint in the run's folder `path`, never from what clients
-    were sent.  `output` must end in .safetensors; the card has the same name with .md.
+    were sent; with `version` from that version of a service.  `output` must end in .safetensors;
+    the card has the same name with .md.
 
     Raises
     ------
@@ -64,10 +73,8 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     """
     target, card = _check_output(Path(output))
     require_readable(path)
-    checkpoint = read_checkpoint(path)
-    if checkpoint is None or checkpoint.round == 0:
-        raise _refuse_folder(Path(path))
-    contents = _collect(Path(path), checkpoint)
+    checkpoint, metrics = _read_trained(Path(path), version)
+    contents = _collect(Path(path), checkpoint, metrics)
     try:
         text = format_card(contents.facts, target)
     except WRONG_CONTENT as error:
@@ -76,6 +83,26 @@ def export_model(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     write_atomically(card, text, mode=0o600)
     inputs = None if contents.public_map is None else "public_map"
     return ExportedModel(target, card, checkpoint.round, checkpoint.facts["updates"], inputs)
+
+
+def _read_trained(path: Path, version: int | None) -> tuple[Checkpoint, dict[str, Any]]:
+    """Return the state of a run, or of one of its versions, and the results that belong to it."""
+    if version is None:
+        found = read_checkpoint(path)
+        if found is None or found.round == 0:
+            raise _refuse_folder(path)
+        return found, _read_metrics(path)
+    place = find_version(path, version)
+    checkpoint = read_state(place / STATE) if (place / VERSION_FACTS).exists() else None
+    if checkpoint is None:
+        there = sorted(int(file.parent.name) for file in path.glob(f"{VERSIONS}/*/{VERSION_FACTS}"))
+        known = f"{there[0]} to {there[-1]}" if there else "none"
+        raise InvalidInput(
+            f"{path} has no version {version}: it was not released, or was withdrawn by a purge; "
+            f"versions there are {known}"
+        )
+    metrics = read_object(place / VERSION_FACTS, "a version").get("metrics", {})
+    return checkpoint, {f"learner_{key}": value for key, value in metrics.items()}
 
 
 def _check_output(output: Path) -> tuple[Path, Path]:
@@ -117,7 +144,7 @@ def _read_accuracy(run: Path) -> float:
     return -1.0 if accuracy is None else accuracy
 
 
-def _collect(path: Path, checkpoint: Checkpoint) -> ModelContents:
+def _collect(path: Path, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> ModelContents:
     """Return what is exported of the run in a folder."""
     weights = _split_weights(checkpoint, os.fspath(path))
     described, public_map = _read_description(path), None
@@ -131,7 +158,7 @@ def _collect(path: Path, checkpoint: Checkpoint) -> ModelContents:
         "standardisation": None if found is None else FORMULA,
         "rounds": checkpoint.round,
         "updates_done": checkpoint.facts["updates"],
-        "metrics": _read_metrics(path),
+        "metrics": dict(metrics),
         "settings_sha256": hashlib.sha256(read_bytes(path / SETTINGS, "settings")).hexdigest(),
     }
     return ModelContents(facts, weights, found, public_map)

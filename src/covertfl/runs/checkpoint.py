@@ -22,7 +22,8 @@ from covertfl.files.json_file import parse_json
 from covertfl.files.regular import require_regular
 from covertfl.kernels.weights import Vector
 
-CHECKPOINT = "checkpoint/state.safetensors"
+STATE = "state.safetensors"
+CHECKPOINT = f"checkpoint/{STATE}"
 WRONG_CONTENT = (AttributeError, LookupError, TypeError, ValueError, OSError)
 
 
@@ -52,9 +53,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, lengths: Mapping[str,
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint | None:
     """Return the checkpoint of a run's folder, None before a run has started."""
+    return read_state(Path(folder) / CHECKPOINT)
+
+
+def read_state(file: Path) -> Checkpoint | None:
+    """Return the checkpoint in a file, None if there is no such file."""
     from safetensors import SafetensorError, safe_open
 
-    file = Path(folder) / CHECKPOINT
     if not file.exists():
         return None
     require_regular(file, "a checkpoint")

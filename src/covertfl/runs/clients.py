@@ -14,7 +14,7 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.replica import Replicas
-from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 from covertfl.runs.learner import (
     LearnerState,
@@ -36,7 +36,7 @@ from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
-from covertfl.tasks.scores import FURTHER, Scores, compute_scores, score_accuracy
+from covertfl.tasks.scores import FURTHER, Scores, compute_losses, compute_scores, score_accuracy
 from covertfl.tasks.task import TrainingTask
 from covertfl.tasks.training_rows import draw_rows
 
@@ -111,6 +111,7 @@ class ClientResponder(Responder):
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
     images : replicas of an exchangeable run, which has no other decoys
+    ignored : clients that are asked like all others, but whose replies are not used
     """
 
     settings: RunSettings
@@ -120,6 +121,7 @@ class ClientResponder(Responder):
     success: FloatArray
     recorded: RecordedRounds | None = None
     images: Replicas | None = None
+    ignored: frozenset[int] = frozenset()
     sizes: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,6 +161,15 @@ class ClientResponder(Responder):
         validation = self.task.validation
         outputs = self.kernel.predict(weights, validation.features)
         return score_accuracy(outputs, validation.labels, self.task.loss)
+
+    def measure_loss(self, weights: Vector) -> float:
+        """Return the mean loss on the validation set."""
+        return float(np.mean(self.find_losses(weights, self.task.validation)))
+
+    def find_losses(self, weights: Vector, examples: Examples) -> FloatArray:
+        """Return the loss of each of (n,) examples."""
+        outputs = self.kernel.predict(weights, examples.features)
+        return compute_losses(outputs, examples.labels, self.task.loss)
 
     def measure(self, weights: Vector) -> Scores:
         """Return all scores on the validation set; an accuracy of 0 and no others without one."""

@@ -14,7 +14,7 @@ from covertfl.runs.generations import Generation, show
 from covertfl.runs.learner import LearnerState, start_learner
 from covertfl.runs.live import LiveState, SeenRound
 from covertfl.runs.policy import RunPolicy, expect_policy
-from covertfl.runs.queue import UpdateQueue
+from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import Responder
 from covertfl.runs.settings import RunSettings
@@ -33,6 +33,8 @@ class Federation:
     measured : success probabilities measured for the federation, whichever are in force
     recorded : participation to replay, None to draw it
     arrivals : number of updates that arrive by round, None to draw it
+    joining : tasks that make up the arrivals of the present round, None for one task of that size
+    is_refit : whether the policy is made anew before the present round
     """
 
     settings: RunSettings
@@ -42,6 +44,8 @@ class Federation:
     measured: FloatArray | None = None
     recorded: RecordedRounds | None = None
     arrivals: Mapping[int, int] | None = None
+    joining: tuple[OwedTask, ...] | None = None
+    is_refit: bool = False
 
     @property
     def policy_of_truth(self) -> Policy:

@@ -12,6 +12,7 @@
                                  weights that all trajectories start from
     checkpoint/pending.json      what was decided in the round that is under way
     summary.json                 results of a run that has ended
+    service.db, token, address   of a service (package `service`), and versions/ with its versions
 
 A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
 lengths of the line files.  After a crash, lines beyond these lengths are cut off and the round is
@@ -58,6 +59,11 @@ FOLDERS = ("public", WEIGHTS, "private", "checkpoint")
 LOCK = "checkpoint/lock"
 MAP, MODEL = "map.safetensors", "model.json"
 PENDING = "checkpoint/pending.json"
+# Files of a service, which are there before its run begins.
+DATABASE, TOKEN, ADDRESS = "service.db", "token", "address"
+SERVICE = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", TOKEN, ADDRESS)
+# Files of weights that are remembered to have been written.
+MOST_KNOWN = 1024
 
 
 class RunFolder:
@@ -78,7 +84,9 @@ class RunFolder:
 
     def require_absent(self) -> None:
         """Raise InvalidInput if the folder exists and is not empty."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if not self.path.exists():
+            return
+        if not self.path.is_dir() or any(file.name not in SERVICE for file in self.path.iterdir()):
             raise self._refuse()
 
     def _refuse(self) -> InvalidInput:
@@ -91,6 +99,11 @@ class RunFolder:
 
         Replacing a run deletes public/ and private/, which are common names.
         """
+        if (self.path / DATABASE).exists():
+            raise InvalidInput(
+                f"{self.path} holds a service, whose requests would be lost, and nothing in it is "
+                "deleted: choose another folder"
+            )
         if not (is_new(self.path) or is_own(self.path)):
             raise InvalidInput(
                 f"{self.path} holds files but no run of covertfl, and nothing in it is deleted: "
@@ -215,6 +228,8 @@ class RunFolder:
             target = self._choose_file(path, content)
             if target is not None:
                 self._fresh[target] = _write_new(target, content)
+        if len(self._written) >= MOST_KNOWN:  # a service writes weights for ever
+            self._written.clear()
         self._written.add(path)
         return name
 
@@ -314,6 +329,7 @@ def is_new(path: Path) -> bool:
     if path.exists() and not path.is_dir():
         return False
     begun = {path / LOCK, path / LOCK.partition("/")[0], *path.glob(f".{SETTINGS}.*")}
+    begun |= {path / name for name in SERVICE}
     return begun.issuperset((*path.glob("*"), *path.glob("checkpoint/*")))
 
 

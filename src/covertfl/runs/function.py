@@ -84,11 +84,17 @@ class FunctionResponder(Responder):
         generator = make_generator(self.settings.seed, Stream.DECOY, query.round)
         state, decoy = query.oracle_state, query.trajectory
         response, _ = self.task.respond_decoy(query.weights, state, decoy, generator=generator)
-        moves = learner.moves[decoy - 1]
-        m = 1 + (moves if self.task_size is None else moves % self.task_size)
+        m = self._count_steps(learner, decoy) + 1
         moved = self.task.step(query.weights, response, self.task.step_size(m))
         return learner.with_decoy(query.trajectory, moved)
         yield  # a generator without work
+
+    def _count_steps(self, learner: LearnerState, decoy: int) -> int:
+        """Return how many steps a decoy has taken since its schedule started."""
+        moves = learner.moves[decoy - 1]
+        if learner.restarted is not None:
+            return moves - learner.restarted[decoy - 1]
+        return moves if self.task_size is None else moves % self.task_size
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Return the last point's value, and value and gradient norm of the estimate."""

@@ -172,6 +172,8 @@ class LearnerState:
     shown : with replicas, the true weights whose images are sent; they are one update behind `true`
         after the last update of a horizon, because the final model is never sent
     sent : with replicas, what queries of each trajectory send, with the guard's offsets
+    restarted : moves of each decoy when the schedule of step sizes last started anew; None where it
+        does with every task
     """
 
     true: Vector
@@ -182,6 +184,7 @@ class LearnerState:
     estimate: Vector | None = None
     shown: Vector | None = None
     sent: tuple[Vector, ...] | None = None
+    restarted: tuple[int, ...] | None = None
 
     @property
     def trajectories(self) -> tuple[Vector, ...]:

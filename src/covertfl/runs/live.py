@@ -19,14 +19,12 @@ from covertfl.decision.policy import GreedyPolicy, Policy, QueueTable
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.fitting.window import count_outdated, fit_window
-from covertfl.runs.settings import LiveMethod
+from covertfl.runs.settings import WINDOW, LiveMethod
 from covertfl.seeding import Stream, make_generator
 from covertfl.solvers.spga.experience import Experience
 from covertfl.solvers.spga.settings import live_settings
 
 SeenRound = tuple[int, int, bool]
-# Most rounds that a problem is fitted to.
-WINDOW = 20_000
 # Rounds that must have been seen before a problem is fitted to them.
 FEWEST_SEEN = 20
 # Rounds over which the steered limit makes up for what was spent above or below the limit: with a

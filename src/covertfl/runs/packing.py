@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
@@ -48,9 +48,8 @@ def pack_state(
         "updates": learner.updates,
         "moves": list(learner.moves),
         "memory_steps": None if learner.memory is None else learner.memory.steps,
-        "queue": [[task.task, task.came, task.size, task.left] for task in state.queue.tasks],
-        "arrived": state.queue.arrived,
-        "lost": state.queue.lost,
+        **({} if learner.restarted is None else {"restarted": list(learner.restarted)}),
+        **_pack_queue(state.queue),
         "oracle_state": state.oracle_state,
         "learning_queries": state.learning_queries,
         "scores": list(state.scores),
@@ -65,6 +64,44 @@ def pack_state(
         facts["generation"], generation = state.generation.pack(replicas, learner.true)
         arrays |= generation
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
+
+
+def _pack_queue(queue: UpdateQueue) -> dict[str, Any]:
+    """Return the queue as JSON values; tasks in a row that differ in their numbers alone are one.
+
+    Thousands may wait, and a checkpoint is written in every round.
+    """
+    rows: list[list[Any]] = []
+    counts: list[int] = []
+    for task in queue.tasks:
+        number, *others = astuple(task)
+        if rows and others == rows[-1][1:] and number == rows[-1][0] + counts[-1]:
+            counts[-1] += 1
+        else:
+            rows.append([number, *others])
+            counts.append(1)
+    return {
+        "queue": [_shorten(row) for row in rows],
+        **({"queue_counts": counts} if len(rows) < len(queue.tasks) else {}),
+        "arrived": queue.arrived,
+        "lost": queue.lost,
+        "steps": queue.steps,
+    }
+
+
+def _shorten(row: list[Any]) -> list[Any]:
+    """Return a task without the fields that only tasks of a service use, where it does not."""
+    return row[:4] if row[4:] == [1, 0, 0, None] else row
+
+
+def _unpack_queue(facts: Mapping[str, Any]) -> UpdateQueue:
+    counts = facts.get("queue_counts", [1] * len(facts["queue"]))
+    tasks = (
+        OwedTask(first + place, *others)
+        for (first, *others), count in zip(facts["queue"], counts, strict=True)
+        for place in range(count)
+    )
+    return UpdateQueue(tuple(tasks), facts["arrived"], facts["lost"], facts.get("steps", 0))
 
 
 def unpack_state(
@@ -105,14 +142,15 @@ def _unpack(
     decoys = tuple(arrays[f"decoy-{number}"] for number in numbers)
     estimate = arrays.get("estimate")
     learner = LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate)
+    if "restarted" in facts:
+        learner = replace(learner, restarted=tuple(facts["restarted"]))
     if replicas is not None:
         learner = recall(learner, replicas, arrays.get("shown"))
-    tasks = tuple(OwedTask(*task) for task in facts["queue"])
     sent = Counter(int(record["trajectory"]) for record in played)
     return RunState(
         round=checkpoint.round,
         learner=learner,
-        queue=UpdateQueue(tasks, facts["arrived"], facts["lost"]),
+        queue=_unpack_queue(facts),
         oracle_state=facts["oracle_state"],
         queries=tuple(sent[number] for number in range(1 + len(learner.decoys))),
         scores=tuple(facts["scores"]),

@@ -162,15 +162,21 @@ def find_least_share(settings: RunSettings, total: int) -> float:
 
     It is the run file's `min_share`, or the number of examples that the problem's states name.
     """
-    states, section = settings.states, settings.sections.federation
+    states = settings.states
     if states is None or states.min_examples is None:
-        return section.min_share
-    if section.acceptance == "data" and states.min_examples > total:
+        return settings.sections.federation.min_share
+    return states.min_examples / max(total, 1)
+
+
+def _require_examples(settings: RunSettings, total: int) -> None:
+    """Raise InvalidInput if all examples together are fewer than a round needs."""
+    states, section = settings.states, settings.sections.federation
+    least = 0.0 if states is None or states.min_examples is None else states.min_examples
+    if section.acceptance == "data" and least > total:
         raise InvalidInput(
             f"{settings.name}: [states] min_examples must be at most {total}, the number of "
-            f"examples of all clients, got {states.min_examples:g}"
+            f"examples of all clients, got {least:g}"
         )
-    return states.min_examples / total
 
 
 def measure_federation(
@@ -183,6 +189,7 @@ def measure_federation(
     if recorded is not None and recorded.success is not None:
         return recorded.measure_success(settings.problem.oracle.num_states)
     section, sizes = settings.sections.federation, tuple(map(len, task.clients))
+    _require_examples(settings, sum(sizes))
     is_by_noise = section.acceptance == "noise" and section.label_noise is not None
     return _measure_sizes(
         sizes,

@@ -13,7 +13,8 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_rounds
-from covertfl.runs.folder import RunFolder
+from covertfl.runs.folder import DATABASE, RunFolder
+from covertfl.runs.intake import Intake
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import seal_state, summarise
 from covertfl.runs.rounds import OnState, Rounds, run_rounds
@@ -40,12 +41,20 @@ def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool
         RunFolder(path).require_replaceable()
     elif not resume:
         RunFolder(path).require_absent()
+    if (path / DATABASE).exists() and settings.sections.service is None:
+        raise InvalidInput(f"{path} holds a service: continue it with covertfl serve")
     written = path / SETTINGS
     if resume and written.exists():
         before = read_text(written, "the folder of a run")
         change = find_change(before, format_run(settings, list_versions()), str(written))
         if change is not None:
             raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
+
+
+def require_no_service(settings: RunSettings) -> None:
+    """Raise InvalidInput if a run file describes a service, which does not end by itself."""
+    if settings.sections.service is not None:
+        raise InvalidInput(f"{settings.name} has a section [service]: start it with covertfl serve")
 
 
 def prepare_run(
@@ -116,12 +125,16 @@ OnRound = Callable[[RunProgress], None]
 
 
 def watch_run(
-    run: PreparedRun, on_round: OnRound | None, started: float, after_round: OnState | None = None
+    run: PreparedRun,
+    on_round: OnRound | None,
+    started: float,
+    after_round: OnState | None = None,
+    intake: Intake | None = None,
 ) -> Rounds:
     """Run the remaining rounds of a run and write its summary; yield work as `run_rounds` does.
 
-    After every round `on_round` is called with the progress, then `after_round` with the state.
-    The run started at time.perf_counter() = `started`.
+    After every round `on_round` is called with the progress, then `after_round` with the state;
+    `intake` is that of `run_rounds`.  The run started at time.perf_counter() = `started`.
     """
 
     def report(state: RunState) -> None:
@@ -132,7 +145,7 @@ def watch_run(
 
     if run.state.round == 0:  # who draws the first weights may not draw the same ones again
         seal_state(run.federation, run.folder, run.state)
-    state = yield from run_rounds(run.federation, run.folder, run.state, after_round=report)
+    state = yield from run_rounds(run.federation, run.folder, run.state, report, intake)
     found = summarise(run.federation, state)
     seconds = time.perf_counter() - started
     run.folder.finish(RunSummary.from_dict({**found, "seconds": seconds}))

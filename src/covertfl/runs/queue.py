@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text, shorten
@@ -26,14 +26,35 @@ class OwedTask:
     ----------
     task : number of the task, from 1
     came : round at the end of which it joined the queue; 0 if it is owed from the start
-    size : updates it joined the queue with
+    size : updates done and owed
     left : updates still owed
+    first : number, in the schedule of step sizes, of its first update
+    patience : ends after so many updates in a row without a smaller loss; 0 if the number is fixed
+    most : updates that a task with patience has at most
+    best : smallest loss so far of a task with patience, None before its first update
     """
 
     task: int
     came: int
     size: int
     left: int
+    first: int = 1
+    patience: int = 0
+    most: int = 0
+    best: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Number of updates done."""
+        return self.size - self.left
+
+    def serve(self, loss: float | None = None) -> OwedTask:
+        """Return the task after an update, which a task with patience judges by its loss."""
+        served = replace(self, left=self.left - 1)
+        if self.patience == 0 or loss is None or (self.best is not None and loss >= self.best):
+            return served
+        left = min(self.patience, self.most - served.done)
+        return replace(served, size=served.done + left, left=left, best=loss)
 
 
 @dataclass(frozen=True)
@@ -48,11 +69,18 @@ class DoneUpdate:
 
 @dataclass(frozen=True)
 class UpdateQueue:
-    """The tasks with updates owed, oldest first; how many tasks arrived and updates were lost."""
+    """The tasks with updates owed, oldest first.
+
+    Parameters
+    ----------
+    arrived, lost : number of tasks that arrived, and of updates that were lost
+    steps : number, in the schedule of step sizes, of the update served last
+    """
 
     tasks: tuple[OwedTask, ...] = ()
     arrived: int = 0
     lost: int = 0
+    steps: int = 0
 
     @property
     def backlog(self) -> int:
@@ -61,16 +89,21 @@ class UpdateQueue:
 
     @property
     def next_update(self) -> int:
-        """Number, within its task, of the update that is served next; 0 if none is owed."""
-        return self.tasks[0].size - self.tasks[0].left + 1 if self.tasks else 0
+        """Number, in the schedule of step sizes, of the update served next; 0 if none is owed."""
+        return self.tasks[0].first + self.tasks[0].done if self.tasks else 0
 
-    def serve(self, round_number: int) -> tuple[UpdateQueue, DoneUpdate]:
-        """Return the queue without its oldest update, and that update."""
+    @property
+    def needs_loss(self) -> bool:
+        """Whether the next update is judged by its loss."""
+        return bool(self.tasks) and self.tasks[0].patience > 0
+
+    def serve(self, round_number: int, loss: float | None = None) -> tuple[UpdateQueue, DoneUpdate]:
+        """Return the queue without its oldest update, and that update; `loss` as in `OwedTask`."""
         first, *others = self.tasks
-        left = first.left - 1
-        done = DoneUpdate(first.task, first.came, round_number, left == 0)
-        kept = [OwedTask(first.task, first.came, first.size, left)] if left else []
-        return UpdateQueue((*kept, *others), self.arrived, self.lost), done
+        after = first.serve(loss)
+        done = DoneUpdate(first.task, first.came, round_number, after.left == 0)
+        kept = [after] if after.left else []
+        return replace(self, tasks=(*kept, *others), steps=self.next_update), done
 
     def admit(self, size: int, round_number: int, capacity: int | None) -> UpdateQueue:
         """Return the queue after a task of `size` updates arrives; those over capacity are lost."""
@@ -79,7 +112,21 @@ class UpdateQueue:
         room = size if capacity is None else max(min(size, capacity - self.backlog), 0)
         number = self.arrived + 1
         new = (OwedTask(number, round_number, room, room),) if room else ()
-        return UpdateQueue((*self.tasks, *new), number, self.lost + size - room)
+        lost = self.lost + size - room
+        return replace(self, tasks=(*self.tasks, *new), arrived=number, lost=lost)
+
+    def join(self, tasks: Sequence[OwedTask]) -> UpdateQueue:
+        """Return the queue after tasks have joined it; none of their updates is ever lost."""
+        return replace(self, tasks=(*self.tasks, *tasks), arrived=self.arrived + len(tasks))
+
+    def leave(self, tasks: Collection[int]) -> UpdateQueue:
+        """Return the queue without the tasks of these numbers."""
+        return replace(self, tasks=tuple(kept for kept in self.tasks if kept.task not in tasks))
+
+    def continue_steps(self) -> UpdateQueue:
+        """Return the queue with its first task going on in the schedule of the one before it."""
+        first, *others = self.tasks
+        return replace(self, tasks=(replace(first, first=self.steps + 1), *others))
 
 
 def read_arrivals(path: str) -> Mapping[int, int]:

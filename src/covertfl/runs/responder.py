@@ -120,6 +120,10 @@ class Responder(ABC):
     def score(self, weights: Vector) -> float:
         """Evaluate weights: accuracy on the validation set, or the function's value."""
 
+    def measure_loss(self, weights: Vector) -> float:
+        """Return what training makes smaller, on the validation set where there is one."""
+        return self.score(weights)
+
     @abstractmethod
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send a query and judge the replies."""

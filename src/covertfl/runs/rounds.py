@@ -21,8 +21,9 @@ from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import TOTALS, Federation, RunState
 from covertfl.runs.folder import PENDING, RunFolder
 from covertfl.runs.generations import advance
+from covertfl.runs.intake import Intake
 from covertfl.runs.learner import LearnerState
-from covertfl.runs.live import WINDOW, SeenRound, is_due, make_live_policy, refresh_live
+from covertfl.runs.live import SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
@@ -38,12 +39,28 @@ OnState = Callable[[RunState], None]
 
 
 def run_rounds(
-    federation: Federation, folder: RunFolder, state: RunState, after_round: OnState | None = None
+    federation: Federation,
+    folder: RunFolder,
+    state: RunState,
+    after_round: OnState | None = None,
+    intake: Intake | None = None,
 ) -> Rounds:
-    """Run and record the rounds that are left; yield work and receive its results."""
+    """Run and record the rounds that are left; yield work and receive its results.
+
+    Parameters
+    ----------
+    after_round : called with the state after each round, which is on the disk then
+    intake : changes the federation and the state before a round, or ends the run
+    """
     policy, pending = federation.policy, folder.read_note()
     while state.round < federation.settings.rounds:
-        state, policy = _refresh(federation, state, policy)
+        if intake is not None:
+            is_repeated = pending is not None and pending.get("round") == state.round + 1
+            begun = intake.begin(federation, state, is_repeated=is_repeated)
+            if begun is None:
+                break
+            federation, state = begun
+        state, policy = refresh_policy(federation, state, policy)
         # Always decided: the responder finds out here who is connected.
         decision = decide(federation, state, policy)
         repeated, pending = repeat_decision(federation, folder, pending, state), None
@@ -149,15 +166,14 @@ def moves_decoy(settings: RunSettings, state: RunState, outcome: Outcome) -> boo
     return bool(draw < moves / queries)
 
 
-def _refresh(
+def refresh_policy(
     federation: Federation, state: RunState, policy: RunPolicy
 ) -> tuple[RunState, RunPolicy]:
     """Make the policy anew from the rounds seen, if it is due or the run has just been resumed."""
     problem, section = federation.problem, federation.settings.sections.policy
-    if section.refresh is None:
-        return state, policy
     method, rounds = section.live_method, state.round
-    if is_due(state.live, section.refresh, rounds):
+    is_new = section.refresh is not None and is_due(state.live, section.refresh, rounds)
+    if is_new or (federation.is_refit and rounds > state.live.refreshed):
         is_learning = isinstance(problem, FiniteHorizon) or problem.objective == "privacy"
         live = refresh_live(
             problem,
@@ -177,8 +193,8 @@ def _refresh(
 
 def _remember(federation: Federation, state: RunState, seen: SeenRound) -> tuple[SeenRound, ...]:
     """Return the rounds that later refreshes, and a resumed run, need; none without refreshes."""
-    every = federation.settings.sections.policy.refresh
-    return () if every is None else (*state.seen, seen)[-(WINDOW + every) :]
+    number = federation.settings.remembered_rounds
+    return (*state.seen, seen)[-number:] if number else ()
 
 
 def _close_round(
@@ -192,9 +208,13 @@ def _close_round(
     number, problem = state.round + 1, federation.problem
     queue, done = state.queue, None
     if learner.updates > state.learner.updates and queue.backlog > 0:
-        queue, done = queue.serve(number)
-    capacity = problem.capacity if isinstance(problem, QueueProblem) else None
-    queue = queue.admit(decision.arrival, number, capacity)
+        judged = federation.responder.measure_loss(learner.true) if queue.needs_loss else None
+        queue, done = queue.serve(number, judged)
+    if federation.joining is not None:
+        queue = queue.join(federation.joining)
+    else:
+        capacity = problem.capacity if isinstance(problem, QueueProblem) else None
+        queue = queue.admit(decision.arrival, number, capacity)
     lost = queue.lost - state.queue.lost
     costs = charge_round(problem, state.queue.backlog, decision, lost)
     seen = (decision.state_read, decision.arrival, outcome.accepted)

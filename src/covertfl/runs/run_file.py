@@ -48,6 +48,8 @@ from covertfl.runs.settings import (
 )
 from covertfl.tasks.registry import TASK_PLUG_INS
 
+# Sections that a resumed run may have others of.
+MAY_CHANGE = ("engine", "service", "versions", "format")
 # What keys allow that take values of different types.
 CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("task",): TASK_PLUG_INS.describe_names(),
@@ -135,7 +137,7 @@ def _make_paths_absolute(sections: RunSections, folder: Path, name: str) -> RunS
 
     policy, data, federation = sections.policy, sections.data, sections.federation
     paths = {"problem": resolve(policy.problem), "path": resolve(policy.path)}
-    update = {
+    update: dict[str, Any] = {
         "arrivals": resolve(sections.arrivals),
         "data": data.model_copy(update={"path": resolve(data.path)}),
         "federation": federation.model_copy(
@@ -143,6 +145,9 @@ def _make_paths_absolute(sections: RunSections, folder: Path, name: str) -> RunS
         ),
         "policy": policy.model_copy(update=paths),
     }
+    if sections.service is not None:
+        keys = {key: resolve(getattr(sections.service, key)) for key in ("certificate", "key")}
+        update["service"] = sections.service.model_copy(update=keys)
     return sections.model_copy(update=update)
 
 
@@ -282,7 +287,7 @@ def find_change(before: str, after: str, name: str) -> str | None:
     defaults = _flatten(RunSections(task="own").model_dump())
     old = {location: defaults.get(location) for location in new} | old
     for location in [*new, *old]:
-        may_change = location[-1] == "rounds" or location[0] in ("engine", "versions", "format")
+        may_change = location[-1] == "rounds" or location[0] in MAY_CHANGE
         if old.get(location) != new.get(location) and not may_change:
             section, key = split_location(location)
             came, there = shorten(new.get(location)), shorten(old.get(location))

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon", "states")
 LARGEST_SEED = 2**63 - 1
+# Most rounds that a problem is fitted to.
+WINDOW = 20_000
+# Latest rounds of a service that are compared with its problem, and rounds after which a policy
+# that was made from rounds is made again.
+DRIFT_ROUNDS, REFIT_ROUNDS = 2_000, 2_000
 # Rounds of a queue's run if the run file does not set them.
 QUEUE_ROUNDS = 200
 # Keys of [data] that only the function task has.
@@ -167,6 +172,21 @@ class EngineSection(_Section):
     round_seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
 
 
+class ServiceSection(_Section):
+    """`[service]`: the run is a lasting service, to which requests come.
+
+    Rounds start every `round_seconds`, 0 for as fast as they go.  Other addresses than those of the
+    machine itself need a certificate and its key.  With `refit` the policy is made anew when rounds
+    or arrivals contradict its problem.
+    """
+
+    listen: str = "127.0.0.1:8800"
+    round_seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
+    certificate: str | None = None
+    key: str | None = None
+    refit: bool = False
+
+
 class RunSections(_Section):
     """A run file as it is written."""
 
@@ -181,6 +201,7 @@ class RunSections(_Section):
     policy: PolicySection = Field(default_factory=PolicySection)
     decoy: DecoySection = Field(default_factory=DecoySection)
     engine: EngineSection = Field(default_factory=EngineSection)
+    service: ServiceSection | None = None
     oracle: dict[str, Any] | None = None
     cost: dict[str, Any] | None = None
     queue: dict[str, Any] | None = None
@@ -228,6 +249,14 @@ class RunSettings:
         if isinstance(self.problem, FiniteHorizon):
             return self.problem.rounds
         return self.sections.rounds or QUEUE_ROUNDS
+
+    @property
+    def remembered_rounds(self) -> int:
+        """Number of latest rounds that the state of a run holds, to fit a problem to them."""
+        every, service = self.sections.policy.refresh, self.sections.service
+        if every is None and service is not None:
+            return WINDOW + REFIT_ROUNDS if service.refit else DRIFT_ROUNDS
+        return 0 if every is None else WINDOW + every
 
     @property
     def confusion(self) -> FloatArray | None:
@@ -284,6 +313,10 @@ class RunSettings:
             content = {**content, "horizon": {**content["horizon"], "rounds": rounds}}
         sections = self.sections.model_copy(update={"rounds": rounds})
         return replace(self, sections=sections, problem=problem, content=content)
+
+    def with_sections(self, sections: RunSections) -> RunSettings:
+        """Return the same run with other sections that leave its problem as it is."""
+        return replace(self, sections=sections)
 
     def with_device(self, device: str) -> RunSettings:
         """Return the same run on another device."""

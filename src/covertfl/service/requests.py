@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.files.json_file import parse_json
 from covertfl.files.toml import describe_unknown_keys, shorten
@@ -118,7 +119,9 @@ class Limits:
     rows : number of rows in the training data, those of contexts included
     changes_data : whether the service holds the clients' data; on Flower they hold it themselves
     rolls_back : whether all that a rollback restores is the service's own
-    shape : of one example's features, empty if `changes_data` is false
+    shape : of one example's features
+    classes : names of the classes
+    has_loss : whether there are validation data to end a task by
     """
 
     clients: int
@@ -126,6 +129,8 @@ class Limits:
     changes_data: bool
     rolls_back: bool = True
     shape: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+    has_loss: bool = True
 
 
 def parse_request(content: bytes | str) -> RequestBody:
@@ -211,37 +216,36 @@ def check_request(body: RequestBody, limits: Limits) -> None:
             "clients on Flower hold their own data: change it there and ask for a shift, or purge "
             f"whole clients, got kind {body.kind}{' with exact' * body.exact}"
         )
+    if body.patience is not None and not limits.has_loss:
+        raise InvalidInput("patience needs validation data, and this service has none")
     if not limits.rolls_back and body.kind == "rollback":
         raise InvalidInput(
             "a strategy of your own keeps a state that versions do not hold, so kind must be "
             "purge, context or shift, got rollback"
         )
     if body.kind == "context":
-        read_examples(body.data or "", limits.shape)
+        read_examples(body.data or "", limits)
 
 
-Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-
-
-def read_examples(data: str, shape: tuple[int, ...]) -> Arrays:
-    """Return features (n, *shape) and labels (n,) of an .npz file in base64, as they are in it.
+def read_examples(data: str, limits: Limits) -> tuple[FloatArray, IntArray]:
+    """Return features (n, ...) and class numbers (n,) of an .npz file in base64.
 
     Raises
     ------
     InvalidInput
-        if it is not such a file, or its features have another shape or are not finite
+        if it is not such a file, its features have another shape or are not finite, or it has
+        labels that the task does not know
     """
-    arrays = _load(data, ("features", "labels"))
+    arrays = _load(data, ("features", "labels"), ("classes",))
     features, labels = arrays["features"], arrays["labels"]
-    if features.shape[1:] != shape or not len(features):
-        raise InvalidInput(f"data: features must have shape (n, {shape}), got {features.shape}")
+    if features.shape[1:] != limits.shape or not len(features):
+        shape = ", ".join(map(str, ("n", *limits.shape)))
+        raise InvalidInput(f"data: features must have shape ({shape}), got {features.shape}")
     if features.dtype.kind not in "fiub" or not np.isfinite(features).all():
         raise InvalidInput("data: features must be finite numbers")
     if labels.shape != features.shape[:1]:
         raise InvalidInput(f"data: labels must have shape ({len(features)},), got {labels.shape}")
-    if labels.dtype.kind not in "fiub" or not np.isfinite(labels).all():
-        raise InvalidInput("data: labels must be finite numbers")
-    return features, labels
+    return features.astype(np.float64), _find_classes(labels, arrays.get("classes"), limits.classes)
 
 
 def count_rows(body: RequestBody) -> int | None:
@@ -251,20 +255,40 @@ def count_rows(body: RequestBody) -> int | None:
     return len(_load(body.data or "", ("labels",))["labels"]) if body.kind == "context" else None
 
 
-def _load(data: str, wanted: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
+def _load(
+    data: str, wanted: tuple[str, ...], further: tuple[str, ...] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the wanted arrays of an .npz file in base64, and further ones that it may have."""
     try:
         archive = np.load(io.BytesIO(base64.b64decode(data, validate=True)), allow_pickle=False)
         names = list(getattr(archive, "files", []))
         _check_unpacked(archive, names)
-        arrays = {name: archive[name] for name in wanted if name in names}
+        arrays = {name: archive[name] for name in (*wanted, *further) if name in names}
     except InvalidInput:
         raise
     except BROKEN as error:
         raise InvalidInput(f"data must be {ALLOWED['data']}: {error}") from error
-    if len(arrays) < len(wanted):
+    if not set(wanted) <= set(arrays):
         came = ", ".join(names) or "none with a name"
         raise InvalidInput(f"data must hold the arrays features and labels, got {came}")
     return arrays
+
+
+def _find_classes(
+    labels: npt.NDArray[Any], names: npt.NDArray[Any] | None, known: tuple[str, ...]
+) -> IntArray:
+    """Return the class numbers of labels, which are names of classes, or numbers of `names`."""
+    values, places = np.unique(labels, return_inverse=True)
+    numbers = []
+    for value in values.tolist():
+        name = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        if names is not None and name.isdecimal() and int(name) < names.size:
+            name = str(names.ravel()[int(name)])
+        if name not in known:
+            allowed = ", ".join(known)
+            raise InvalidInput(f"data: labels must be among {allowed}, got {shorten(value)}")
+        numbers.append(known.index(name))
+    return np.array(numbers, dtype=np.int64)[places]
 
 
 def _check_unpacked(archive: Any, names: list[str]) -> None:

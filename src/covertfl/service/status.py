@@ -39,7 +39,7 @@ def describe_status(store: Store) -> Json:
             "exposure": last.get("exposure", 0.0),
             "mean_wait": last.get("mean_wait"),
             "promised_wait": policy.get("promised_wait"),
-            "version": store.find_latest_version(),
+            "version": store.find_latest() or 0,
             "oracle_state": last.get("oracle_state"),
             "arrival": last.get("arrival", 0),
             "states": service.get("states"),

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from covertfl.errors import InvalidInput
+from covertfl.runs.folder import DATABASE
 from covertfl.service.requests import RequestBody, State, count_rows
 from covertfl.service.schema import connect, migrate, transaction
 
-DATABASE = "service.db"
 # Columns of requests in lists, which would hold gigabytes otherwise.
 BRIEF = (
     "id, key, kind, json_remove(body, '$.rows') AS body, NULL AS data, received, state, size, "
@@ -265,17 +265,15 @@ class Store:
 
     # --- the queue --------------------------------------------------------------------------------
 
-    def has_news(self) -> bool:
-        """Return whether a request waits to join the queue, or to leave it."""
-        found = self.connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM requests WHERE state = 'waiting' AND admitted IS NULL) "
-            "OR EXISTS (SELECT 1 FROM requests WHERE state = 'cancelled' AND removed IS NULL "
-            "AND admitted IS NOT NULL)"
-        ).fetchone()
-        return bool(found[0])
+    def open_round(self, round_number: int) -> StoredRequest | None:
+        """Settle what happens to the queue in a round, and return the request that is served.
 
-    def take_news(self, round_number: int) -> None:
-        """Let all that wait join the queue in a round, and those that were cancelled leave it."""
+        All that wait join the queue, those that were cancelled leave it, and the first that joined
+        before is served from now on, so that it can no longer be cancelled.
+        """
+        head = self.find_head(round_number)
+        if not self._has_news() and (head is None or head.state == "serving"):
+            return head
         with transaction(self.connection, self.path):
             self.connection.execute(
                 "UPDATE requests SET admitted = ? WHERE state = 'waiting' AND admitted IS NULL",
@@ -286,6 +284,22 @@ class Store:
                 "WHERE state = 'cancelled' AND removed IS NULL AND admitted IS NOT NULL",
                 (round_number,),
             )
+            head = self.find_head(round_number)
+            if head is not None and head.state == "waiting":
+                self.connection.execute(
+                    "UPDATE requests SET state = 'serving', begun = ? WHERE id = ?",
+                    (round_number, head.id),
+                )
+        return None if head is None else self.find(head.id)
+
+    def _has_news(self) -> bool:
+        """Return whether a request waits to join the queue, or to leave it."""
+        found = self.connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM requests WHERE state = 'waiting' AND admitted IS NULL) "
+            "OR EXISTS (SELECT 1 FROM requests WHERE state = 'cancelled' AND removed IS NULL "
+            "AND admitted IS NOT NULL)"
+        ).fetchone()
+        return bool(found[0])
 
     def list_admitted(self, round_number: int) -> list[StoredRequest]:
         """Return the requests that join the queue in a round, in order."""
@@ -306,16 +320,6 @@ class Store:
             round_number,
         )
         return rows[0] if rows else None
-
-    def begin(self, number: int, round_number: int) -> bool:
-        """Serve a request from a round on; return whether it was still waiting."""
-        with transaction(self.connection, self.path):
-            row = self.connection.execute(
-                "UPDATE requests SET state = 'serving', begun = ? WHERE id = ? AND "
-                "state = 'waiting'",
-                (round_number, number),
-            )
-        return row.rowcount == 1
 
     def advance(self, number: int, *, left: int, served: int) -> None:
         """Note how many updates of a request are owed and have been done."""
@@ -346,6 +350,14 @@ class Store:
                     (served, finished, version.version, version.request),
                 )
 
+    def finish(self, number: int, round_number: int) -> None:
+        """Note that a request is done without a version."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "UPDATE requests SET state = 'done', left = 0, finished = ? WHERE id = ?",
+                (round_number, number),
+            )
+
     def keep_membership(self, number: int, found: Mapping[str, float | None]) -> None:
         """Store what a membership test has found for a purge."""
         with transaction(self.connection, self.path):
@@ -361,9 +373,10 @@ class Store:
         rows = self.connection.execute("SELECT * FROM versions ORDER BY version")
         return [Version(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
 
-    def find_latest_version(self) -> int:
-        """Return the number of the latest version, 0 before the first."""
-        return int(self.connection.execute("SELECT MAX(version) FROM versions").fetchone()[0] or 0)
+    def find_latest(self) -> int | None:
+        """Return the number of the latest version, None if there is none."""
+        [number] = self.connection.execute("SELECT MAX(version) FROM versions").fetchone()
+        return None if number is None else int(number)
 
     def withdraw(self, versions: Sequence[int], request: int) -> None:
         """Mark versions that a purge has withdrawn."""

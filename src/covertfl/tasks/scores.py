@@ -75,6 +75,18 @@ def compute_scores(outputs: Float32Array, labels: Labels, loss: Loss) -> Scores:
     )
 
 
+def compute_losses(outputs: Float32Array, labels: Labels, loss: Loss) -> FloatArray:
+    """Return the (n,) losses of (n, outputs) logits: -log of the probability of the right class."""
+    logits = outputs.astype(np.float64)
+    if loss == "binary":
+        sign = np.where(find_classes(labels, loss) == 1, -1.0, 1.0)
+        return np.logaddexp(0.0, sign * logits[:, 0])
+    best = logits.max(axis=1)
+    total = best + np.log(np.exp(logits - best[:, np.newaxis]).sum(axis=1))
+    right = logits[np.arange(len(logits)), find_classes(labels, loss)]
+    return np.asarray(total - right)
+
+
 def average_scores(scores: Sequence[Scores]) -> Scores:
     """Return the mean of each score over those, at least one, that have it."""
     return Scores(

@@ -82,6 +82,7 @@ class GridResponder(ClientResponder):
         asked = self._choose(query.round)
         nothing = np.zeros(len(asked), dtype=np.int64)
         replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
+        replies = [reply for reply in replies if reply.client not in self.ignored]
         # Values that are not needed as vectors were checked array by array and stay in messages.
         size = len(query.weights) if needs_vectors(self.inner, self.decoys, self) else 0
         sifted = sift_replies(replies, size, self.most_examples)

@@ -17,6 +17,7 @@ from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.runs.build import simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_training_task
@@ -58,6 +59,7 @@ def run_simulated(
     resume: bool,
     force: bool,
     on_round: OnRound | None,
+    requests: OpenDesk | None = None,
 ) -> None:
     """Run a run file with simulated clients: all draws come from the run's seed.
 
@@ -65,6 +67,7 @@ def run_simulated(
     ----------
     simulate : runs the nodes; called with the client app, the number of nodes, the server's work
         (called with the grid and client numbers by node), `connected` and `first_round`
+    requests : as in `RoundSettings`
     """
     world = simulate_participation(settings, find_training_task(settings))
     checkpoint = read_checkpoint(out) if resume else None
@@ -76,7 +79,7 @@ def run_simulated(
             seed="run",
             resume=resume,
             force=force,
-            round_settings=RoundSettings(numbers=KnownNodeNumbers(clients)),
+            round_settings=RoundSettings(numbers=KnownNodeNumbers(clients), requests=requests),
             on_round=on_round,
         )
         strategy.start(grid)
@@ -97,6 +100,7 @@ def run_in_process(
     resume: bool = False,
     force: bool = False,
     on_round: OnRound | None = None,
+    requests: OpenDesk | None = None,
 ) -> None:
     """Run a run file over Flower's messages in this process; its bytes equal the simulator's."""
 
@@ -104,4 +108,6 @@ def run_in_process(
         grid = InProcessGrid(app, num_nodes, **rounds)
         serve(grid, grid.clients)
 
-    run_simulated(settings, out, simulate, resume=resume, force=force, on_round=on_round)
+    run_simulated(
+        settings, out, simulate, resume=resume, force=force, on_round=on_round, requests=requests
+    )

@@ -31,6 +31,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from covertfl.engines.flower.connection import connect_clients
+from covertfl.engines.flower.intake import list_encoded, open_intake
 from covertfl.engines.flower.run_folder import (
     find_run_settings,
     find_state,
@@ -46,11 +47,9 @@ from covertfl.engines.flower.strategy_settings import (
     refuse_with_replicas,
 )
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.learner import LearnerState
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.settings import RunSettings
@@ -147,7 +146,7 @@ class CovertStrategy(StrategySettings, Strategy):
             responder, carrier = connect_clients(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)
-            form.prepare(_list_encoded(state.learner))
+            form.prepare(list_encoded(state.learner))
 
             def evaluate(state: RunState) -> None:
                 """Evaluate the true arrays on the server, whatever was sent."""
@@ -160,14 +159,15 @@ class CovertStrategy(StrategySettings, Strategy):
             def prepare_next(state: RunState) -> None:
                 """Encode what replicas send next, all of them in the round in which they move."""
                 if clients.replicas is not None:
-                    form.prepare(_list_encoded(state.learner))
+                    form.prepare(list_encoded(state.learner))
                 evaluate(state)
 
             if state.round == 0:
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
-            rounds = watch_run(run, self.on_round, started, after_round=prepare_next)
-            final = carrier.run(rounds, clients.kernel)
+            with open_intake(self, run, form, prepare_next) as (intake, after_round):
+                rounds = watch_run(run, self.on_round, started, after_round, intake)
+                final = carrier.run(rounds, clients.kernel)
             result.arrays = form.find(final.learner.true)
             return result
         finally:
@@ -208,8 +208,3 @@ class CovertStrategy(StrategySettings, Strategy):
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
         logger.info("\t└──> covert run in %s", self.folder.absolute())
-
-
-def _list_encoded(learner: LearnerState) -> tuple[Vector, ...]:
-    """Return the weights whose arrays are needed: of all queries, and the true ones."""
-    return learner.trajectories if learner.sent is None else (*learner.sent, learner.true)

@@ -18,6 +18,7 @@ from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import require_torch
+from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
 from covertfl.tasks.task import TrainingTask
@@ -118,6 +119,7 @@ RULES: Mapping[str, Rule] = {
     "most_examples": COUNT,
     "numbers": _or_none(lambda given: _has(given, "assign"), "an object with the method assign"),
     "records": SWITCH,
+    "requests": FUNCTION,
     "grid": (lambda given: isinstance(given, Grid), "a Grid of Flower"),
     "initial_arrays": _or_none(lambda given: isinstance(given, ArrayRecord), "an ArrayRecord"),
     "num_rounds": COUNT,
@@ -159,12 +161,15 @@ class RoundSettings:
         a client is also refused if it claims more than twice the median of its earlier counts
     numbers : client numbers of nodes, None to number them in the order in which they are seen
     records : whether queries are recorded; without records the run cannot be audited
+    requests : opens the desk of a service, whose requests are the arrivals of the run; None for
+        arrivals as the run file describes them
     """
 
     patience: float | None = None
     most_examples: int | None = None
     numbers: NodeNumbers | None = None
     records: bool = True
+    requests: OpenDesk | None = None
 
     def __post_init__(self) -> None:
         _check(self)

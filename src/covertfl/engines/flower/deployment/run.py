@@ -43,7 +43,7 @@ from covertfl.engines.flower.deployment.server import ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.progress import OnRound, check_folder
+from covertfl.runs.progress import OnRound, check_folder, require_no_service
 from covertfl.runs.run_file import format_run
 from covertfl.runs.settings import RunSettings
 
@@ -66,6 +66,7 @@ class Deployment:
     app : the user's own, None for the built-in task
     node_user : who runs the client apps, if root starts them; None for the owner, or what chooses
         one for a run and its folder that have been checked
+    server_code : module of the server app
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class Deployment:
         timeout: float = TIMEOUT,
         app: OwnApp | None = None,
         node_user: NodeUser = None,
+        server_code: str = SERVER_CODE,
     ) -> None:
+        self._server_code = server_code
         check_deployable(settings, num_nodes, has_own_app=app is not None)
         self._settings, self._out = as_deployed(settings), out.resolve()
         # Before anything is started; the server app checks again.
@@ -141,7 +144,7 @@ class Deployment:
         self.server = replace(self.server, run=run, progress=progress)
         self._progress = ProgressReader(progress)
         write_atomically(run, format_run(self._settings, {}), mode=0o600)
-        (folder / f"{SERVER_MODULE}.py").write_text(SERVER_CODE, encoding="utf-8")
+        (folder / f"{SERVER_MODULE}.py").write_text(self._server_code, encoding="utf-8")
 
     def _build_bundle(self, folder: Path) -> bytes:
         if self._app is not None:
@@ -236,6 +239,7 @@ def deploy(
     announce : called with a sentence about each step
     other parameters : as in `Deployment`
     """
+    require_no_service(settings)
     say = announce or (lambda _sentence: None)
     count = settings.sections.federation.clients if num_nodes is None else num_nodes
     deployment = Deployment(

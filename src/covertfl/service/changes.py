@@ -1,0 +1,166 @@
+"""What requests do to a run in a round: to the data, the queue and the trajectories.
+
+Everything here follows from the database, the files of versions and the state before the round, so
+that a round can be repeated, and a stretch of rounds replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from covertfl.decision.problem import QueueProblem
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.learner import LearnerState
+from covertfl.runs.queue import OwedTask
+from covertfl.runs.responder import Responder
+from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
+from covertfl.service.data import edit_task
+from covertfl.service.jumps import land, restart_steps
+from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
+from covertfl.service.store import Store, StoredRequest
+from covertfl.tasks.task import TrainingTask
+
+FindLearner = Callable[[int], LearnerState | None]
+
+
+class RoundChanges:
+    """Changes of a run by round.
+
+    Requests that change the data are read once, and again when one joins or leaves the queue.
+
+    Parameters
+    ----------
+    base : the federation with the data that it began with
+    store : of the service
+    find_learner : returns the trajectories of a version, None if it was withdrawn
+    forgotten : purges that are in force from the first round on
+    """
+
+    def __init__(
+        self,
+        base: Federation,
+        store: Store,
+        find_learner: FindLearner,
+        forgotten: frozenset[int] = frozenset(),
+    ) -> None:
+        self.base, self.store, self.find_learner = base, store, find_learner
+        self._forgotten = forgotten
+        self._changing = store.list_changing()
+
+    def change_state(self, state: RunState) -> RunState:
+        """Return the state after a round with what the next one begins with.
+
+        Tasks that were cancelled leave the queue; one that is served from now on may roll back and
+        start the step sizes anew.
+        """
+        number = state.round + 1
+        if state.learner.restarted is None:
+            learner = replace(state.learner, restarted=(0,) * len(state.learner.moves))
+            state = replace(state, learner=learner)
+        removed = self.store.list_removed(number)
+        if removed:
+            self._changing = self.store.list_changing()
+            numbers = {request.id for request in removed}
+            state = replace(state, queue=state.queue.leave(numbers))
+        for request in self.store.list_begun(number):
+            state = self._begin(state, request)
+        return state
+
+    def _begin(self, state: RunState, request: StoredRequest) -> RunState:
+        if request.body.version is not None:
+            target = self.find_learner(request.body.version)
+            if target is not None:
+                state = land(self.base, state, target)
+        if request.body.restart:
+            return restart_steps(state)
+        tasks = state.queue.tasks
+        if tasks and tasks[0].task == request.id:
+            state = replace(state, queue=state.queue.continue_steps())
+        return state
+
+    def change_federation(self, state: RunState) -> Federation:
+        """Return the federation of a round: the clients' data, and who joins the queue."""
+        number = state.round + 1
+        admitted = self.store.list_admitted(number)
+        if any(request.body.kind in ("purge", "context") for request in admitted):
+            self._changing = self.store.list_changing()
+        joining = tuple(make_task(request, number) for request in admitted if request.size)
+        return replace(
+            self.base,
+            responder=self.edit_responder(number),
+            arrivals={number: sum(task.left for task in joining)},
+            joining=joining,
+            is_refit=self.is_refit(state),
+        )
+
+    def is_refit(self, state: RunState) -> bool:
+        """Return whether the policy is made anew: the latest rounds contradict its problem.
+
+        One that was made from rounds is made anew from time to time.
+        """
+        section, problem = self.base.settings.sections.service, self.base.problem
+        if section is None or not section.refit or not is_checked(state):
+            return False
+        assert isinstance(problem, QueueProblem)
+        refreshed = state.live.refreshed
+        is_old = refreshed > 0 and state.round - refreshed >= REFIT_ROUNDS
+        return is_old or bool(find_drift(problem, state.seen[-DRIFT_ROUNDS:]))
+
+    def edit_responder(self, number: int) -> Responder:
+        """Return the clients with the data that they hold in a round."""
+        clients = self.base.responder
+        if not self._changing or not isinstance(clients, ClientResponder):
+            return clients
+        active = tuple(
+            request
+            for request in self._changing
+            if request.is_active(number) or request.id in self._forgotten
+        )
+        return _edit(clients, _Edit(tuple(self._changing), active)) if active else clients
+
+
+def is_checked(state: RunState) -> bool:
+    """Return whether the latest rounds are compared with the problem after this one."""
+    return state.round % CHECK_EVERY == 0 and len(state.seen) >= FEWEST
+
+
+def make_task(request: StoredRequest, number: int) -> OwedTask:
+    """Return the task of a request that joins the queue at the end of a round."""
+    body, size = request.body, request.size
+    if body.patience is None:
+        return OwedTask(request.id, number, size, size)
+    left = min(body.patience, size)
+    return OwedTask(request.id, number, left, left, patience=body.patience, most=size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Edit:
+    """Requests that change the data; the same if they are the same requests."""
+
+    changing: tuple[StoredRequest, ...]
+    active: tuple[StoredRequest, ...]
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Edit) and self._key == other._key
+
+    @property
+    def _key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return _number(self.changing), _number(self.active)
+
+
+def _number(requests: Sequence[StoredRequest]) -> tuple[int, ...]:
+    return tuple(request.id for request in requests)
+
+
+@lru_cache(maxsize=4)
+def _edit(clients: ClientResponder, edit: _Edit) -> ClientResponder:
+    """Return the clients with other data, the same object as long as nothing changes."""
+    task: TrainingTask = edit_task(clients.task, edit.changing, edit.active)
+    purged = [client for request in edit.active for client in request.body.clients]
+    return replace(clients, task=task, ignored=frozenset(purged))

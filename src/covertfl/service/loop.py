@@ -1,0 +1,156 @@
+"""The rounds of a service, on the simulated engine: on a clock, until it is told to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from covertfl.decision.problem import QueueProblem
+from covertfl.errors import InvalidInput
+from covertfl.runs.build import KernelCache
+from covertfl.runs.driver import drive
+from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.files import ROUNDS, read_lines
+from covertfl.runs.progress import OnRound, check_folder, prepare_run, watch_run
+from covertfl.runs.settings import RunSettings
+from covertfl.service.beliefs import MOST_ROUNDS
+from covertfl.service.desk import Desk
+from covertfl.service.replay import answer_work
+from covertfl.service.store import Store
+from covertfl.service.watch import Watch
+
+# Rounds of a service whose run file does not limit them.
+ENDLESS = 1_000_000_000
+
+
+def as_service(settings: RunSettings) -> RunSettings:
+    """Return the settings of a service, checked.
+
+    Raises
+    ------
+    InvalidInput
+        if the run file describes no service: without [service] or a queue, or with arrivals or
+        rounds that are given beforehand
+    """
+    sections, name = settings.sections, settings.name
+    if sections.service is None:
+        raise InvalidInput(f"{name}: a service needs a section [service]")
+    if not isinstance(settings.problem, QueueProblem):
+        raise InvalidInput(f"{name}: a service needs a problem with [queue], got [horizon]")
+    for section, key, given in (
+        ("", "arrivals", sections.arrivals),
+        ("[federation] ", "log", sections.federation.log),
+        ("[federation] ", "label_noise", sections.federation.label_noise),
+    ):
+        if given is not None:
+            raise InvalidInput(
+                f"{name}: {section}{key} must be absent in a service, whose requests and rounds "
+                f"come as they come, got {given}"
+            )
+    return settings if sections.rounds is not None else settings.with_rounds(ENDLESS)
+
+
+class Ticker:
+    """Starts of rounds at equal intervals, until the service is to end.
+
+    Parameters
+    ----------
+    seconds : between two starts, 0 for as fast as rounds go
+    ending : set when the service is to end
+    """
+
+    def __init__(self, seconds: float, ending: threading.Event) -> None:
+        self._seconds, self._ending = seconds, ending
+        self._next = time.monotonic()
+
+    def wait(self) -> bool:
+        """Wait for the next start; return whether there is one."""
+        now = time.monotonic()
+        if self._seconds > 0.0:
+            self._ending.wait(max(0.0, self._next - now))
+            # A round that took too long skips starts: the others stay where they were.
+            missed = max(0.0, time.monotonic() - self._next) // self._seconds
+            self._next += (missed + 1) * self._seconds
+        return not self._ending.is_set()
+
+
+@contextmanager
+def open_desk(
+    folder: Path,
+    federation: Federation,
+    *,
+    wait: Callable[[], bool],
+    is_ending: Callable[[], bool],
+    holds_data: bool,
+    rolls_back: bool = True,
+) -> Iterator[tuple[Desk, Watch]]:
+    """Open the desk of a service in a folder whose run has been prepared.
+
+    Parameters
+    ----------
+    wait, is_ending : as in `Desk`
+    holds_data, rolls_back : as in `Watch`
+    """
+    path = folder / ROUNDS
+    records = deque(read_lines(path) if path.exists() else (), maxlen=MOST_ROUNDS)
+    with Store(folder, creates=True) as store, Store(folder, is_durable=False) as fast:
+        watch = Watch(federation, fast, records, holds_data=holds_data, rolls_back=rolls_back)
+        yield Desk(folder, federation, store, watch, wait=wait, is_ending=is_ending), watch
+
+
+def run_simulated(
+    settings: RunSettings,
+    folder: Path,
+    ending: threading.Event,
+    *,
+    on_start: Callable[[], None] | None = None,
+    on_round: OnRound | None = None,
+) -> RunState:
+    """Play the rounds of a service on the simulated engine; return the state when it ends.
+
+    Parameters
+    ----------
+    settings : of `as_service`
+    ending : set to end the service after the round that is under way
+    on_start : called when the folder and the database are there
+    on_round : called with the progress after every round
+    """
+    service = settings.sections.service
+    assert service is not None
+    resume = (folder / "checkpoint").exists()
+    check_folder(settings, folder, resume=resume, force=False)
+    run = prepare_run(settings, folder, KernelCache(), resume=resume, force=False)
+    ticker, current = Ticker(service.round_seconds, ending), [run.federation]
+    try:
+        with open_desk(
+            folder, run.federation, wait=ticker.wait, is_ending=ending.is_set, holds_data=True
+        ) as (desk, watch):
+            watch.start(run.state)
+            if on_start is not None:
+                on_start()
+            intake = _Following(desk, current)
+            rounds = watch_run(run, on_round, time.perf_counter(), desk.end, intake)
+            [final] = drive([rounds], lambda waiting: answer_work(current[0], waiting))
+            return final
+    finally:
+        run.folder.close()
+
+
+class _Following:
+    """The intake of a run that tells its engine whose clients answer."""
+
+    def __init__(self, desk: Desk, current: list[Federation]) -> None:
+        self._desk, self._current = desk, current
+
+    def begin(
+        self, federation: Federation, state: RunState, *, is_repeated: bool
+    ) -> tuple[Federation, RunState] | None:
+        """Begin a round at the desk."""
+        begun = self._desk.begin(federation, state, is_repeated=is_repeated)
+        if begun is not None:
+            self._current[0] = begun[0]
+        return begun

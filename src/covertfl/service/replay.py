@@ -1,0 +1,155 @@
+"""An exact purge: the run as it would be if rows had never been there.
+
+Training goes back to the last version before the rows were first used, and the rounds since are
+played again without them: the same draws, the same requests in the same rounds.  What comes out is,
+byte for byte, a run that never had the rows from that version on.  Nothing of it is sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covertfl.arrays import IntArray
+from covertfl.engines.simulated import carry_out
+from covertfl.runs.actions import decide
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.driver import drive
+from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.files import read_rounds
+from covertfl.runs.learner import LearnerState
+from covertfl.runs.packing import unpack_state
+from covertfl.runs.records import PlayedRound
+from covertfl.runs.responder import Work
+from covertfl.runs.rounds import play_round, refresh_policy
+from covertfl.service.changes import RoundChanges
+from covertfl.service.data import list_purged
+from covertfl.service.store import StoredRequest
+from covertfl.service.versions import read_version
+
+
+class Interrupted(Exception):
+    """The service is to end; a replay that was begun is begun again when it starts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """The result of a replay.
+
+    Parameters
+    ----------
+    learner : the trajectories, None if the rows were never used, so that nothing changes
+    first_use : round in which the rows were first used
+    """
+
+    learner: LearnerState | None
+    first_use: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The rounds of a service, to be played again.
+
+    Parameters
+    ----------
+    folder : of the service
+    changes : of its rounds
+    is_ending : returns whether the service is to end
+    """
+
+    folder: Path
+    changes: RoundChanges
+    is_ending: Callable[[], bool] = lambda: False
+
+    def forget(self, purge: StoredRequest, last: int) -> Replayed:
+        """Return where the run would be after round `last` without the rows of an exact purge."""
+        first = self.find_first_use(purge, last)
+        if first is None:
+            return Replayed(None)
+        versions = self.changes.store.list_versions()
+        kept = [one for one in versions if one.withdrawn is None and one.round < first]
+        start = max(kept, key=lambda one: (one.round, one.version))
+        exact = [one.id for one in self.changes.store.list_changing() if one.body.exact]
+        forgotten = frozenset(number for number in exact if number <= purge.id)
+        released = {one.version: one.round for one in versions}
+        return Replayed(self._play(start.version, forgotten, released, last).learner, first)
+
+    def find_first_use(self, purge: StoredRequest, last: int) -> int | None:
+        """Return the first round whose replies rest on rows of a purge, None if there is none."""
+        for record in itertools.islice(self._read_records(), last):
+            number = int(record["round"])
+            clients = self.changes.edit_responder(number)
+            assert isinstance(clients, ClientResponder)
+            # Before it joins, the purge has taken nothing: these are the rows still held.
+            rows = list_purged(clients.task, purge)
+            is_needed = clients.needs_replies(int(record["trajectory"]))
+            if len(rows) and is_needed and _uses(clients, record, rows):
+                return number
+        return None
+
+    def _read_records(self) -> Any:
+        base = self.changes.base
+        return read_rounds(
+            self.folder,
+            states=base.problem.oracle.num_states,
+            trajectories=1 + base.responder.num_decoys,
+        )
+
+    def _play(
+        self, version: int, forgotten: frozenset[int], released: dict[int, int], last: int
+    ) -> RunState:
+        """Return the state after round `last`, played from a version on."""
+        checkpoint, base = read_version(self.folder, version), self.changes.base
+        records = itertools.islice(self._read_records(), checkpoint.round)
+        state = unpack_state(checkpoint, records, base.responder.replicas)
+        states = {state.round: state.learner}
+
+        def find_learner(number: int) -> LearnerState | None:
+            if released.get(number, -1) in states:
+                return states[released[number]]
+            return self.changes.find_learner(number)
+
+        changes = RoundChanges(base, self.changes.store, find_learner, forgotten)
+        policy, kept = base.policy, set(released.values())
+        while state.round < last:
+            if self.is_ending():
+                raise Interrupted
+            state = changes.change_state(state)
+            federation = changes.change_federation(state)
+            state, policy = refresh_policy(federation, state, policy)
+            decision = decide(federation, state, policy)
+            rounds = play_round(federation, state, policy, decision)
+            state = play(federation, rounds).after
+            if state.round in kept:
+                states[state.round] = state.learner
+        return state
+
+
+def play(federation: Federation, rounds: Generator[Work, Any, PlayedRound]) -> PlayedRound:
+    """Carry out a round on the simulated engine."""
+    [played] = drive([rounds], lambda waiting: answer_work(federation, waiting))
+    return played
+
+
+def answer_work(federation: Federation, waiting: Mapping[int, Work]) -> dict[int, Any]:
+    """Carry out what rounds of a federation wait for."""
+    clients = federation.responder
+    assert isinstance(clients, ClientResponder)
+    work = [(clients, asked) for asked in waiting.values()]
+    return dict(zip(waiting, carry_out(work), strict=True))
+
+
+def _uses(clients: ClientResponder, record: Any, rows: IntArray) -> bool:
+    """Return whether a client of a round trained on some of the rows."""
+    nothing = np.empty(0, dtype=np.float32)
+    for client, batches in zip(record["clients"], record["batches"], strict=True):
+        if batches and np.isin(clients.task.clients[client], rows).any():
+            job = clients.make_client_job(client, batches, nothing, int(record["round"]))
+            if np.isin(job.rows, rows).any():
+                return True
+    return False

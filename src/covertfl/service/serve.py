@@ -1,0 +1,207 @@
+"""Starting and ending a service: its folder, its HTTP interface and its rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from covertfl.errors import CovertflError, InvalidInput, Missing
+from covertfl.runs.build import require_torch
+from covertfl.runs.folder import TOKEN, report_errors
+from covertfl.runs.progress import OnRound, RunProgress, check_folder
+from covertfl.runs.settings import RunSettings
+from covertfl.service.client import remember_service, write_address
+from covertfl.service.http_process import HttpProcess, check_listen, make_token
+from covertfl.service.loop import as_service, run_simulated
+from covertfl.service.schema import StorageFull
+from covertfl.service.store import Store
+
+# Seconds between two attempts to go on when the disk is full.
+PAUSE = 5.0
+Announce = Callable[[str], None]
+# Who runs the client apps of a service on Flower, as `engines.flower.deployment.run.NodeUser`.
+ChooseUser = Callable[[RunSettings, Path], str | None]
+
+
+def serve(
+    settings: RunSettings,
+    folder: Path,
+    *,
+    api_only: bool = False,
+    announce: Announce | None = None,
+    on_round: OnRound | None = None,
+    choose_user: ChooseUser | None = None,
+) -> None:
+    """Run a service until it is told to end by SIGTERM, SIGINT or SIGHUP.
+
+    It ends after the round that is under way.  A service that was killed goes on where it was.
+    While the disk is full, it waits.
+
+    Parameters
+    ----------
+    settings : of a run file with a queue and a section [service]
+    folder : of the service; made if there is none
+    api_only : only answer requests; a server app elsewhere plays the rounds in the same folder
+    announce : called with a sentence about each step
+    on_round : called with the progress after every round
+    choose_user : returns who runs the client apps of a service on Flower
+
+    Raises
+    ------
+    InvalidInput
+        if the settings describe no service, or the folder is another's or in use
+    """
+    require_torch()
+    settings, say = as_service(settings), announce or (lambda _sentence: None)
+    service = settings.sections.service
+    assert service is not None
+    files = (None if path is None else Path(path) for path in (service.certificate, service.key))
+    certificate, key = files
+    host, port = check_listen(service.listen, certificate, key)
+    check_folder(settings, folder, resume=(folder / "checkpoint").exists(), force=False)
+    ending = threading.Event()
+    with ending_on_signals(ending), holding(folder), ExitStack() as stack:
+        opened: list[HttpProcess] = []
+
+        def open_http() -> None:
+            """Answer requests from now on; the database is there."""
+            if not opened:
+                started = HttpProcess(folder, host, port, certificate=certificate, key=key)
+                opened.append(stack.enter_context(started))
+                write_address(folder, started.address)
+                remember_service(folder)
+                say(f"the service answers at {started.address}; its token is in {folder / TOKEN}")
+
+        def check_http(progress: RunProgress) -> None:
+            opened[0].check()
+            if on_round is not None:
+                on_round(progress)
+
+        if api_only or settings.sections.engine.kind != "simulated":
+            Store(folder, creates=True).close()
+            open_http()
+        if api_only:
+            while not ending.wait(1.0):
+                opened[0].check()
+        else:
+            play = _choose_engine(settings, choose_user)
+            _keep_playing(settings, folder, ending, play, open_http, check_http, say)
+    say("the service has ended")
+
+
+Play = Callable[[RunSettings, Path, threading.Event, Callable[[], None], OnRound], None]
+
+
+def _choose_engine(settings: RunSettings, choose_user: ChooseUser | None) -> Play:
+    """Return what plays the rounds of a service until it is to end."""
+    if settings.sections.engine.kind == "simulated":
+        return _play_simulated
+    try:
+        from covertfl.service.flower import run_on_flower
+    except ModuleNotFoundError as error:
+        raise Missing("a service on Flower needs it: pip install 'covertfl[flower]'") from error
+
+    def play(
+        settings: RunSettings,
+        folder: Path,
+        ending: threading.Event,
+        _on_start: Callable[[], None],
+        on_round: OnRound,
+    ) -> None:
+        run_on_flower(settings, folder, ending, on_round=on_round, node_user=choose_user)
+
+    return play
+
+
+def _play_simulated(
+    settings: RunSettings,
+    folder: Path,
+    ending: threading.Event,
+    on_start: Callable[[], None],
+    on_round: OnRound,
+) -> None:
+    run_simulated(settings, folder, ending, on_start=on_start, on_round=on_round)
+
+
+def _keep_playing(
+    settings: RunSettings,
+    folder: Path,
+    ending: threading.Event,
+    play: Play,
+    on_start: Callable[[], None],
+    on_round: OnRound,
+    say: Announce,
+) -> None:
+    """Play rounds until the service is to end; wait as long as the disk is full."""
+    is_full = False
+    while True:
+        try:
+            play(settings, folder, ending, on_start, on_round)
+            return
+        except CovertflError as error:
+            if not _is_full(error):
+                raise
+            if not is_full:
+                say(f"waiting for room on the disk: {error}")
+            is_full = True
+            with contextlib.suppress(CovertflError), Store(folder) as store:
+                store.keep_fact("paused", f"waiting for room on the disk: {error}")
+        if ending.wait(PAUSE):
+            return
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Return whether an error, or what has caused it, is that of a full disk."""
+    while error is not None:
+        is_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_room or isinstance(error, StorageFull):
+            return True
+        error = error.__cause__
+    return False
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Keep other services from using a folder, which is made with a token if there is none.
+
+    Raises
+    ------
+    InvalidInput
+        if another one uses it
+    """
+    with report_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_token(folder)
+    handle = os.open(folder / TOKEN, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidInput(f"{folder} is in use by another service") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def ending_on_signals(ending: threading.Event) -> Iterator[None]:
+    """Let signals end the service after its round; a second Ctrl-C ends it at once."""
+
+    def end(number: int, _frame: object) -> None:
+        if number == signal.SIGINT and ending.is_set():
+            raise KeyboardInterrupt
+        ending.set()
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for number in numbers:
+                stack.callback(signal.signal, number, signal.signal(number, end))
+        yield

@@ -23,6 +23,7 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.service import client, http_process
 from covertfl.service.client import NoAnswer, Service, find_service, write_address
 from covertfl.service.http_process import HttpProcess, check_listen, make_token
+from covertfl.service.page import read_page
 from tests.support.services import RunningService, make_store
 
 pytest.importorskip("uvicorn")
@@ -56,6 +57,8 @@ def test_a_free_port_is_taken_and_answers(running: RunningService) -> None:
     with urllib.request.urlopen(running.process.address + "/health") as reply:
         assert json.load(reply) == {"state": "ok"}
         assert "server" not in reply.headers
+    with urllib.request.urlopen(running.process.address) as reply:
+        assert reply.read() == read_page()
     running.process.check()
 
 

@@ -19,7 +19,7 @@ from covertfl.runs.progress import OnRound, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import RunSettings
 from covertfl.service.beliefs import MOST_ROUNDS
 from covertfl.service.desk import Desk
-from covertfl.service.replay import answer_work
+from covertfl.service.engine import answer_work
 from covertfl.service.store import Store
 from covertfl.service.watch import Watch
 

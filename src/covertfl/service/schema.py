@@ -75,6 +75,9 @@ Migration = Sequence[str]
 MIGRATIONS: tuple[Migration, ...] = (FIRST,)
 # Seconds that a writer waits for another.
 PATIENCE = 30.0
+# KiB of the database that a connection keeps in memory.  There are several, the operating system
+# keeps the file anyway, and a round needs its last pages only.
+CACHE = 256
 
 
 class StorageFull(CovertflError):
@@ -106,6 +109,7 @@ def connect(path: Path, *, is_durable: bool, creates: bool = False) -> sqlite3.C
     connection.row_factory = sqlite3.Row
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA cache_size = {-CACHE}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
     except sqlite3.Error as error:
         connection.close()

@@ -99,8 +99,8 @@ def play(service: RunningService, note: str, *, is_cancelled: bool = False) -> t
                 if is_cancelled:
                     service.store.cancel(found.id)
                     return
-                service.store.take_news(1)
-                service.store.begin(found.id, 2)
+                service.store.open_round(1)
+                service.store.open_round(2)
                 service.store.advance(found.id, left=1, served=3)
                 service.store.release(make_version(5, 0, found.id), finished=6, served=4)
                 return

@@ -148,8 +148,8 @@ def test_a_repeated_request_is_the_same(client: TestClient) -> None:
 
 def test_what_is_being_served_cannot_be_cancelled(client: TestClient, store: Store) -> None:
     store.add([make_body()])
-    store.take_news(1)
-    store.begin(1, 2)
+    store.open_round(1)
+    store.open_round(2)
     assert "must be waiting" in refusal(client.delete("/requests/1"), 409)
     assert client.get("/requests/1").json()["state"] == "serving"
 

@@ -1,4 +1,4 @@
-"""Services that are killed, ended, started twice, or run out of disk: nothing is lost or repeated."""
+"""Services that are killed, ended, started twice or run out of disk lose and repeat nothing."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_25_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
-    """The run is that of a service that was never killed and got its requests in the same rounds."""
+    """The run is that of a service never killed whose requests came in the same rounds."""
     file, folder = write_service(tmp_path), tmp_path / "killed"
     killer = start_python(
         "-c", KILLER, file, folder, KILLS, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -15,8 +15,9 @@ from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.task import find_training_task
+from covertfl.service.journal import Version
 from covertfl.service.loop import as_service
-from covertfl.service.store import Store, Version
+from covertfl.service.store import Store
 from covertfl.training import train
 from tests.support.played_services import (
     SERVICE,
@@ -260,7 +261,7 @@ def test_a_version_can_be_exported(tmp_path: Path) -> None:
     exported = export_model(tmp_path / "s", tmp_path / "model.safetensors", version=1)
     assert exported.updates_done == 1
     assert "0." in (tmp_path / "model.md").read_text()
-    with pytest.raises(InvalidInput, match="has no version 7.*versions there are 0 to 2"):
+    with pytest.raises(InvalidInput, match=r"has no version 7.*versions there are 0 to 2"):
         export_model(tmp_path / "s", tmp_path / "model.safetensors", version=7)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from covertfl.service.requests import (
 )
 from tests.support.services import make_body, pack_arrays
 
-LIMITS = Limits(clients=4, rows=100, changes_data=True, shape=(2,))
+LIMITS = Limits(clients=4, rows=100, changes_data=True, shape=(2,), classes=("no", "yes"))
 GOOD = {"features": np.zeros((3, 2)), "labels": np.array([0, 1, 1])}
 
 
@@ -144,9 +145,23 @@ def test_clients_on_flower_keep_their_data() -> None:
 
 
 def test_examples_are_read_as_they_are() -> None:
-    features, labels = read_examples(pack_arrays(**GOOD), (2,))
+    features, labels = read_examples(pack_arrays(**GOOD), LIMITS)
     assert features.tolist() == GOOD["features"].tolist()
     assert labels.tolist() == [0, 1, 1]
+
+
+def test_labels_are_names_or_numbers_of_classes() -> None:
+    names = np.array(["yes", "no"])
+    for labels, further in (
+        (np.array(["no", "yes", "yes"]), {}),
+        (np.array([0.0, 1.0, 1.0]), {}),
+        (np.array([1, 0, 0]), {"classes": names}),
+    ):
+        data = pack_arrays(features=GOOD["features"], labels=labels, **further)
+        assert read_examples(data, LIMITS)[1].tolist() == [0, 1, 1]
+    digits = replace(LIMITS, classes=tuple("0123456789"))
+    data = pack_arrays(features=GOOD["features"], labels=np.array([7, 0, 9]))
+    assert read_examples(data, digits)[1].tolist() == [7, 0, 9]
 
 
 @pytest.mark.parametrize(
@@ -158,20 +173,21 @@ def test_examples_are_read_as_they_are() -> None:
         ({**GOOD, "features": np.full((3, 2), np.nan)}, "features must be finite"),
         ({**GOOD, "features": np.full((3, 2), "x")}, "features must be finite"),
         ({**GOOD, "labels": np.zeros(4)}, "labels must have shape"),
-        ({**GOOD, "labels": np.full(3, np.inf)}, "labels must be finite"),
-        ({**GOOD, "labels": np.array(["a", "b", "c"])}, "labels must be finite"),
+        ({**GOOD, "labels": np.full(3, np.inf)}, "labels must be among no, yes, got inf"),
+        ({**GOOD, "labels": np.array(["no", "b", "c"])}, "labels must be among no, yes, got 'b'"),
+        ({**GOOD, "labels": np.array([0.5, 0, 1])}, "labels must be among no, yes, got 0.5"),
         ({**GOOD, "labels": np.array([None] * 3)}, "data must be an .npz file"),
     ],
 )
 def test_bad_examples_are_refused(arrays: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        read_examples(pack_arrays(**arrays), (2,))
+        read_examples(pack_arrays(**arrays), LIMITS)
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "MOST_BYTES", 10_000)
     with pytest.raises(InvalidInput, match="data must unpack to at most 10000 bytes"):
-        read_examples(pack_arrays(features=np.zeros((5000, 2)), labels=np.zeros(5000)), (2,))
+        read_examples(pack_arrays(features=np.zeros((5000, 2)), labels=np.zeros(5000)), LIMITS)
 
 
 @given(st.data())
@@ -180,7 +196,7 @@ def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
-        features, labels = read_examples(base64.b64encode(bytes(content)).decode(), (2,))
+        features, labels = read_examples(base64.b64encode(bytes(content)).decode(), LIMITS)
     except InvalidInput:
         return
     assert len(features) == len(labels)

@@ -91,12 +91,12 @@ def test_a_function_has_no_accuracy(store: Store) -> None:
 def test_the_backlog_includes_what_has_not_been_counted(store: Store) -> None:
     """Requests that wait to join, or join in the round that is being played."""
     store.add([make_body()])
-    store.take_news(1)
+    store.open_round(1)
     store.add_round(1, RECORD)
     assert describe_status(store)["backlog"] == 7
     store.add([make_body()])
     assert describe_status(store)["backlog"] == 11
-    store.take_news(2)
+    store.open_round(2)
     assert describe_status(store)["backlog"] == 11
     store.add_round(2, {**RECORD, "backlog": 10})
     assert describe_status(store)["backlog"] == 10

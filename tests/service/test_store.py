@@ -95,8 +95,8 @@ def test_a_key_is_known_even_if_the_version_has_gone(store: Store) -> None:
 def test_only_what_waits_can_be_cancelled(store: Store) -> None:
     store.add([make_body(), make_body()])
     assert store.cancel(1).state == store.cancel(1).state == "cancelled"
-    store.take_news(1)
-    assert store.begin(2, 2)
+    store.open_round(1)
+    store.open_round(2)
     with pytest.raises(Conflict, match="must be waiting to be cancelled, got serving"):
         store.cancel(2)
     with pytest.raises(Unknown, match="there is no request 3"):
@@ -115,21 +115,21 @@ def test_a_refused_change_does_not_undo_the_others(store: Store) -> None:
 
 def test_a_request_passes_through_the_queue(store: Store) -> None:
     store.add([make_body(), make_body()])
-    assert store.has_news() and store.find_head(9) is None
-    store.take_news(3)
-    assert not store.has_news()
+    assert store.find_head(9) is None
+    assert store.open_round(3) is None
     assert [found.id for found in store.list_admitted(3)] == [1, 2]
     assert store.find_head(3) is None
-    head = store.find_head(4)
-    assert head is not None and store.begin(head.id, 4) and not store.begin(head.id, 5)
+    for number in (4, 5):  # the second changes nothing
+        head = store.open_round(number)
+        assert head is not None
+        assert (head.id, head.state, head.begun) == (1, "serving", 4)
     store.advance(1, left=1, served=3)
     assert store.sum_left() == 5 and store.sum_left(since=4) == 0
     store.release(make_version(1, 0, request=1), finished=6, served=4)
     done = store.find(1)
     assert (done.state, done.left, done.finished, done.version) == ("done", 0, 6, 1)
     store.cancel(2)
-    assert store.has_news()
-    store.take_news(7)
+    assert store.open_round(7) is None
     assert [found.id for found in store.list_removed(7)] == [2]
     assert store.find(2).is_active(6) and not store.find(2).is_active(7)
 
@@ -138,7 +138,7 @@ def test_changes_are_counted(store: Store) -> None:
     seen = [store.count_changes()]
     for change in (
         lambda: store.add([make_body()]),
-        lambda: store.take_news(1),
+        lambda: store.open_round(1),
         lambda: store.release(make_version(0)),
         lambda: store.withdraw([0], 1),
         lambda: store.warn(1, "arrivals", "a sentence"),

@@ -51,8 +51,8 @@ def play_service(
     stop_after: int | None = None,
     **changes: Any,
 ) -> None:
-    """Play the rounds of a service, or continue one; `stop_after` ends it after a round."""
-    settings = as_service(make_run(base, **{"rounds": rounds, **changes}))
+    """Play the rounds of a service, or continue one; `stop_after` ends it in an earlier round."""
+    settings = as_service(make_run(base, **changes))
     ending = threading.Event()
     is_new = not (folder / "service.db").exists()
 
@@ -62,7 +62,7 @@ def play_service(
 
     def on_round(progress: RunProgress) -> None:
         ask(folder, *asked.get(progress.round + 1, ()))
-        if progress.round == stop_after:
+        if progress.round in (stop_after, rounds):
             ending.set()
 
     run_simulated(settings, folder, ending, on_start=on_start, on_round=on_round)

@@ -15,10 +15,14 @@ import numpy as np
 
 from covertfl.service.client import Service, find_service, write_address
 from covertfl.service.http_process import HttpProcess, make_token
+from covertfl.service.journal import Version
 from covertfl.service.requests import RequestBody, parse_request
-from covertfl.service.store import Store, Version
+from covertfl.service.store import Store
 
-LIMITS = {"clients": 4, "rows": 100, "changes_data": True, "rolls_back": True, "shape": [2]}
+LIMITS = {
+    **{"clients": 4, "rows": 100, "changes_data": True, "rolls_back": True, "shape": [2]},
+    "classes": ["no", "yes"],
+}
 SERVICE = {
     **{"task": "toxicity", "policy": "optimal", "round_seconds": 1.0, "trajectories": 2},
     **{"started": "2026-11-17T09:00:00+00:00", "states": 3},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, normalise
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, normalise
 
 
 class ChangePointEavesdropper(Listener):
@@ -18,9 +18,18 @@ class ChangePointEavesdropper(Listener):
 
     threat = "sees every query, guesses that learning comes first, owns no data"
 
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
+        self._order: list[int] = []
+
+    def observe(self, query: SeenQuery) -> None:
+        """Take note of the next query, and of its place in the order."""
+        super().observe(query)
+        self._order.append(query.trajectory)
+
     def belief(self) -> FloatArray:
         """Return beliefs in proportion to the evidence that a trajectory's share has fallen."""
-        order = np.array(self._seen.order)
+        order = np.array(self._order)
         if len(order) < 2:
             return normalise(np.ones(len(self._seen)))
         return normalise([find_fall_prob(order == number) for number in range(len(self._seen))])

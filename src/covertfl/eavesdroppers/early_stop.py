@@ -20,4 +20,4 @@ class EarlyStopEavesdropper(Listener):
 
     def figures(self) -> dict[str, FloatArray]:
         """Return the number of the query at which each trajectory last moved, as a share."""
-        return {"last moved": np.array(self._seen.moved) / len(self._seen.order)}
+        return {"last moved": np.array(self._seen.moved) / self._seen.total}

@@ -202,7 +202,7 @@ class Trajectories:
     latest : weights last sent of each trajectory
     moved : round in which each trajectory last moved
     repeats : queries of each trajectory that repeat the previous one
-    order : trajectory of each query
+    total : queries of all, whose order is not kept: it would grow for as long as one listens
     """
 
     def __init__(self) -> None:
@@ -210,13 +210,13 @@ class Trajectories:
         self.latest: list[Vector] = []
         self.moved: list[int] = []
         self.repeats: list[int] = []
-        self.order: list[int] = []
+        self.total = 0
 
     def add(self, query: SeenQuery) -> Vector | None:
         """Add a query; return the weights that its trajectory sent before, None at its first."""
         number = query.trajectory
         earlier = self.latest[number] if number < len(self) else None
-        self.order.append(number)
+        self.total += 1
         if number == len(self.counts):
             self.counts.append(0)
             self.latest.append(query.weights)

@@ -189,7 +189,7 @@ class LikelihoodEavesdropper(Listener):
 
     def observe(self, query: SeenQuery) -> None:
         """Advance the filter of every hypothesis."""
-        earlier, known = len(self._seen.order), query.trajectory < len(self._seen)
+        earlier, known = self._seen.total, query.trajectory < len(self._seen)
         queried = self._seen.counts[query.trajectory] if known else 0
         super().observe(query)
         if self._scheme.exchangeable:
@@ -223,7 +223,7 @@ class LikelihoodEavesdropper(Listener):
             known = self._hypotheses[: len(self._seen)]
             # An obfuscating query may be of any other trajectory.
             choice = np.log(max(len(known) - 1, 1))
-            others = len(self._seen.order) - np.array(self._seen.counts)
+            others = self._seen.total - np.array(self._seen.counts)
             logs = np.array([each.log_likelihood for each in known]) - choice * others
         return softmax(logs)
 

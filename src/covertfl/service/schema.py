@@ -34,7 +34,10 @@ FIRST = (
         num_rows INTEGER,              -- that it takes out or brings
         membership TEXT                -- JSON, of a purge
     ) STRICT""",
-    "CREATE INDEX requests_open ON requests (state, admitted)",
+    "CREATE INDEX requests_joining ON requests (state, admitted)",
+    "CREATE INDEX requests_first ON requests (state, id)",
+    "CREATE INDEX requests_leaving ON requests (id) WHERE state = 'cancelled' "
+    "AND removed IS NULL AND admitted IS NOT NULL",
     "CREATE INDEX requests_admitted ON requests (admitted)",
     "CREATE INDEX requests_begun ON requests (begun)",
     "CREATE INDEX requests_removed ON requests (removed)",
@@ -72,6 +75,9 @@ Migration = Sequence[str]
 MIGRATIONS: tuple[Migration, ...] = (FIRST,)
 # Seconds that a writer waits for another.
 PATIENCE = 30.0
+# KiB of the database that a connection keeps in memory.  There are several, the operating system
+# keeps the file anyway, and a round needs its last pages only.
+CACHE = 256
 
 
 class StorageFull(CovertflError):
@@ -103,6 +109,7 @@ def connect(path: Path, *, is_durable: bool, creates: bool = False) -> sqlite3.C
     connection.row_factory = sqlite3.Row
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA cache_size = {-CACHE}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
     except sqlite3.Error as error:
         connection.close()

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from covertfl.service.journal import Version
 from covertfl.service.requests import Limits
-from covertfl.service.store import Store, StoredRequest, Version
+from covertfl.service.store import Store, StoredRequest
 
 Json = dict[str, Any]
 # Keys of a round in answers; its record has more.

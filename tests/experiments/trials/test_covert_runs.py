@@ -251,11 +251,14 @@ class OnDevice:
         chains: Sequence[Sequence[LocalJob]],
         stops: Sequence[Sequence[int]],
         *,
-        coarse: Sequence[Examples],
-        full: Sequence[Examples],
+        coarse: Examples,
+        full: Examples,
     ) -> list[SimpleNamespace]:
         self.calls += 1
-        return [self._rate_chain(*one) for one in zip(chains, stops, coarse, full, strict=True)]
+        return [
+            self._rate_chain(chain, places, coarse, full)
+            for chain, places in zip(chains, stops, strict=True)
+        ]
 
     def _rate_chain(
         self, chain: Sequence[LocalJob], stops: Sequence[int], coarse: Examples, full: Examples

@@ -38,13 +38,10 @@ class BatchKernel(Protocol):
         chains: Sequence[Jobs],
         stops: Sequence[Sequence[int]],
         *,
-        coarse: Sequence[Examples],
-        full: Sequence[Examples],
+        coarse: Examples,
+        full: Examples,
     ) -> list[RatedChain]:
-        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done).
-
-        Each chain has its own examples to be rated on.
-        """
+        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done)."""
         ...
 
 

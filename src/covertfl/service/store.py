@@ -315,11 +315,12 @@ class Store:
 
     def find_head(self, round_number: int) -> StoredRequest | None:
         """Return the first unfinished request that joined the queue before a round."""
-        rows = self._select(
-            "WHERE state IN ('waiting', 'serving') AND admitted < ? ORDER BY id LIMIT 1",
-            round_number,
-        )
-        return rows[0] if rows else None
+        # Requests join in the order of their ids, so the index has the first one at hand.
+        clause = "WHERE state = ? AND admitted < ? ORDER BY admitted, id LIMIT 1"
+        for state in ("serving", "waiting"):
+            for found in self._select(clause, state, round_number):
+                return found
+        return None
 
     def advance(self, number: int, *, left: int, served: int) -> None:
         """Note how many updates of a request are owed and have been done."""

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "demo": "files decision evaluation planning runs training auditing report",
     "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
     "reproduction": "files kernels runs display experiments",
-    "service": "files",
+    "service": "files decision evaluation kernels tasks runs engines eavesdroppers auditing models",
     "cli": "decision fitting planning tasks runs training models engines auditing "
     "display api report demo experiments reproduction service",
 }

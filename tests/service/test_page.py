@@ -129,8 +129,10 @@ class TestRequests:
     ) -> None:
         service.add({"kind": "shift", "updates": 2})
         open_page(page, service.url, TOKEN)
-        service.requests[0]["state"] = "serving"  # the page has not heard of it yet
-        page.get_by_role("button", name="Cancel request 1").click()
+        button = page.get_by_role("button", name="Cancel request 1")
+        expect(button).to_be_visible()
+        service.requests[0]["state"] = "serving"  # the page does not hear of it: no `changes`
+        button.click()
         expect(page.locator("#requests-error")).to_contain_text("cannot be cancelled")
 
     def test_the_sentence_of_the_service_is_beside_the_form(
@@ -301,6 +303,16 @@ class TestLive:
         expect(page.locator("#token-error")).to_contain_text("does not accept")
         enter_token(page, "another")
         expect(page.locator("#connection-text")).to_have_text("Live")
+
+    def test_a_token_that_is_no_longer_right_is_noticed_at_once(
+        self, page: Page, service: FakeService
+    ) -> None:
+        open_page(page, service.url, TOKEN)
+        service.token = "another"
+        # Not a click: a refresh that is under way may notice first, and then the form is hidden.
+        page.evaluate("document.getElementById('add').requestSubmit()")
+        expect(page.locator("#token-error")).to_contain_text("does not accept")
+        assert service.bodies == []
 
     def test_warnings_and_pauses_are_on_top(self, page: Page, service: FakeService) -> None:
         open_page(page, service.url, TOKEN)

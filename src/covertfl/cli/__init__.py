@@ -3,7 +3,7 @@
 - `app`: the application and `main`, which turns exceptions into exit statuses
 - `solve`, `plan`, `fit`, `presets`: commands on problems
 - `train`, `deploy_local`, `federation`, `export`, `predict`, `embed`: commands on runs and data
-- `request`, `status`, `versions`: commands on a running service
+- `request`, `serve`, `status`, `versions`: commands on a running service
 - `audit`, `report`, `demo`, `reproduce`: commands on results
 - `group`: groups of commands, their help and their suggestions
 - `options`: arguments and options that several commands share

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covertfl.cli.output import print_remark, show_progress
+from covertfl.cli.options import JsonOption
+from covertfl.cli.output import print_json, print_remark, show_progress
 
 if TYPE_CHECKING:
     from covertfl.runs.progress import RunProgress
@@ -27,6 +28,7 @@ def serve(
             "--api-only", help="Only answer requests: a server app elsewhere plays the rounds."
         ),
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Retrain a model covertly for as long as requests come.
 
@@ -34,13 +36,15 @@ def serve(
     (`covertfl request`, or the page at the address that is printed) and are served in order.  Each
     releases a version (`covertfl versions`, `covertfl export DIR --version N`).  The token in
     DIR/token opens the service: keep it secret.  SIGTERM and Ctrl-C end it after the round, and the
-    same command continues it, also after a crash.
+    same command continues it, also after a crash.  --json prints the last status when it ends.
 
     Example: covertfl serve service.toml --out services/first
     """
     from covertfl.cli.deploy_local import choose_node_user
     from covertfl.runs.run_file import read_run
     from covertfl.service.serve import serve as run_service
+    from covertfl.service.status import describe_status
+    from covertfl.service.store import Store
 
     settings = read_run(service)
     with _show_rounds() as on_round:
@@ -52,6 +56,9 @@ def serve(
             on_round=on_round,
             choose_user=choose_node_user,
         )
+    if as_json:
+        with Store(out) as store:
+            print_json({"out": str(out), **describe_status(store)})
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
@@ -13,9 +14,13 @@ from covertfl.display.tables import make_fact_table, make_table
 
 Json = Mapping[str, Any]
 REQUEST_COLUMNS = ("updates\nleft", "of", "received", "due")
-VERSION_COLUMNS = ("round", "accuracy", "balanced\naccuracy", "AUC", "F1", "loss")
+VERSION_COLUMNS = (
+    *("round", "accu-\nracy", "bal-\nanced", "AUC", "F1", "loss"),
+    *("with-\ndrawn\nby", "released"),
+)
 METRICS = ("accuracy", "balanced_accuracy", "auc", "f1", "loss")
 MOST_SHOWN = 20  # open requests
+MOST_NAMED = 4  # requests in a version
 
 
 def render_status(status: Json, requests: Sequence[Json]) -> RenderableType:
@@ -23,8 +28,10 @@ def render_status(status: Json, requests: Sequence[Json]) -> RenderableType:
     parts: list[RenderableType] = [make_fact_table("Service", _list_facts(status))]
     if requests:
         parts.append(_render_requests(requests))
-    if len(requests) > MOST_SHOWN:
-        parts.append(Text(f"{len(requests) - MOST_SHOWN} more requests wait."))
+    counts = status["counts"]
+    more = counts["waiting"] + counts["serving"] - len(requests[:MOST_SHOWN])
+    if more > 0:
+        parts.append(Text(f"{more} more requests are open."))
     for warning in status["warnings"]:
         parts.append(Text(f"Warning in round {warning['round']}: {warning['text']}"))
     return Group(*parts)
@@ -60,7 +67,8 @@ def _list_facts(status: Json) -> list[tuple[str, str]]:
 
 
 def _render_requests(requests: Sequence[Json]) -> RenderableType:
-    table = make_table("Open requests", "request", "kind", "state", "note", right=REQUEST_COLUMNS)
+    names = ("request", "kind", "state", "note")
+    table = make_table("Open requests", *names, right=REQUEST_COLUMNS, box=SIMPLE_HEAD)
     for request in requests[:MOST_SHOWN]:
         table.add_row(
             str(request["id"]),
@@ -69,7 +77,7 @@ def _render_requests(requests: Sequence[Json]) -> RenderableType:
             escape(request["note"]),
             str(request["updates_left"]),
             str(request["updates"]),
-            request["received"],
+            _format_time(request["received"]),
             (request["due"] or "") + " (late)" * request["is_late"],
         )
     return table
@@ -77,22 +85,30 @@ def _render_requests(requests: Sequence[Json]) -> RenderableType:
 
 def render_versions(versions: Sequence[Json]) -> RenderableType:
     """Render the answer of /versions, one row each."""
-    names = ("version", "after", "request", "contains")
-    table = make_table("Versions", *names, right=VERSION_COLUMNS)
-    table.add_column("released")
+    names = ("ver-\nsion", "after", "re-\nquest", "contains")
+    table = make_table("Versions", *names, right=VERSION_COLUMNS, box=SIMPLE_HEAD, pad_edge=False)
     for found in versions:
-        withdrawn = found["withdrawn"]
         table.add_row(
             str(found["version"]),
             _name(found["parent"]),
             _name(found["request"]),
-            ", ".join(map(str, found["requests"])),
+            _name_requests(found["requests"]),
             str(found["round"]),
-            *(_format(found["metrics"].get(name), ".4f") for name in METRICS),
-            found["released"]
-            + ("" if withdrawn is None else f", withdrawn by request {withdrawn}"),
+            *(_format(found["metrics"].get(name), ".3f") for name in METRICS),
+            "" if found["withdrawn"] is None else str(found["withdrawn"]),
+            _format_time(found["released"]),
         )
     return table
+
+
+def _name_requests(numbers: Sequence[int]) -> str:
+    few = ", ".join(map(str, numbers))
+    return few if len(numbers) <= MOST_NAMED else f"{len(numbers)} requests"
+
+
+def _format_time(text: str) -> str:
+    """Return a time as people read it: the day and the minute, in UTC as it came."""
+    return text[:16].replace("T", " ")
 
 
 def _name(value: Any) -> str:

@@ -22,9 +22,10 @@ from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged, measure_membership
+from covertfl.service.journal import Version
 from covertfl.service.jumps import land
 from covertfl.service.replay import Interrupted, Replay
-from covertfl.service.store import Store, StoredRequest, Version
+from covertfl.service.store import Store, StoredRequest
 from covertfl.service.versions import read_version, remove_version, write_version
 from covertfl.service.watch import Watch
 

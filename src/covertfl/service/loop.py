@@ -19,16 +19,16 @@ from covertfl.runs.progress import OnRound, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import RunSettings
 from covertfl.service.beliefs import MOST_ROUNDS
 from covertfl.service.desk import Desk
-from covertfl.service.replay import answer_work
+from covertfl.service.engine import answer_work
 from covertfl.service.store import Store
 from covertfl.service.watch import Watch
 
-# Rounds of a service whose run file does not limit them.
+# Rounds of a service, which has no last one.
 ENDLESS = 1_000_000_000
 
 
 def as_service(settings: RunSettings) -> RunSettings:
-    """Return the settings of a service, checked.
+    """Return the settings of a service, checked; it goes on whatever `rounds` its run file has.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def as_service(settings: RunSettings) -> RunSettings:
                 f"{name}: {section}{key} must be absent in a service, whose requests and rounds "
                 f"come as they come, got {given}"
             )
-    return settings if sections.rounds is not None else settings.with_rounds(ENDLESS)
+    return settings.with_rounds(ENDLESS)
 
 
 class Ticker:

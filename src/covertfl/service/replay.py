@@ -8,7 +8,7 @@ byte for byte, a run that never had the rows from that version on.  Nothing of i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,16 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import IntArray
-from covertfl.engines.simulated import carry_out
 from covertfl.runs.actions import decide
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.driver import drive
-from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.federation import RunState
 from covertfl.runs.files import read_rounds
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
-from covertfl.runs.records import PlayedRound
-from covertfl.runs.responder import Work
 from covertfl.runs.rounds import play_round, refresh_policy
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged
+from covertfl.service.engine import play
 from covertfl.service.store import StoredRequest
 from covertfl.service.versions import read_version
 
@@ -128,20 +125,6 @@ class Replay:
             if state.round in kept:
                 states[state.round] = state.learner
         return state
-
-
-def play(federation: Federation, rounds: Generator[Work, Any, PlayedRound]) -> PlayedRound:
-    """Carry out a round on the simulated engine."""
-    [played] = drive([rounds], lambda waiting: answer_work(federation, waiting))
-    return played
-
-
-def answer_work(federation: Federation, waiting: Mapping[int, Work]) -> dict[int, Any]:
-    """Carry out what rounds of a federation wait for."""
-    clients = federation.responder
-    assert isinstance(clients, ClientResponder)
-    work = [(clients, asked) for asked in waiting.values()]
-    return dict(zip(waiting, carry_out(work), strict=True))
 
 
 def _uses(clients: ClientResponder, record: Any, rows: IntArray) -> bool:

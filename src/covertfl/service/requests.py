@@ -277,13 +277,17 @@ def _load(
 def _find_classes(
     labels: npt.NDArray[Any], names: npt.NDArray[Any] | None, known: tuple[str, ...]
 ) -> IntArray:
-    """Return the class numbers of labels, which are names of classes, or numbers of `names`."""
+    """Return the class numbers of labels: names of classes, or their numbers.
+
+    Numbers count the `names` that come with the labels, or else the known ones.
+    """
     values, places = np.unique(labels, return_inverse=True)
     numbers = []
     for value in values.tolist():
         name = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-        if names is not None and name.isdecimal() and int(name) < names.size:
-            name = str(names.ravel()[int(name)])
+        meant = known if names is None else [str(one) for one in names.ravel().tolist()]
+        if name.isdecimal() and int(name) < len(meant) and (names is not None or name not in known):
+            name = meant[int(name)]
         if name not in known:
             allowed = ", ".join(known)
             raise InvalidInput(f"data: labels must be among {allowed}, got {shorten(value)}")

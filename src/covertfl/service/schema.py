@@ -34,7 +34,10 @@ FIRST = (
         num_rows INTEGER,              -- that it takes out or brings
         membership TEXT                -- JSON, of a purge
     ) STRICT""",
-    "CREATE INDEX requests_open ON requests (state, admitted)",
+    "CREATE INDEX requests_joining ON requests (state, admitted)",
+    "CREATE INDEX requests_first ON requests (state, id)",
+    "CREATE INDEX requests_leaving ON requests (id) WHERE state = 'cancelled' "
+    "AND removed IS NULL AND admitted IS NOT NULL",
     "CREATE INDEX requests_admitted ON requests (admitted)",
     "CREATE INDEX requests_begun ON requests (begun)",
     "CREATE INDEX requests_removed ON requests (removed)",

@@ -9,8 +9,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from covertfl.errors import CovertflError, InvalidInput, Missing
 from covertfl.runs.build import require_torch
@@ -60,40 +61,62 @@ def serve(
     """
     require_torch()
     settings, say = as_service(settings), announce or (lambda _sentence: None)
-    service = settings.sections.service
-    assert service is not None
-    files = (None if path is None else Path(path) for path in (service.certificate, service.key))
-    certificate, key = files
-    host, port = check_listen(service.listen, certificate, key)
+    http = _HttpInterface(settings, folder, say)
     check_folder(settings, folder, resume=(folder / "checkpoint").exists(), force=False)
     ending = threading.Event()
-    with ending_on_signals(ending), holding(folder), ExitStack() as stack:
-        opened: list[HttpProcess] = []
 
-        def open_http() -> None:
-            """Answer requests from now on; the database is there."""
-            if not opened:
-                started = HttpProcess(folder, host, port, certificate=certificate, key=key)
-                opened.append(stack.enter_context(started))
-                write_address(folder, started.address)
-                remember_service(folder)
-                say(f"the service answers at {started.address}; its token is in {folder / TOKEN}")
+    def check(progress: RunProgress) -> None:
+        http.check()
+        if on_round is not None:
+            on_round(progress)
 
-        def check_http(progress: RunProgress) -> None:
-            opened[0].check()
-            if on_round is not None:
-                on_round(progress)
-
+    with ending_on_signals(ending), holding(folder), http:
         if api_only or settings.sections.engine.kind != "simulated":
             Store(folder, creates=True).close()
-            open_http()
+            http.open()
         if api_only:
             while not ending.wait(1.0):
-                opened[0].check()
+                http.check()
         else:
             play = _choose_engine(settings, choose_user)
-            _keep_playing(settings, folder, ending, play, open_http, check_http, say)
+            _keep_playing(settings, folder, ending, play, http.open, check, say)
     say("the service has ended")
+
+
+class _HttpInterface:
+    """The HTTP interface of a service, which is opened once its database is there."""
+
+    def __init__(self, settings: RunSettings, folder: Path, say: Announce) -> None:
+        section = settings.sections.service
+        assert section is not None
+        paths = (section.certificate, section.key)
+        self._files = tuple(None if path is None else Path(path) for path in paths)
+        self._place = check_listen(section.listen, *self._files)
+        self._folder, self._say = folder, say
+        self._process: HttpProcess | None = None
+
+    def open(self) -> None:
+        """Answer requests from now on."""
+        if self._process is not None:
+            return
+        certificate, key = self._files
+        self._process = HttpProcess(self._folder, *self._place, certificate=certificate, key=key)
+        address, token = self._process.address, self._folder / TOKEN
+        write_address(self._folder, address)
+        remember_service(self._folder)
+        self._say(f"the service answers at {address}; its token is in {token}")
+
+    def check(self) -> None:
+        """Raise InvalidInput if it has ended."""
+        if self._process is not None:
+            self._process.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._process is not None:
+            self._process.close()
 
 
 Play = Callable[[RunSettings, Path, threading.Event, Callable[[], None], OnRound], None]

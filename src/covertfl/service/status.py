@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from covertfl.service.journal import Version
 from covertfl.service.requests import Limits
-from covertfl.service.store import Store, StoredRequest, Version
+from covertfl.service.store import Store, StoredRequest
 
 Json = dict[str, Any]
 # Keys of a round in answers; its record has more.
@@ -94,7 +95,10 @@ def read_mark(store: Store) -> tuple[Any, ...]:
 def read_limits(store: Store) -> Limits | None:
     """Return what requests may name, None before the service has said so."""
     found = store.read_fact("limits")
-    return None if found is None else Limits(**{**found, "shape": tuple(found.get("shape", ()))})
+    if found is None:
+        return None
+    lists = {name: tuple(found.get(name, ())) for name in ("shape", "classes")}
+    return Limits(**{**found, **lists})
 
 
 def describe_answer(request: StoredRequest) -> Json:

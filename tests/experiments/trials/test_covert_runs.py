@@ -251,14 +251,11 @@ class OnDevice:
         chains: Sequence[Sequence[LocalJob]],
         stops: Sequence[Sequence[int]],
         *,
-        coarse: Examples,
-        full: Examples,
+        coarse: Sequence[Examples],
+        full: Sequence[Examples],
     ) -> list[SimpleNamespace]:
         self.calls += 1
-        return [
-            self._rate_chain(chain, places, coarse, full)
-            for chain, places in zip(chains, stops, strict=True)
-        ]
+        return [self._rate_chain(*one) for one in zip(chains, stops, coarse, full, strict=True)]
 
     def _rate_chain(
         self, chain: Sequence[LocalJob], stops: Sequence[int], coarse: Examples, full: Examples

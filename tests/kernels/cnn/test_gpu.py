@@ -56,9 +56,11 @@ def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
         expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
         np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-9)
     chains, stops = make_chains(), [(0, 1, 3), (1,), (1, 2, 3), (0, 1)]
-    rated = kernel.rate_chains(chains, stops, coarse=held_out, full=held_out)
+    rated = kernel.rate_chains(
+        chains, stops, coarse=[held_out] * len(chains), full=[held_out] * len(chains)
+    )
     for chain, places, found in zip(chains, stops, rated, strict=True):
-        (alone,) = kernel.rate_chains([chain], [places], coarse=held_out, full=held_out)
+        (alone,) = kernel.rate_chains([chain], [places], coarse=[held_out], full=[held_out])
         assert found.coarse.tolist() == alone.coarse.tolist()
         assert (found.best, found.last) == (alone.best, alone.last)
         assert found.best == found.coarse.max()

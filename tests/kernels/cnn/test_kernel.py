@@ -141,7 +141,7 @@ def test_a_binary_loss_worked_by_hand() -> None:
     np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
     assert not gradient[:-1].any()
     still = replace(job, rows=job.rows[:0], work="train")
-    (rated,) = kernel.rate_chains([[still]], [(0, 1)], coarse=examples, full=examples)
+    (rated,) = kernel.rate_chains([[still]], [(0, 1)], coarse=[examples], full=[examples])
     assert rated.coarse.tolist() == [0.75, 0.75] and rated.best == rated.last == 0.75
 
 

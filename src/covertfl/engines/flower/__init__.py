@@ -14,6 +14,7 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `exchange`: queries are pushed together, and answers pulled one by one.
 - `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
+- `intake`: the desk of a service whose run is on Flower.
 - `messages`: queries and replies as Flower messages.
 - `node_numbers`: client numbers of nodes.
 - `privacy_wrappers`: which of Flower's wrappers for differential privacy can be made covert.

@@ -118,16 +118,17 @@ def _carry_out(kernels: Sequence[LocalKernel], asked: Mapping[int, Request]) -> 
 
 
 def _rate_chains(kernel: LocalKernel, asked: Mapping[int, ToChain]) -> dict[int, RatedChain]:
-    """Rate chains, those with the same examples together."""
-    done: dict[int, RatedChain] = {}
-    for scorer in {id(one.scorer): one.scorer for one in asked.values()}.values():
-        members = [number for number, one in asked.items() if one.scorer is scorer]
-        chains = [asked[number].jobs for number in members]
-        stops = [asked[number].stops for number in members]
-        assert isinstance(kernel, BatchKernel)
-        rated = kernel.rate_chains(chains, stops, coarse=scorer.coarse, full=scorer.full)
-        done |= dict(zip(members, rated, strict=True))
-    return done
+    """Rate chains, all of them together."""
+    if not asked:
+        return {}
+    assert isinstance(kernel, BatchKernel)
+    rated = kernel.rate_chains(
+        [one.jobs for one in asked.values()],
+        [one.stops for one in asked.values()],
+        coarse=[one.scorer.coarse for one in asked.values()],
+        full=[one.scorer.full for one in asked.values()],
+    )
+    return dict(zip(asked, rated, strict=True))
 
 
 def _average_on_kernel(kernel: LocalKernel, asked: Mapping[int, ToAverage]) -> dict[int, Vector]:

@@ -38,10 +38,13 @@ class BatchKernel(Protocol):
         chains: Sequence[Jobs],
         stops: Sequence[Sequence[int]],
         *,
-        coarse: Examples,
-        full: Examples,
+        coarse: Sequence[Examples],
+        full: Sequence[Examples],
     ) -> list[RatedChain]:
-        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done)."""
+        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done).
+
+        Each chain has its own examples to be rated on.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ last bits may depend on the other jobs.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
@@ -28,7 +28,7 @@ from covertfl.kernels.autograd.module import ModelFactory, describe_layout
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.ratings import ChainRatings, RatedChain
+from covertfl.kernels.cnn.ratings import ChainRatings, Rate, RatedChain
 from covertfl.kernels.cnn.steps import Steps, count_stacked, count_steps, find_stops, plan_chain
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
@@ -150,8 +150,8 @@ class CnnKernel:
         chains: Sequence[Sequence[LocalJob]],
         stops: Sequence[Sequence[int]],
         *,
-        coarse: Examples,
-        full: Examples,
+        coarse: Sequence[Examples],
+        full: Sequence[Examples],
     ) -> list[RatedChain]:
         """Run chains as `run_chains` does and return their accuracies along the way.
 
@@ -159,8 +159,8 @@ class CnnKernel:
         ----------
         chains : as for `run_chains`, of jobs that train
         stops : for each chain, the numbers of jobs after which it is rated, rising, from 0
-        coarse : examples for every stop
-        full : examples for the best stop and for the end
+        coarse : for each chain, examples for every stop
+        full : for each chain, examples for the best stop and for the end
         """
         for chain, places in zip(chains, stops, strict=True):
             self._check_chain(chain)
@@ -171,7 +171,8 @@ class CnnKernel:
         found: dict[int, RatedChain] = {}
         with self._at_work():
             for stack in self._list_stacks(chains):
-                rated = self._rate_stack(stack, [stops[n] for n in stack.numbers], coarse, full)
+                places, *sets = ([part[n] for n in stack.numbers] for part in (stops, coarse, full))
+                rated = self._rate_stack(stack, places, *sets)
                 found.update(zip(stack.numbers, rated, strict=True))
         return [found[number] for number in range(len(chains))]
 
@@ -259,7 +260,11 @@ class CnnKernel:
         return network, data, plans, weights
 
     def _rate_stack(
-        self, stack: _Stack, stops: Sequence[Sequence[int]], coarse: Examples, full: Examples
+        self,
+        stack: _Stack,
+        stops: Sequence[Sequence[int]],
+        coarse: Sequence[Examples],
+        full: Sequence[Examples],
     ) -> list[RatedChain]:
         """Return the accuracies along the chains of a stack."""
         network, data, plans, weights = self._load_stack(stack)
@@ -269,23 +274,34 @@ class CnnKernel:
         for step in self._trainer.train(network, data, plans, weights):
             ratings.note(weights, step)
         ratings.settle()
-        rate_fully = self._make_rater(network, full)
-        return ratings.collect(rate_fully(ratings.best), rate_fully(weights))
+        rate_fully, everything = self._make_rater(network, full), range(len(weights))
+        return ratings.collect(
+            rate_fully(ratings.best, everything), rate_fully(weights, everything)
+        )
 
-    def _make_rater(
-        self, network: Network, examples: Examples
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return a function that finds the accuracies of stacked weights."""
-        images = self._memory.move_images(examples.features)
-        labels = torch.tensor(examples.labels, device=self.device)
+    def _make_rater(self, network: Network, examples: Sequence[Examples]) -> Rate:
+        """Return a function that finds the accuracies of stacked weights, each on its examples."""
 
-        def rate_some(stack: torch.Tensor) -> torch.Tensor:
-            outputs = self._trainer.predict(network, stack, images)
-            predicted = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
-            return (predicted == labels).double().mean(dim=1)
+        def rate_alike(stack: torch.Tensor, held: Examples) -> torch.Tensor:
+            images, labels = self._memory.hold_examples(held)
+            parts = []
+            for part in torch.split(stack, _PREDICTED_WEIGHTS):
+                outputs = self._trainer.predict(network, part, images)
+                predicted = (
+                    outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
+                )
+                parts.append((predicted == labels).double().mean(dim=1))
+            return torch.cat(parts)
 
-        def rate(stack: torch.Tensor) -> torch.Tensor:
-            return torch.cat([rate_some(part) for part in torch.split(stack, _PREDICTED_WEIGHTS)])
+        def rate(stack: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
+            groups: dict[Examples, list[int]] = {}
+            for place, number in enumerate(numbers):
+                groups.setdefault(examples[number], []).append(place)
+            found = torch.empty(len(stack), dtype=torch.float64, device=self.device)
+            for held, places in groups.items():
+                chosen = self._memory.send(np.array(places))
+                found[chosen] = rate_alike(stack[chosen], held)
+            return found
 
         return rate
 

@@ -83,8 +83,7 @@ class DeviceMemory:
         """Return all examples of some jobs; sets seen before are on the device already."""
         sets = list(dict.fromkeys(job.examples for job in jobs))
         for examples in sets:
-            if examples not in self._sets:
-                self._sets[examples] = self._move(examples)
+            self.hold_examples(examples)
         moved = [self._sets[examples] for examples in sets]
         ends = np.cumsum([len(labels) for _, labels in moved])
         starts = dict(zip(sets, [0, *ends[:-1].tolist()], strict=True))
@@ -92,6 +91,13 @@ class DeviceMemory:
             return DeviceExamples(*moved[0], starts)
         features = torch.cat([features for features, _ in moved])
         return DeviceExamples(features, torch.cat([labels for _, labels in moved]), starts)
+
+    def hold_examples(self, examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return images and labels on the device, where they stay as long as the examples exist."""
+        if examples not in self._sets:
+            self._sets[examples] = self._move(examples)
+        features, labels = self._sets[examples]
+        return features[:-1], labels[:-1]
 
     def _move(self, examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
         features = self.move_images(examples.features)

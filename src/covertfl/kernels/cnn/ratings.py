@@ -11,7 +11,10 @@ import torch
 from covertfl.arrays import FloatArray
 
 # Number of weights that are rated together, to keep the device busy.
-_ENOUGH = 64
+_ENOUGH = 256
+
+# Returns the (K,) ratings of stacked weights (K, padded), those of the chains of these numbers.
+Rate = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +33,12 @@ class ChainRatings:
 
     Parameters
     ----------
-    rate : returns the (K,) ratings of stacked weights (K, padded)
+    rate : rates the weights of some chains
     weights : (J, padded) initial weights
     stops : for each chain, the steps after which it is rated, rising, at least one
     """
 
-    def __init__(
-        self,
-        rate: Callable[[torch.Tensor], torch.Tensor],
-        weights: torch.Tensor,
-        stops: Sequence[Sequence[int]],
-    ) -> None:
+    def __init__(self, rate: Rate, weights: torch.Tensor, stops: Sequence[Sequence[int]]) -> None:
         self.best = weights.clone()
         self._rate, self._stops = rate, stops
         self._most = torch.full((len(weights),), -1.0, dtype=torch.float64, device=weights.device)
@@ -70,7 +68,7 @@ class ChainRatings:
         if not self._numbers:
             return
         stack = torch.cat(self._waiting)
-        ratings = self._rate(stack)
+        ratings = self._rate(stack, self._numbers)
         places = torch.tensor(self._numbers, device=stack.device)
         is_better = ratings > self._most[places]
         self._most[places] = torch.maximum(ratings, self._most[places])

@@ -23,9 +23,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from covertfl.engines.flower.deployment.progress import NEWS, make_round_callback
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
+from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
-
-app = ServerApp()
+from covertfl.runs.intake import OpenDesk
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,17 @@ def read_server_settings(environment: Mapping[str, str] = os.environ) -> ServerS
     )
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    """Run the run that environment variables name."""
-    settings = read_server_settings()
-    CovertStrategy(**settings.as_keywords()).start(grid, timeout=settings.timeout)
+def make_app(requests: OpenDesk | None = None) -> ServerApp:
+    """Return the app that runs what environment variables name; `requests` for a service."""
+    made = ServerApp()
+
+    @made.main()
+    def main(grid: Grid, context: Context) -> None:
+        settings, rounds = read_server_settings(), RoundSettings(requests=requests)
+        strategy = CovertStrategy(**settings.as_keywords(), round_settings=rounds)
+        strategy.start(grid, timeout=settings.timeout)
+
+    return made
+
+
+app = make_app()

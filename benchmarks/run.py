@@ -16,6 +16,7 @@ import average_cost_against_mdpsolver
 import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
+import service_load
 import spga_against_loops
 import training_against_peers
 from machine import describe_machine, describe_versions, is_busy
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
+    "service": lambda asked: service_load.measure(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

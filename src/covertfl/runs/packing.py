@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
@@ -71,15 +71,18 @@ def _pack_queue(queue: UpdateQueue) -> dict[str, Any]:
 
     Thousands may wait, and a checkpoint is written in every round.
     """
-    rows: list[list[Any]] = []
+    firsts: list[OwedTask] = []
     counts: list[int] = []
+    content, following = None, 0
     for task in queue.tasks:
-        number, *others = astuple(task)
-        if rows and others == rows[-1][1:] and number == rows[-1][0] + counts[-1]:
+        if task.task == following and task.content == content:
             counts[-1] += 1
         else:
-            rows.append([number, *others])
+            firsts.append(task)
             counts.append(1)
+            content = task.content
+        following = task.task + 1
+    rows = [[first.task, *first.content] for first in firsts]
     return {
         "queue": [_shorten(row) for row in rows],
         **({"queue_counts": counts} if len(rows) < len(queue.tasks) else {}),

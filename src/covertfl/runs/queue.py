@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text, shorten
@@ -48,6 +49,14 @@ class OwedTask:
         """Number of updates done."""
         return self.size - self.left
 
+    @cached_property
+    def content(self) -> tuple[int | float | None, ...]:
+        """All fields but the number, in their order."""
+        return (
+            *(self.came, self.size, self.left, self.first),
+            *(self.patience, self.most, self.best),
+        )
+
     def serve(self, loss: float | None = None) -> OwedTask:
         """Return the task after an update, which a task with patience judges by its loss."""
         served = replace(self, left=self.left - 1)
@@ -82,7 +91,7 @@ class UpdateQueue:
     lost: int = 0
     steps: int = 0
 
-    @property
+    @cached_property
     def backlog(self) -> int:
         """Number of updates owed."""
         return sum(task.left for task in self.tasks)

@@ -279,7 +279,8 @@ class Store(Journal):
         """
         for state in ("serving", "waiting"):
             rows = self._select(
-                "WHERE state = ? AND admitted < ? ORDER BY id LIMIT 1", state, round_number
+                "WHERE state = ? AND admitted < ? ORDER BY admitted, id LIMIT 1",
+                *(state, round_number),
             )
             if rows:
                 return rows[0]

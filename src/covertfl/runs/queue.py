@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -60,7 +61,10 @@ class OwedTask:
     def serve(self, loss: float | None = None) -> OwedTask:
         """Return the task after an update, which a task with patience judges by its loss."""
         served = replace(self, left=self.left - 1)
-        if self.patience == 0 or loss is None or (self.best is not None and loss >= self.best):
+        # A model that diverges has a loss that is no number, which is never smaller.
+        if self.patience == 0 or loss is None or not math.isfinite(loss):
+            return served
+        if self.best is not None and loss >= self.best:
             return served
         left = min(self.patience, self.most - served.done)
         return replace(served, size=served.done + left, left=left, best=loss)

@@ -40,7 +40,7 @@ def make_request(number: int, body: dict[str, Any]) -> StoredRequest:
         left=1,
         served=0,
         admitted=1,
-        **empty,  # type: ignore[arg-type]
+        **empty,
     )
 
 
@@ -134,7 +134,10 @@ def test_new_rows_look_like_the_tasks_own(policy: str) -> None:
         size = raw.shape[1]
         origin = task.public_map.apply(np.zeros((1, size), np.float32))
         matrix = task.public_map.apply(np.eye(size, dtype=np.float32)) - origin
-        raw = np.linalg.lstsq(matrix.T.astype(np.float64), (raw - origin).T, rcond=None)[0].T
+        raw = np.asarray(
+            np.linalg.lstsq(matrix.T.astype(np.float64), (raw - origin).T, rcond=None)[0].T,
+            dtype=np.float64,
+        )
     found = task.inputs.standardisation
     if found is not None:
         one, zero = (found.apply(np.full((1, raw.shape[1]), value)) for value in (1.0, 0.0))
@@ -172,7 +175,7 @@ def test_losses_are_minus_the_logarithm_of_the_right_probability(rows: list[list
     labels = np.arange(len(rows)) % 3
     powers = np.exp(logits.astype(np.float64))
     expected = -np.log(powers[np.arange(len(rows)), labels] / powers.sum(axis=1))
-    found = compute_losses(logits, labels, "multiclass")  # type: ignore[arg-type]
+    found = compute_losses(logits, labels, "multiclass")
     np.testing.assert_allclose(found, expected, atol=1e-9)
     binary = compute_losses(logits[:, :1], (labels > 0).astype(np.float32), "binary")
     right = np.where(labels > 0, 1.0, -1.0) * logits[:, 0].astype(np.float64)
@@ -181,5 +184,5 @@ def test_losses_are_minus_the_logarithm_of_the_right_probability(rows: list[list
 
 def test_losses_of_infinite_answers_are_no_numbers_and_no_warnings() -> None:
     logits = np.array([[np.inf, 0.0], [0.0, 1.0]], dtype=np.float32)
-    found = compute_losses(logits, np.array([0, 1]), "multiclass")  # type: ignore[arg-type]
+    found = compute_losses(logits, np.array([0, 1]), "multiclass")
     assert np.isnan(found[0]) and np.isfinite(found[1])

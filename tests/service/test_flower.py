@@ -1,4 +1,4 @@
-"""Services on Flower in one process: the simulated service's bytes, and nothing said of requests."""
+"""Services on Flower in one process: the bytes of simulated ones, and no word of requests."""
 
 from __future__ import annotations
 

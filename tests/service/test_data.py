@@ -134,8 +134,10 @@ def test_new_rows_look_like_the_tasks_own(policy: str) -> None:
         size = raw.shape[1]
         origin = task.public_map.apply(np.zeros((1, size), np.float32))
         matrix = task.public_map.apply(np.eye(size, dtype=np.float32)) - origin
-        solved = np.linalg.lstsq(matrix.T.astype(np.float64), (raw - origin).T, rcond=None)[0].T
-        raw = np.asarray(solved, dtype=np.float64)
+        raw = np.asarray(
+            np.linalg.lstsq(matrix.T.astype(np.float64), (raw - origin).T, rcond=None)[0].T,
+            dtype=np.float64,
+        )
     found = task.inputs.standardisation
     if found is not None:
         one, zero = (found.apply(np.full((1, raw.shape[1]), value)) for value in (1.0, 0.0))

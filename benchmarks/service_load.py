@@ -167,7 +167,8 @@ def measure(*, quick: bool) -> Section:
             "rounds on the simulated engine: toxicity, 20 clients.  A request is on the disk when "
             "it is answered.  The service's two processes and the client share the machine.",
             "Rounds per second: while requests come; afterwards, with a queue of all of them; and "
-            "of a service that has no requests.",
+            "of a service that has no requests.  The idle service only trains decoys, less "
+            "work than the clients' training, so the column before it is the nearer comparison.",
         ),
         columns=(
             "round_seconds",

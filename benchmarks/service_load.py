@@ -96,8 +96,8 @@ class Load:
 
     @property
     def slowed(self) -> float:
-        """The share of the rounds that the load costs."""
-        return 1.0 - self.loaded / self.idle
+        """The share of the rounds that the load costs: against the same queue without requests."""
+        return 1.0 - self.loaded / self.full
 
 
 def count_rounds(running: ServiceProcess, seconds: float) -> float:

@@ -28,6 +28,7 @@ from covertfl.tasks.public_map import PublicMap
 
 SUFFIX = ".safetensors"
 VERSIONS, VERSION_FACTS = "versions", "version.json"
+MOST_NAMED = 20  # versions that a message lists
 FORMULA = "(x - standardisation.mean) / standardisation.deviation"
 
 
@@ -96,7 +97,8 @@ def _read_trained(path: Path, version: int | None) -> tuple[Checkpoint, dict[str
     checkpoint = read_state(place / STATE) if (place / VERSION_FACTS).exists() else None
     if checkpoint is None:
         there = sorted(int(file.parent.name) for file in path.glob(f"{VERSIONS}/*/{VERSION_FACTS}"))
-        known = f"{there[0]} to {there[-1]}" if there else "none"
+        known = ", ".join(map(str, there[-MOST_NAMED:])) or "none"
+        known = f"..., {known}" if len(there) > MOST_NAMED else known
         raise InvalidInput(
             f"{path} has no version {version}: it was not released, or was withdrawn by a purge; "
             f"versions there are {known}"

@@ -44,7 +44,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 MOST_BODY = 32 * 2**20  # bytes
 MOST_HELD = 8 * MOST_BODY  # bytes of all bodies that are being read or stored
 BODY_SECONDS = 60.0
-MOST_REQUESTS, MOST_ROUNDS = 1_000, 10_000
+MOST_REQUESTS, MOST_ROUNDS, MOST_VERSIONS = 1_000, 10_000, 200
 
 
 class Refusal(Exception):
@@ -180,8 +180,10 @@ class Api:
         before = _read_number(request, "before", 0, 2**53)
         return await self._answer(partial(describe_rounds, limit=limit, before=before))
 
-    async def _list_versions(self, _request: Request) -> Response:
-        return await self._answer(describe_versions)
+    async def _list_versions(self, request: Request) -> Response:
+        limit = _read_number(request, "limit", 1, MOST_VERSIONS) or MOST_VERSIONS
+        before = _read_number(request, "before", 0, 2**53)
+        return await self._answer(partial(describe_versions, limit=limit, before=before))
 
     async def _get_policy(self, _request: Request) -> Response:
         return await self._answer(describe_policy)

@@ -35,7 +35,6 @@ FIRST = (
         membership TEXT                -- JSON, of a purge
     ) STRICT""",
     "CREATE INDEX requests_joining ON requests (state, admitted)",
-    "CREATE INDEX requests_first ON requests (state, id)",
     "CREATE INDEX requests_leaving ON requests (id) WHERE state = 'cancelled' "
     "AND removed IS NULL AND admitted IS NOT NULL",
     "CREATE INDEX requests_admitted ON requests (admitted)",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +156,11 @@ def _is_late(request: StoredRequest, today: datetime.date) -> bool:
     return today > datetime.date.fromisoformat(request.body.due)
 
 
-def describe_versions(store: Store) -> Json:
-    """Return the JSON of /versions, oldest first."""
+def describe_versions(store: Store, *, limit: int = 200, before: int | None = None) -> Json:
+    """Return the JSON of /versions: the latest ones, or those before one, oldest first."""
     versions = store.list_versions()
-    contained = _list_contained(versions)
+    known = {found.version: found for found in versions}
+    shown = [found for found in versions if before is None or found.version < before][-limit:]
     return {
         "versions": [
             {
@@ -167,24 +168,24 @@ def describe_versions(store: Store) -> Json:
                 "parent": found.parent,
                 "round": found.round,
                 "request": found.request,
-                "requests": contained[found.version],
+                "requests": _list_contained(found, known),
                 "metrics": dict(found.metrics),
                 "released": _format_time(found.released),
                 "withdrawn": found.withdrawn,
             }
-            for found in versions
+            for found in shown
         ]
     }
 
 
-def _list_contained(versions: Iterable[Version]) -> dict[int, list[int]]:
-    """Return the requests that each version contains: its own, and those of its ancestors."""
-    contained: dict[int, list[int]] = {}
-    for found in versions:  # a parent is older, so it comes first
-        inherited = [] if found.parent is None else contained.get(found.parent, [])
-        own = [] if found.request is None else [found.request]
-        contained[found.version] = inherited + own
-    return contained
+def _list_contained(version: Version, known: Mapping[int, Version]) -> list[int]:
+    """Return the requests that a version contains: its own, and those of its ancestors."""
+    contained: list[int] = []
+    found: Version | None = version
+    while found is not None:
+        contained += [] if found.request is None else [found.request]
+        found = None if found.parent is None else known.get(found.parent)
+    return contained[::-1]
 
 
 def describe_rounds(store: Store, *, limit: int, before: int | None) -> Json:

@@ -322,7 +322,7 @@ def test_wrong_paths_and_methods_are_refused_in_json(
 def test_an_internal_error_keeps_its_details_in_the_log(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: Store) -> None:
+    def fail(_: Store, **_options: object) -> None:
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr("covertfl.service.api.describe_versions", fail)

@@ -22,7 +22,7 @@ import numpy as np
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import SolverFailed, SplitChain
-from covertfl.evaluation.chain import LEARNING, PRIVACY, ChainSolution, solve_chain
+from covertfl.evaluation.chain import LEARNING, PRIVACY, ChainSolution
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
     QueueOperator,
@@ -91,7 +91,7 @@ class Lagrangian:
     def evaluate(self, table: FloatArray) -> ChainSolution:
         """Return averages, stationary distribution and relative values of any policy."""
         self.iterations += 1
-        return solve_chain(self.problem, table, workspace=self.operator.workspace)
+        return self.operator.evaluate(table)
 
     def costs(self, chain: ChainSolution) -> tuple[float, float]:
         """Return the minimised and the constrained average of a policy."""

@@ -18,7 +18,7 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
-from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
+from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
 from covertfl.evaluation.bounds import privacy_cost_bound, service_capacity
 from covertfl.evaluation.queue import (
     SLOWEST_SETTLING,
@@ -245,13 +245,16 @@ def _solve_bounded(
     if loose is None:
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
-    try:
-        return _finish(lagrangian, multiplier, *mix_policies(path))
-    except (SolverFailed, SplitChain) as reason:
+    reason: NoSolution | None = None
+    for make in (lambda: path, path.make_direct, path.from_critical):
         try:
-            return _finish(lagrangian, multiplier, *mix_policies(path.make_direct()))
-        except (SolverFailed, SplitChain):
-            raise reason from None  # the more informative of the two
+            return _finish(lagrangian, multiplier, *mix_policies(make()))
+        except (SolverFailed, SplitChain) as error:
+            reason = reason or error  # the first is the most informative
+    assert reason is not None
+    if isinstance(reason, SplitChain):
+        raise SplitChain(f"{reason}; {path.describe_ends()}") from reason
+    raise reason
 
 
 def _solve_without_room(lagrangian: Lagrangian, tight: AverageCostSolution) -> QueueSolution:

@@ -130,7 +130,9 @@ def test_states_that_cannot_do_all_the_work_are_no_cheapest_policy() -> None:
 
 def test_stays_count_only_where_the_oracle_moves() -> None:
     problem = frozen_queue(1e-4, arrival_prob=0.05, limit=5.0)
-    assert capacity.find_longest_stay(problem) == (0, pytest.approx(5e4))
+    state, rounds = capacity.find_longest_stay(problem)
+    assert state == 0
+    assert rounds == pytest.approx(5e4)
     alone = QueueProblem(
         Oracle(np.eye(1), np.array([0.5])),
         np.ones(1),

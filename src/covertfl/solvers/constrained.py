@@ -246,9 +246,9 @@ def _solve_bounded(
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     reason: NoSolution | None = None
-    for make in (lambda: path, path.make_direct, path.from_critical):
+    for trial in (path, path.make_direct(), path.from_critical()):
         try:
-            return _finish(lagrangian, multiplier, *mix_policies(make()))
+            return _finish(lagrangian, multiplier, *mix_policies(trial))
         except (SolverFailed, SplitChain) as error:
             reason = reason or error  # the first is the most informative
     assert reason is not None

@@ -95,7 +95,8 @@ def find_cheapest(problem: QueueProblem) -> tuple[QueueProblem, QueueTable, Queu
             return None
         if is_large_enough(bounded, evaluation):
             break
-        if capacity >= largest:
+        # With more room the backlog is longer, and costs more than it does without the losses.
+        if capacity >= largest or _cost_without_losses(bounded, evaluation) > problem.limit:
             return None
         capacity = grow(capacity, evaluation.full_prob, largest)
     attained = evaluation.privacy_cost <= bound * (1.0 + FLOOR_TOLERANCE)
@@ -106,6 +107,11 @@ def find_cheapest(problem: QueueProblem) -> tuple[QueueProblem, QueueTable, Queu
     except SplitChain:
         return None
     return bounded, policy, evaluation
+
+
+def _cost_without_losses(problem: QueueProblem, evaluation: QueueEvaluation) -> float:
+    assert problem.overflow_cost is not None
+    return evaluation.learning_cost - problem.overflow_cost * evaluation.lost_per_round
 
 
 def _find_cheapest_states(problem: QueueProblem) -> BoolArray | None:

@@ -10,7 +10,7 @@ SOURCES := $(wildcard src/covertfl/*/_*.c src/covertfl/*/_*.h)
 # Tests start many processes: modules are compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow test-deploy test-browser test-timing attack mutants check format bench clean
+.PHONY: help demo test test-slow test-deploy test-browser test-timing attack mutants soak check format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ attack: $(READY)  ## attack the scheme and the server with many seeds, print wha
 
 mutants: $(READY)  ## inject known bugs one at a time, list those that no test notices
 	$(BIN)/python scripts/mutants.py
+
+soak: $(READY)  ## run a service for 5,000 rounds, check waits, memory and database
+	$(BIN)/python scripts/soak_service.py --write
 
 check: $(READY)  ## lint, format and type checks
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
 import planner_against_pymdptoolbox
+import service_load
 import spga_against_loops
 import training_against_peers
 from history import (
@@ -73,6 +74,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "planner": lambda asked: planner_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
+    "service": lambda asked: service_load.measure(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

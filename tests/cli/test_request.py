@@ -91,20 +91,26 @@ def test_refusals_are_one_sentence(run: Run, arguments: tuple[object, ...], said
 def play(service: RunningService, note: str, *, is_cancelled: bool = False) -> threading.Thread:
     """Return a thread that serves the request with a note, or cancels it, once it is there."""
 
-    def serve() -> None:
+    def await_request() -> int:
         end = time.monotonic() + 20
         while time.monotonic() < end:
             [found] = service.store.list_requests(limit=1)
             if found.body.note == note:
-                if is_cancelled:
-                    service.store.cancel(found.id)
-                    return
-                service.store.open_round(1)
-                service.store.open_round(2)
-                service.store.advance(found.id, left=1, served=3)
-                service.store.release(make_version(5, 0, found.id), finished=6, served=4)
-                return
+                return found.id
             time.sleep(0.01)
+        raise AssertionError(f"there is no request {note}")
+
+    def serve() -> None:
+        number = await_request()
+        if is_cancelled:
+            service.store.cancel(number)
+            return
+        try:
+            service.store.advance(number, left=1, served=3)
+            service.store.release(make_version(5, 0, number), finished=6, served=4)
+        except BaseException:
+            service.store.cancel(number)  # the command waits no longer
+            raise
 
     thread = threading.Thread(target=serve)
     thread.start()

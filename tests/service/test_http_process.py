@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import ipaddress
@@ -19,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput, Missing
-from covertfl.service import http_process
+from covertfl.service import client, http_process
 from covertfl.service.client import NoAnswer, Service, find_service, write_address
 from covertfl.service.http_process import HttpProcess, check_listen, make_token
+from covertfl.service.page import read_page
 from tests.support.services import RunningService, make_store
 
 pytest.importorskip("uvicorn")
@@ -55,6 +57,8 @@ def test_a_free_port_is_taken_and_answers(running: RunningService) -> None:
     with urllib.request.urlopen(running.process.address + "/health") as reply:
         assert json.load(reply) == {"state": "ok"}
         assert "server" not in reply.headers
+    with urllib.request.urlopen(running.process.address) as reply:
+        assert reply.read() == read_page()
     running.process.check()
 
 
@@ -95,6 +99,38 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
             assert service.get("/status")["round"] == 0
             parent.kill()
         await_silence(service)
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_outlives_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many ask at once while the process is killed: every answer was true."""
+    monkeypatch.setattr(client, "PAUSES", ())
+    make_token(tmp_path)
+    answered: list[int] = []
+
+    def ask(service: Service, name: int) -> None:
+        with contextlib.suppress(InvalidInput):
+            for number in range(10_000):
+                body = {"kind": "shift", "updates": 1, "key": f"{name} {number}"}
+                answered.append(service.ask(body)["id"])
+
+    with make_store(tmp_path) as store, HttpProcess(tmp_path, "127.0.0.1", 0) as process:
+        write_address(tmp_path, process.address)
+        service = find_service(str(tmp_path))
+        threads = [threading.Thread(target=ask, args=(service, name)) for name in range(8)]
+        for thread in threads:
+            thread.start()
+        while len(answered) < 200:
+            time.sleep(0.01)
+        os.kill(process.process_id, signal.SIGKILL)
+        for thread in threads:
+            thread.join()
+        found = store.list_requests(limit=100_000)
+    assert len(answered) == len(set(answered)) >= 200
+    assert set(answered) <= {request.id for request in found}
+    assert len(found) - len(answered) <= len(threads)  # stored, but the answer was lost
 
 
 def test_a_folder_without_a_database_is_refused(tmp_path: Path) -> None:
@@ -195,11 +231,10 @@ def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
     make_token(tmp_path)
     certificate, key = write_certificate(tmp_path)
     certificate.write_text("no certificate")
-    with (
-        make_store(tmp_path),
-        pytest.raises(InvalidInput, match=r"\[service\] certificate .* used"),
-    ):
-        HttpProcess(tmp_path, "127.0.0.1", 0, certificate=certificate, key=key)
+    settings = {"folder": str(tmp_path), "host": "127.0.0.1", "certificate": str(certificate)}
+    refused = pytest.raises(InvalidInput, match=r"\[service\] certificate .* cannot be used")
+    with make_store(tmp_path), refused:
+        http_process._make_server({**settings, "key": str(key)})
 
 
 # --- the token ------------------------------------------------------------------------------------

@@ -55,7 +55,8 @@ def test_before_the_first_round(store: Store) -> None:
     assert status["beliefs"] == {"counting": 0.5, "scheme": 0.5, "trajectories": 2}
     assert (status["promised_wait"], status["task"], status["states"]) == (25.0, "toxicity", 3)
     assert describe_policy(store) == POLICY
-    assert read_limits(store) == Limits(**{**LIMITS, "shape": (2,)})  # type: ignore[arg-type]
+    limits: dict[str, Any] = {**LIMITS, "shape": (2,), "classes": ("no", "yes")}
+    assert read_limits(store) == Limits(**limits)
 
 
 def test_after_a_round(store: Store) -> None:

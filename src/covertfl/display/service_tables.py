@@ -28,8 +28,10 @@ def render_status(status: Json, requests: Sequence[Json]) -> RenderableType:
     parts: list[RenderableType] = [make_fact_table("Service", _list_facts(status))]
     if requests:
         parts.append(_render_requests(requests))
-    if len(requests) > MOST_SHOWN:
-        parts.append(Text(f"{len(requests) - MOST_SHOWN} more requests wait."))
+    counts = status["counts"]
+    more = counts["waiting"] + counts["serving"] - len(requests[:MOST_SHOWN])
+    if more > 0:
+        parts.append(Text(f"{more} more requests are open."))
     for warning in status["warnings"]:
         parts.append(Text(f"Warning in round {warning['round']}: {warning['text']}"))
     return Group(*parts)

@@ -301,9 +301,13 @@ class RunFolder:
         """Write the summary of a run that has ended, for its owner only.
 
         The number of learning queries, beside what clients were sent, names the true trajectory.
+        The decision of a round that was begun and is not done stays: it must be repeated.
         """
         text = json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / SUMMARY, text, mode=0o600)
+        note = self.read_note()
+        if note is not None and note.get("round") == summary.rounds + 1:
+            return
         with report_errors(self.path / PENDING):
             (self.path / PENDING).unlink(missing_ok=True)
 

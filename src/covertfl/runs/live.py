@@ -122,7 +122,7 @@ def refresh_live(
         live = replace(live, limit=steer_limit(problem, rounds, spent))
     if method == "exact":
         return live
-    fitted = _fit(problem, live, seen, rounds)
+    fitted = fit_live(problem, live, seen, rounds=rounds)
     if fitted is None:
         return live
     return _search(fitted, live, make_generator(seed, Stream.POLICY, rounds))
@@ -135,7 +135,7 @@ def make_live_policy(
 
     Parameters as in `refresh_live`; `seen` must begin early enough for the last refresh.
     """
-    fitted = _fit(problem, live, seen, rounds) if live.refreshed else None
+    fitted = fit_live(problem, live, seen, rounds=rounds) if live.refreshed else None
     if fitted is None:
         return make_cautious_policy(problem)
     if method == "search":
@@ -154,9 +154,13 @@ def _select(live: LiveState, seen: Sequence[SeenRound], rounds: int) -> Experien
     return Experience(np.array(states), np.array(arrivals), np.array(successes, dtype=bool))
 
 
-def _fit(
-    problem: Problem, live: LiveState, seen: Sequence[SeenRound], rounds: int
+def fit_live(
+    problem: Problem, live: LiveState, seen: Sequence[SeenRound], *, rounds: int
 ) -> Problem | None:
+    """Return the problem that the policy in force was made for, None if it is the cautious one.
+
+    Parameters as in `make_live_policy`, after at least one refresh.
+    """
     fitted = fit_window(problem, _select(live, seen, rounds))
     if fitted is None or isinstance(fitted, FiniteHorizon):
         return fitted

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
@@ -71,15 +71,18 @@ def _pack_queue(queue: UpdateQueue) -> dict[str, Any]:
 
     Thousands may wait, and a checkpoint is written in every round.
     """
-    rows: list[list[Any]] = []
+    firsts: list[OwedTask] = []
     counts: list[int] = []
+    content, following = None, 0
     for task in queue.tasks:
-        number, *others = astuple(task)
-        if rows and others == rows[-1][1:] and number == rows[-1][0] + counts[-1]:
+        if task.task == following and task.content == content:
             counts[-1] += 1
         else:
-            rows.append([number, *others])
+            firsts.append(task)
             counts.append(1)
+            content = task.content
+        following = task.task + 1
+    rows = [[first.task, *first.content] for first in firsts]
     return {
         "queue": [_shorten(row) for row in rows],
         **({"queue_counts": counts} if len(rows) < len(queue.tasks) else {}),
@@ -115,9 +118,15 @@ def unpack_state(
         if the replicas have other flips than before, which would give the truth away, or the
         checkpoint lacks a part
     """
-    played = list(records)
+    # One pass that keeps little: the records of a service grow for ever.
+    most = checkpoint.facts.get("seen", 0)
+    latest: deque[Mapping[str, Any]] = deque(maxlen=most if type(most) is int else 0)
+    sent: Counter[int] = Counter()
+    for record in records:
+        sent[int(record["trajectory"])] += 1
+        latest.append(record)
     try:
-        return _unpack(checkpoint, played, replicas)
+        return _unpack(checkpoint, sent, latest, replicas)
     except InvalidInput:
         raise
     except WRONG_CONTENT as error:
@@ -126,7 +135,10 @@ def unpack_state(
 
 
 def _unpack(
-    checkpoint: Checkpoint, played: Sequence[Mapping[str, Any]], replicas: Replicas | None
+    checkpoint: Checkpoint,
+    sent: Mapping[int, int],
+    latest: Iterable[Mapping[str, Any]],
+    replicas: Replicas | None,
 ) -> RunState:
     facts, arrays = checkpoint.facts, checkpoint.arrays
     if replicas is not None and facts.get("flips") != replicas.fingerprint:
@@ -146,13 +158,12 @@ def _unpack(
         learner = replace(learner, restarted=tuple(facts["restarted"]))
     if replicas is not None:
         learner = recall(learner, replicas, arrays.get("shown"))
-    sent = Counter(int(record["trajectory"]) for record in played)
     return RunState(
         round=checkpoint.round,
         learner=learner,
         queue=_unpack_queue(facts),
         oracle_state=facts["oracle_state"],
-        queries=tuple(sent[number] for number in range(1 + len(learner.decoys))),
+        queries=tuple(sent.get(number, 0) for number in range(1 + len(learner.decoys))),
         scores=tuple(facts["scores"]),
         rejected=facts["rejected"],
         totals=facts["totals"],
@@ -162,7 +173,7 @@ def _unpack(
                 int(record["arrival"]),
                 bool(record["accepted"]),
             )
-            for record in deque(played, maxlen=facts.get("seen", 0))
+            for record in latest
         ),
         live=LiveState.from_dict(facts.get("live", {})),
         generation=Generation.from_checkpoint(facts.get("generation", {}), arrays),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text, shorten
@@ -48,10 +50,21 @@ class OwedTask:
         """Number of updates done."""
         return self.size - self.left
 
+    @cached_property
+    def content(self) -> tuple[int | float | None, ...]:
+        """All fields but the number, in their order."""
+        return (
+            *(self.came, self.size, self.left, self.first),
+            *(self.patience, self.most, self.best),
+        )
+
     def serve(self, loss: float | None = None) -> OwedTask:
         """Return the task after an update, which a task with patience judges by its loss."""
         served = replace(self, left=self.left - 1)
-        if self.patience == 0 or loss is None or (self.best is not None and loss >= self.best):
+        # A model that diverges has a loss that is no number, which is never smaller.
+        if self.patience == 0 or loss is None or not math.isfinite(loss):
+            return served
+        if self.best is not None and loss >= self.best:
             return served
         left = min(self.patience, self.most - served.done)
         return replace(served, size=served.done + left, left=left, best=loss)
@@ -82,7 +95,7 @@ class UpdateQueue:
     lost: int = 0
     steps: int = 0
 
-    @property
+    @cached_property
     def backlog(self) -> int:
         """Number of updates owed."""
         return sum(task.left for task in self.tasks)

@@ -117,7 +117,8 @@ class RoundChanges:
         active = tuple(
             request
             for request in self._changing
-            if request.is_active(number) or request.id in self._forgotten
+            if request.is_active(max(number, request.admitted or 0))
+            and (request.is_active(number) or request.id in self._forgotten)
         )
         return _edit(clients, _Edit(tuple(self._changing), active)) if active else clients
 

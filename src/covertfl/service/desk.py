@@ -8,6 +8,8 @@ was killed between the two finds in its folder what the desk had not noted.
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -59,6 +61,9 @@ class Desk:
         self._folder, self._base, self._store, self._watch = folder, federation, store, watch
         self._wait, self._is_ending = wait, is_ending
         self._changes = RoundChanges(federation, store, self._find_learner)
+        # Rows of contexts that came before the service was started again may be named, too.
+        latest = replace(federation, responder=self._changes.edit_responder(sys.maxsize))
+        watch.begin(latest, store.list_changing())
         self._serving: StoredRequest | None = None
         self._latest = store.find_latest()
 
@@ -177,7 +182,7 @@ class Desk:
             self._watch.advance(request, tasks[0])
             return
         if request.body.kind == "purge" and self._watch.holds_data:
-            self._keep_membership(request, state, "after")
+            self._keep_membership(self._store.find(request.id), state, "after")
         self._release(state, request)
 
     def _release(self, state: RunState, request: StoredRequest | None) -> None:
@@ -214,4 +219,8 @@ class Desk:
             "f1": scores.f1,
             "loss": responder.measure_loss(true),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {
+            name: value
+            for name, value in found.items()
+            if value is not None and math.isfinite(value)
+        }

@@ -12,6 +12,7 @@ and `covertfl serve service.toml --out DIR --api-only` answers requests beside i
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from covertfl.engines.flower.deployment.run import LOOK, Deployment, NodeUser
 from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.server_app import run_in_process
+from covertfl.errors import CovertflError
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
@@ -112,8 +114,9 @@ def _passing_on(ending: threading.Event, folder: Path) -> Iterator[None]:
     def pass_on() -> None:
         while not is_over.wait(LOOK):
             if ending.is_set():
-                # Again and again: a server app that has just started takes it back.
-                with Store(folder) as store:
+                # Again and again: a server app that has just started takes it back, and the
+                # database may be full or in use for a moment.
+                with contextlib.suppress(CovertflError), Store(folder) as store:
                     store.keep_fact(ENDING, True)
 
     thread = threading.Thread(target=pass_on, daemon=True)

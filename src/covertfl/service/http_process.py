@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -272,6 +271,7 @@ def _make_server(settings: Mapping[str, Any]) -> uvicorn.Server:
         from covertfl.service.api import LOOPBACK, make_app
     except ModuleNotFoundError as error:
         raise Missing(f"a service needs {error.name}: pip install 'covertfl[service]'") from error
+    from covertfl.service.page import read_page
     from covertfl.service.store import Store
 
     folder, host = Path(settings["folder"]), settings["host"]
@@ -280,7 +280,7 @@ def _make_server(settings: Mapping[str, Any]) -> uvicorn.Server:
     app = make_app(
         folder,
         token=read_token(folder),
-        page=_read_page,
+        page=read_page,
         hosts={*LOOPBACK, place} if is_loopback(host) else None,
         processes=[os.getpid(), os.getppid()],
     )
@@ -311,12 +311,6 @@ def _make_server(settings: Mapping[str, Any]) -> uvicorn.Server:
             f"used: {error}"
         ) from error
     return Server(config)
-
-
-def _read_page() -> bytes:
-    """Return the page; it is imported when it is first asked for."""
-    content: bytes = import_module("covertfl.service.page").read_page()
-    return content
 
 
 if __name__ == "__main__":

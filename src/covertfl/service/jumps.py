@@ -1,8 +1,10 @@
 """Moves of all trajectories at once: a rollback, a replayed state, a new start of the step sizes.
 
 Whatever happens to the true trajectory happens to every decoy in the same round, so that clients
-cannot tell from it which is which.  A jump counts as one move of each: numbers of moves only grow,
-because replicas hide behind noise that is drawn by them.
+cannot tell from it which is which.  Numbers of moves stay as they are: matched decoys move as often
+as learning queries have moved the truth, and the step sizes of all trajectories go on from where
+they are.  With replicas a jump counts as one move, because they hide behind noise that is drawn by
+the number of moves, and no noise may be sent twice.
 """
 
 from __future__ import annotations
@@ -22,17 +24,10 @@ def land(federation: Federation, state: RunState, target: LearnerState) -> RunSt
     The queue and everything that counts rounds stay as they are; a generation starts anew.
     """
     now, replicas = state.learner, federation.responder.replicas
-    moves = tuple(max(pair) + 1 for pair in zip(now.moves, target.moves, strict=True))
-    restarted = None
-    if now.restarted is not None:
-        before = target.restarted or target.moves
-        steps = [moved - start for moved, start in zip(target.moves, before, strict=True)]
-        restarted = tuple(moved - taken for moved, taken in zip(moves, steps, strict=True))
-    learner = replace(
-        target, updates=max(now.updates, target.updates) + 1, moves=moves, restarted=restarted
-    )
+    learner = replace(target, updates=now.updates, moves=now.moves, restarted=now.restarted)
     if replicas is not None:
-        learner = show(replace(learner, shown=None, sent=None), replicas)
+        unseen = replace(learner, updates=now.updates + 1, shown=None, sent=None)
+        learner = show(unseen, replicas)
     return replace(
         state,
         learner=learner,

@@ -23,7 +23,7 @@ from covertfl.runs.live import SeenRound
 # Rounds between two comparisons, fewest rounds that are compared, and the p-value below which a
 # warning is given: comparisons are many, and a warning should be rare where nothing has changed.
 CHECK_EVERY, FEWEST = 100, 300
-SURPRISING = 1e-3
+SURPRISING = 1e-4
 
 
 def promise_wait(problem: QueueProblem, policy: Policy) -> float | None:

@@ -77,17 +77,31 @@ class Replay:
         return Replayed(self._play(start.version, forgotten, released, last).learner, first)
 
     def find_first_use(self, purge: StoredRequest, last: int) -> int | None:
-        """Return the first round whose replies rest on rows of a purge, None if there is none."""
+        """Return the first round whose replies rest on rows of a purge, None if there is none.
+
+        Rounds that an earlier exact purge has played again may have used other rows than their
+        records say: there it is enough that a client which holds some of them took part.
+        """
+        replayed = self._find_replayed(purge)
         for record in itertools.islice(self._read_records(), last):
             number = int(record["round"])
             clients = self.changes.edit_responder(number)
             assert isinstance(clients, ClientResponder)
             # Before it joins, the purge has taken nothing: these are the rows still held.
             rows = list_purged(clients.task, purge)
+            if number <= replayed and len(rows):
+                if any(np.isin(clients.task.clients[one], rows).any() for one in record["clients"]):
+                    return number
+                continue
             is_needed = clients.needs_replies(int(record["trajectory"]))
             if len(rows) and is_needed and _uses(clients, record, rows):
                 return number
         return None
+
+    def _find_replayed(self, purge: StoredRequest) -> int:
+        """Return the last round that exact purges before this one may have played again."""
+        earlier = (one for one in self.changes.store.list_changing() if one.id < purge.id)
+        return max(((one.admitted or 1) - 1 for one in earlier if one.body.exact), default=0)
 
     def _read_records(self) -> Any:
         base = self.changes.base

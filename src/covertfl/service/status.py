@@ -95,7 +95,10 @@ def read_mark(store: Store) -> tuple[Any, ...]:
 def read_limits(store: Store) -> Limits | None:
     """Return what requests may name, None before the service has said so."""
     found = store.read_fact("limits")
-    return None if found is None else Limits(**{**found, "shape": tuple(found.get("shape", ()))})
+    if found is None:
+        return None
+    lists = {name: tuple(found.get(name, ())) for name in ("shape", "classes")}
+    return Limits(**{**found, **lists})
 
 
 def describe_answer(request: StoredRequest) -> Json:

@@ -248,7 +248,7 @@ class Store(Journal):
                     "UPDATE requests SET state = 'serving', begun = ? WHERE id = ?",
                     (round_number, head.id),
                 )
-        return None if head is None else self.find(head.id)
+        return None if head is None else self.find(head.id, is_brief=True)
 
     def _has_news(self) -> bool:
         """Return whether a request waits to join the queue, or to leave it."""
@@ -260,8 +260,9 @@ class Store(Journal):
         return bool(found[0])
 
     def list_admitted(self, round_number: int) -> list[StoredRequest]:
-        """Return the requests that join the queue in a round, in order."""
-        return self._select("WHERE admitted = ? ORDER BY id", round_number)
+        """Return the requests that join in a round, in order; none that leaves before it joins."""
+        clause = "WHERE admitted = ? AND (removed IS NULL OR removed > admitted) ORDER BY id"
+        return self._select(clause, round_number)
 
     def list_removed(self, round_number: int) -> list[StoredRequest]:
         """Return the requests that leave the queue in a round because they were cancelled."""
@@ -272,18 +273,14 @@ class Store(Journal):
         return self._select("WHERE begun = ? ORDER BY id", round_number)
 
     def find_head(self, round_number: int) -> StoredRequest | None:
-        """Return the first unfinished request that joined the queue before a round.
-
-        Requests join in the order of their numbers, so one that is served comes before all that
-        wait; each of the two is the first row of an index.
-        """
-        for state in ("serving", "waiting"):
-            rows = self._select(
-                "WHERE state = ? AND admitted < ? ORDER BY id LIMIT 1", state, round_number
-            )
-            if rows:
-                return rows[0]
-        return None
+        """Return the first unfinished request that joined before a round, without rows and data."""
+        # Asked for in every round: the index has this order, so that nothing is sorted.
+        clause = "WHERE state = ? AND admitted < ? ORDER BY admitted, id LIMIT 1"
+        found = (
+            self._select(clause, state, round_number, columns=BRIEF)
+            for state in ("serving", "waiting")
+        )
+        return next((rows[0] for rows in found if rows), None)
 
     def advance(self, number: int, *, left: int, served: int) -> None:
         """Note how many updates of a request are owed and have been done."""

@@ -13,7 +13,7 @@ from typing import Any
 from covertfl.decision.policy import Policy, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.live import make_live_policy
+from covertfl.runs.live import fit_live, make_live_policy
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.settings import DRIFT_ROUNDS
 from covertfl.service.beliefs import Beliefs
@@ -152,12 +152,15 @@ class Watch:
             return
         self._shown = refreshed
         section, policy = self._base.settings.sections.policy, self._base.policy.policy
-        if state.live.refreshed:
-            problem, method, rounds = self._problem, section.live_method, state.round
-            policy = make_live_policy(problem, method, state.live, state.seen, rounds=rounds)
-        self._store.keep_fact("policy", self._describe_policy(section.kind, policy))
+        problem, live, rounds = self._problem, state.live, state.round
+        if live.refreshed:
+            policy = make_live_policy(problem, section.live_method, live, state.seen, rounds=rounds)
+            fitted = fit_live(problem, live, state.seen, rounds=rounds)
+            if isinstance(fitted, QueueProblem):  # the limit is the user's, not the steered one
+                problem = fitted.with_limit(problem.limit)
+        self._store.keep_fact("policy", self._describe_policy(section.kind, policy, problem))
 
-    def _describe_policy(self, kind: str, policy: Policy) -> dict[str, Any]:
+    def _describe_policy(self, kind: str, policy: Policy, problem: QueueProblem) -> dict[str, Any]:
         table = policy.table.tolist() if isinstance(policy, QueueTable) else None
         is_exchangeable = self._base.policy.is_exchangeable
         return {
@@ -165,6 +168,6 @@ class Watch:
             "learn_prob": table,
             "arrival_sizes": [int(size) for size in self._problem.arrival_support],
             "limit": self._problem.limit,
-            "arrival_rate": self._problem.load,
-            "promised_wait": None if is_exchangeable else promise_wait(self._problem, policy),
+            "arrival_rate": problem.load,
+            "promised_wait": None if is_exchangeable else promise_wait(problem, policy),
         }

@@ -82,9 +82,10 @@ def compute_losses(outputs: Float32Array, labels: Labels, loss: Loss) -> FloatAr
         sign = np.where(find_classes(labels, loss) == 1, -1.0, 1.0)
         return np.logaddexp(0.0, sign * logits[:, 0])
     best = logits.max(axis=1)
-    total = best + np.log(np.exp(logits - best[:, np.newaxis]).sum(axis=1))
     right = logits[np.arange(len(logits)), find_classes(labels, loss)]
-    return np.asarray(total - right)
+    with np.errstate(invalid="ignore"):  # of a model whose answers are infinite
+        total = best + np.log(np.exp(logits - best[:, np.newaxis]).sum(axis=1))
+        return np.asarray(total - right)
 
 
 def average_scores(scores: Sequence[Scores]) -> Scores:

@@ -1,0 +1,97 @@
+"""What a service shows: records of rounds, waits, limits, warnings and the policy in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covertfl.decision.problem import QueueProblem
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.task import find_training_task
+from covertfl.service.store import Store
+from tests.service.test_desk import FUNCTION, GREEDY
+from tests.support.played_services import SERVICE, list_requests, pack_examples, play_service
+from tests.support.small_runs import make_run, read_rounds
+
+REFIT: dict[str, Any] = {"service": {"refit": True}, "policy": {"kind": "optimal"}}
+
+
+def read_facts(folder: Path, name: str) -> Any:
+    with Store(folder) as store:
+        return store.read_fact(name)
+
+
+def list_warnings(folder: Path) -> list[dict[str, Any]]:
+    with Store(folder) as store:
+        return store.list_warnings(limit=100)
+
+
+def test_rounds_and_waits_are_those_of_the_records(tmp_path: Path) -> None:
+    asked: dict[int, Any] = {
+        1: [{"kind": "shift", "updates": 2}],
+        9: [{"kind": "shift", "updates": 3}],
+    }
+    play_service(tmp_path / "s", asked, 45, stop_after=17, **GREEDY)
+    play_service(tmp_path / "s", asked, 45, **GREEDY)
+    records, updates = (
+        read_rounds(tmp_path / "s"),
+        read_rounds(tmp_path / "s", "private/updates.jsonl"),
+    )
+    with Store(tmp_path / "s") as store:
+        shown = store.list_rounds(limit=100)
+    assert [one["round"] for one in shown] == list(range(1, 46))
+    learned = np.cumsum([one["action"] == "learn" for one in records])
+    for number, (ours, record) in enumerate(zip(shown, records, strict=True), 1):
+        for name in ("oracle_state", "action", "accepted"):
+            assert ours[name] == record[name]
+        assert ours["backlog"] == record["backlog_after"]
+        assert ours["arrival"] == (1 if record["arrival"] else 0)
+        assert ours["exposure"] == pytest.approx(learned[number - 1] / number)
+        waits = [one["done"] - one["came"] for one in updates if one["done"] <= number]
+        assert ours["mean_wait"] == (pytest.approx(np.mean(waits)) if waits else None)
+    done = list_requests(tmp_path / "s")
+    assert {one.state for one in done} == {"done"}
+    waited = [(one.finished or 0) - (one.admitted or 0) for one in done]
+    assert read_facts(tmp_path / "s", "request_waits") == {"count": 2, "total": sum(waited)}
+
+
+def test_rows_of_a_context_can_be_named_after_a_restart(tmp_path: Path) -> None:
+    task = find_training_task(make_run(SERVICE))
+    data = pack_examples(task.validation.features[:30], task.validation.labels[:30])
+    context = {"kind": "context", "client": 2, "data": data, "updates": 1}
+    play_service(tmp_path / "s", {1: [context]}, 6, **GREEDY)
+    assert read_facts(tmp_path / "s", "limits")["rows"] == len(task.train) + 30
+    play_service(tmp_path / "s", {}, 8, **GREEDY)
+    assert read_facts(tmp_path / "s", "limits")["rows"] == len(task.train) + 30
+
+
+def test_a_model_that_has_diverged_is_released_without_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientResponder, "measure_loss", lambda *_: float("nan"))
+    bodies = [{"kind": "shift", "updates": 1}, {"kind": "shift", "patience": 2, "updates": 50}]
+    play_service(tmp_path / "s", {1: bodies}, 40, **GREEDY)
+    with Store(tmp_path / "s") as store:
+        metrics = [dict(one.metrics) for one in store.list_versions()]
+    assert len(metrics) == 3 and all("loss" not in one and "accuracy" in one for one in metrics)
+    assert [one.served for one in list_requests(tmp_path / "s")] == [1, 2]
+
+
+def test_drift_is_warned_of_once_and_a_refit_promises_the_wait_of_the_new_load(
+    tmp_path: Path,
+) -> None:
+    """Updates come 2.5 times as often as the problem says; 300 rounds are enough to see it."""
+    asked: dict[int, Any] = {at: [{"kind": "shift", "updates": 2}] for at in range(1, 304, 4)}
+    changes = {**REFIT, "oracle": {"success": [0.8, 0.9, 0.95]}}
+    play_service(tmp_path / "s", asked, 304, base=FUNCTION, **changes)
+    warnings = list_warnings(tmp_path / "s")
+    assert [one["kind"] for one in warnings].count("arrivals") == 1
+    policy = read_facts(tmp_path / "s", "policy")
+    problem = make_run(FUNCTION, **changes).problem
+    assert isinstance(problem, QueueProblem)
+    assert policy["limit"] == problem.limit == 3.0
+    assert policy["arrival_rate"] == pytest.approx(0.5, rel=0.1)
+    assert policy["promised_wait"] == pytest.approx(3.0 / 0.6 / policy["arrival_rate"])

@@ -64,8 +64,8 @@ $(BENCH)/.ready: pyproject.toml setup.py constraints.txt $(SOURCES) benchmarks/r
 	$(BENCH)/bin/python -m pip install --quiet --requirement benchmarks/requirements.txt
 	touch $@
 
-bench: $(BENCH)/.ready  ## compare with other solvers and write docs/benchmarks.md
-	$(BENCH)/bin/python benchmarks/run.py --peer-limit 900 --write docs/benchmarks.md
+bench: $(BENCH)/.ready  ## compare with other solvers and the last run, write docs/benchmarks.md
+	$(BENCH)/bin/python benchmarks/run.py --peer-limit 900 --write docs/benchmarks.md --history benchmarks/history.jsonl
 
 clean:  ## remove environments, caches and output
 	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

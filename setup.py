@@ -13,6 +13,13 @@ setup(
             py_limited_api=True,
         ),
         Extension(
+            "covertfl.solvers._induction",
+            ["src/covertfl/solvers/_induction.c"],
+            # Products and sums stay apart, so that every machine has the same results.
+            extra_compile_args=[*FLAGS, "-ffp-contract=off"],
+            py_limited_api=True,
+        ),
+        Extension(
             "covertfl.kernels._mlp",
             ["src/covertfl/kernels/_mlp.c"],
             depends=["src/covertfl/kernels/_mlp_input.h", "src/covertfl/kernels/_mlp_job.h"],

@@ -152,6 +152,8 @@ def measure(*, quick: bool) -> Section:
         ),
         tuple(row.cells for row in rows),
         _check(rows),
+        {f"{row.num_states:,} states": row.ratio for row in rows},
+        is_guarded=True,
     )
 
 

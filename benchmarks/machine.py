@@ -29,15 +29,20 @@ def describe_machine() -> str:
     )
 
 
-def describe_versions() -> str:
-    """Return the versions of Python and of the compared libraries."""
-    versions = [f"Python {platform.python_version()}"]
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the compared libraries by name."""
+    versions = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{package} not installed")
-    return ", ".join(versions)
+            versions[package] = "not installed"
+    return versions
+
+
+def describe_versions() -> str:
+    """Return the versions in one line."""
+    return ", ".join(f"{name} {version}" for name, version in list_versions().items())
 
 
 def is_busy() -> bool:

@@ -1,5 +1,7 @@
 """Compare covertfl with others: `python benchmarks/run.py [--quick] [--only NAME] [--write FILE]`.
 
+With `--history FILE` the ratios are compared with those of the last run and appended to the file.
+
 `make bench` installs the other solvers and runs this.  The exit status is 1 if two solvers disagree
 or a target is missed, and 4 if a solver is not installed.
 """
@@ -16,10 +18,21 @@ import average_cost_against_mdpsolver
 import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
+import planner_against_pymdptoolbox
 import service_load
 import spga_against_loops
 import training_against_peers
-from machine import describe_machine, describe_versions, is_busy
+from history import (
+    Change,
+    Entry,
+    add_check,
+    append_entry,
+    compare_section,
+    make_entry,
+    read_history,
+    render_changes,
+)
+from machine import describe_machine, describe_versions, is_busy, list_versions
 from rich.console import Console
 from section import Section, render_markdown, render_terminal
 
@@ -34,6 +47,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=BENCHMARKS, help="measure one section")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the measured sections into this report"
+    )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="FILE",
+        help="compare the ratios with the last run in this file, and append them",
     )
     parser.add_argument(
         "--peer-limit",
@@ -52,6 +71,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     ),
     "growth": lambda asked: exact_growth.measure(quick=asked.quick),
     "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
+    "planner": lambda asked: planner_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
     "service": lambda asked: service_load.measure(quick=asked.quick),
@@ -65,7 +85,8 @@ HEADER = """# Benchmarks
 
 A time is the best of several repeats, with the median in brackets if the two differ.  Warm-up runs
 are not counted.  A ratio is the other program's best time divided by covertfl's, both from the same
-run; above 1 covertfl is faster.
+run; above 1 covertfl is faster.  `make bench` appends the ratios to `benchmarks/history.jsonl` and
+compares them with those of the last run: better, same or worse, with a tolerance of 15%.
 """
 
 
@@ -77,6 +98,17 @@ def describe_run(*, was_busy: bool) -> str:
     return (
         f"Measured on {datetime.date.today().isoformat()}, {describe_machine()}.{busy}  "
         f"Versions: {describe_versions()}."
+    )
+
+
+def describe_entry(sections: dict[str, Section], *, was_busy: bool) -> Entry:
+    """Return this run's entry of the history."""
+    return make_entry(
+        sections,
+        date=datetime.date.today().isoformat(),
+        machine=describe_machine(),
+        was_busy=was_busy,
+        versions=list_versions(),
     )
 
 
@@ -101,18 +133,27 @@ def main() -> int:
     asked = parse_arguments()
     console, was_busy = Console(), is_busy()
     console.print(f"{describe_machine()}\n{describe_versions()}\n", highlight=False)
-    sections = []
+    history = read_history(asked.history) if asked.history else []
+    sections: dict[str, Section] = {}
+    changes: list[Change] = []
     try:
         for name in [asked.only] if asked.only else BENCHMARKS:
             with Console(stderr=True).status(f"measuring {name}"):
-                sections.append(BENCHMARKS[name](asked))
-            console.print(render_terminal(sections[-1]), highlight=False)
+                measured = BENCHMARKS[name](asked)
+            found = compare_section(name, measured, history)
+            changes += found
+            sections[name] = add_check(measured, found)
+            console.print(render_terminal(sections[name]), highlight=False)
     except Missing as missing:
         print(missing, file=sys.stderr)
         return missing.exit_status
+    if asked.history is not None:
+        console.print(render_changes(changes) if changes else "No earlier run to compare with.")
+        append_entry(asked.history, describe_entry(sections, was_busy=was_busy))
     if asked.write is not None:
-        write_report(asked.write, sections, was_busy=was_busy)
-    return 0 if all(check.is_met for section in sections for check in section.checks) else 1
+        write_report(asked.write, list(sections.values()), was_busy=was_busy)
+    checks = [check for section in sections.values() for check in section.checks]
+    return 0 if all(check.is_met for check in checks) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -31,6 +31,8 @@ class Section:
     about : paragraphs on what was measured and how
     columns, rows : the table, as text
     checks : agreement of the results, and targets
+    ratios : the measured ratios to another program, by a label that is the same in every run
+    is_guarded : whether a ratio may not become worse from one run to the next
     """
 
     title: str
@@ -38,6 +40,8 @@ class Section:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     checks: tuple[Check, ...]
+    ratios: dict[str, float] = field(default_factory=dict)
+    is_guarded: bool = False
 
 
 def render_terminal(section: Section) -> RenderableType:

@@ -262,6 +262,8 @@ def measure(*, quick: bool) -> Section:
         ),
         tuple(row.cells() for row in rows),
         _check(rows, float(difference), quick=quick),
+        {f"{row.num_states:,} states, {row.runs} runs": row.ratio for row in rows if row.loops},
+        is_guarded=True,
     )
 
 

@@ -219,6 +219,11 @@ def measure(*, quick: bool) -> Section:
         ),
         tuple(row.cells for row in rows),
         _check(rows, compare_weights(rows), time_experiment(seeds), seeds, quick=quick),
+        {
+            f"{TITLES[row.model]}, {row.simulator.name}": row.ratio
+            for row in rows
+            if row.run and row.simulator is not OURS
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""Equation (7) against a literal recursion in exact fractions, Theorem 2 and deviation D5."""
+"""Equation (7) against recursions in exact fractions and in numpy, Theorem 2 and deviation D5."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import FiniteHorizon, LearningCost
+from covertfl.solvers import _induction
 from covertfl.solvers.backward_induction import (
     compute_thresholds,
     find_backlog_reversal,
@@ -19,7 +21,6 @@ from covertfl.solvers.backward_induction import (
     find_rounds_reversal,
     has_convex_terminal_cost,
     solve_horizon,
-    state_action_costs,
 )
 
 
@@ -144,6 +145,96 @@ def convex_problems(draw: st.DrawFn) -> FiniteHorizon:
         draw(st.integers(1, 30)),
         updates,
     )
+
+
+# --- a second implementation ---------------------------------------------------------------------
+
+
+def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
+    """Costs Q(o, y, u), [action][oracle][backlog], given the cost to go; (7) by whole arrays."""
+    g = problem.oracle.success[:, None]
+    later = np.zeros_like(value)
+    for following, probs in enumerate(problem.oracle.transition.T):
+        later += probs[:, None] * value[following]
+    learning = np.full_like(later, np.inf)
+    learning[:, 1:] = problem.privacy_cost[:, None] + (g * later[:, :-1] + (1.0 - g) * later[:, 1:])
+    return np.stack([later, learning])
+
+
+def solve_with_arrays(problem: FiniteHorizon) -> tuple[FloatArray, BoolArray]:
+    """Values V_0 .. V_N and actions, the rule for ties included."""
+    num_states = problem.oracle.num_states
+    values = [np.tile(problem.terminal_cost(), (num_states, 1))]
+    actions = []
+    for n in range(1, problem.rounds + 1):
+        obfuscating, learning = state_action_costs(problem, values[-1])
+        tie = max(1e-12, n * (num_states + 4) * 2.0**-52)
+        learn = learning < (1.0 - tie) * obfuscating
+        if has_convex_terminal_cost(problem):
+            learn = np.logical_or.accumulate(learn, axis=1)
+        actions.append(learn)
+        values.append(np.minimum(obfuscating, learning))
+    return np.array(values), np.array(actions)
+
+
+@pytest.mark.parametrize("keep_values", [False, True])
+@given(st.one_of(convex_problems(), exact_problems().map(ExactProblem.to_floats)))
+@settings(max_examples=200, deadline=None)
+def test_the_compiled_recursion_is_that_of_arrays_to_the_last_bit(
+    keep_values: bool, problem: FiniteHorizon
+) -> None:
+    values, actions = solve_with_arrays(problem)
+    solution = solve_horizon(problem, keep_values=keep_values)
+    np.testing.assert_array_equal(solution.learn, actions)
+    np.testing.assert_array_equal(solution.final_value, values[-1])
+    assert (solution.values is not None) == keep_values
+    if solution.values is not None:
+        np.testing.assert_array_equal(solution.values, values)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 700])
+def test_the_compiled_recursion_at_other_sizes(rounds: int) -> None:
+    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), rounds, 130)
+    values, actions = solve_with_arrays(problem)
+    for solution in (solve_horizon(problem), solve_horizon(problem, keep_values=True)):
+        np.testing.assert_array_equal(solution.learn, actions)
+        np.testing.assert_array_equal(solution.final_value, values[-1])
+
+
+@pytest.mark.parametrize(
+    ("short", "message"),
+    [
+        (0, "transition must hold 9 numbers"),
+        (1, "success must hold 3 numbers"),
+        (2, "privacy must hold 3 numbers"),
+        (3, "values must hold 24 numbers"),
+        (4, "learn must hold 60 numbers"),
+    ],
+)
+def test_the_compiled_recursion_refuses_arrays_of_other_sizes(short: int, message: str) -> None:
+    sizes, learn = [9, 3, 3, 24], np.zeros(60 - (short == 4), dtype=np.bool_)
+    floats = [np.zeros(size - (place == short)) for place, size in enumerate(sizes)]
+    transition, success, privacy, values = floats
+    with pytest.raises(ValueError, match=message):
+        _induction.induct(
+            transition, success, privacy, values, learn, 5, 3, 4, 2, 1e-12, 1e-15, True
+        )
+
+
+def test_the_compiled_recursion_needs_room_for_two_values() -> None:
+    ones, learn = np.ones(1), np.zeros(2, dtype=np.bool_)
+    with pytest.raises(ValueError, match="room for two values"):
+        _induction.induct(ones, ones, ones, np.ones(2), learn, 1, 1, 2, 1, 1e-12, 1e-15, True)
+
+
+def test_thresholds_are_computed_when_asked() -> None:
+    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 5, 4)
+    solution = solve_horizon(problem)
+    assert "thresholds" not in vars(solution)
+    assert solution.thresholds is solution.thresholds is not None
+
+
+# --- structure -----------------------------------------------------------------------------------
 
 
 @given(convex_problems())

@@ -1,6 +1,7 @@
 """How the decision is made, and what is proven of it.
 
 - `constrained`: the constrained queue problem (9) solved exactly; `solve_queue`, `QueueSolution`.
+- `capacity`: the room that an automatic capacity needs; `find_first_capacity`, `find_cheapest`.
 - `multiplier`: the critical multiplier and the mixture of Theorem 3; `Mixing`.
 - `average_cost`: the Lagrangian problem (10) and the discounted one (11); `solve_discounted`.
 - `occupation_lp`: problem (9) as a linear program, an independent check; `solve_occupation_lp`.

@@ -68,12 +68,33 @@ class AverageCostSolution:
         return float(np.dot(self.weights, self.chain.averages))
 
 
+class TooMuchWork(SolverFailed):
+    """More policies would have to be evaluated than are allowed."""
+
+
 class QueueOperator:
-    """The one-step look-ahead of a queue problem; caches what does not depend on the policy."""
+    """The evaluation and the one-step look-ahead of a queue problem.
+
+    It caches what does not depend on the policy, and counts the policies evaluated; beyond
+    `most_policies` it raises `TooMuchWork`.
+    """
 
     def __init__(self, problem: QueueProblem) -> None:
         self.problem = problem
         self.workspace = Workspace()
+        self.policies = 0
+        self.most_policies: float = np.inf
+
+    def evaluate(self, learn: BoolArray | FloatArray, *, pivot: int = 0) -> ChainSolution:
+        """Return averages, stationary distribution and relative values of a policy.
+
+        It is (W, A, capacity + 1); for the pivot see `solve_chain`.
+        """
+        if self.policies >= self.most_policies:
+            raise TooMuchWork(f"more than {self.policies} policies would have to be evaluated")
+        self.policies += 1
+        table = learn.astype(np.float64)
+        return solve_chain(self.problem, table, pivot=pivot, workspace=self.workspace)
 
     @cached_property
     def _learning_cost_of_learning(self) -> FloatArray:
@@ -180,7 +201,7 @@ def _prefer_obfuscating(
     learn = solution.learn & ~solution.gap.is_tie
     if np.array_equal(learn, solution.learn):
         return solution
-    chain = solve_chain(operator.problem, learn.astype(np.float64))
+    chain = operator.evaluate(learn)
     if len(chain.roots) > 1:
         return solution
     gap = operator.compare_actions(chain.values, chain.averages, solution.weights)
@@ -194,14 +215,12 @@ def _evaluate(
 ) -> tuple[BoolArray, ChainSolution]:
     """Evaluate a policy; if it splits the chain, lead it into its cheapest closed class first."""
     problem = operator.problem
-    chain = solve_chain(
-        problem, learn.astype(np.float64), pivot=pivot, workspace=operator.workspace
-    )
+    chain = operator.evaluate(learn, pivot=pivot)
     if len(chain.roots) == 1:
         return learn, chain
     classes = find_closed_classes(problem, learn.astype(np.float64))
     led = [lead_into(problem, learn, members) for members in classes]
-    joined = [(policy, solve_chain(problem, policy.astype(np.float64))) for policy in led]
+    joined = [(policy, operator.evaluate(policy)) for policy in led]
     whole = [(policy, chain) for policy, chain in joined if len(chain.roots) == 1]
     if not whole:
         raise SplitChain(

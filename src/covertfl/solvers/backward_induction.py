@@ -10,15 +10,19 @@ the policy learns from a threshold chi_n(o) on (Theorem 2), and chi_n(o) does no
 (deviation D5).
 
 Ties go to obfuscating.  Rounding must not decide them, so learning has to be cheaper by more than
-a relative `tie_tolerance`, which covers the rounding errors of n rounds: all terms of (7) are
-nonnegative, so these errors are relative to the value itself.  If l is convex and learning is
-cheaper by that much at some backlog, it is chosen at every larger one as well: by Theorem 2 it is
-cheaper there too, even if the larger value hides a small gain.
+a relative tolerance: 1e-12, or the bound (W + 4) * eps on the rounding error of a round times the
+rounds left, if that is larger.  All terms of (7) are nonnegative, so these errors are relative to
+the value itself.  If l is convex and learning is cheaper by that much at some backlog, it is chosen
+at every larger one as well: by Theorem 2 it is cheaper there too, even if the larger value hides a
+small gain.
+
+The recursion is in `_induction.c`; whether the policy has thresholds is looked at when asked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,8 @@ import numpy as np
 from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import HorizonTable
-from covertfl.decision.problem import Action, FiniteHorizon
+from covertfl.decision.problem import FiniteHorizon
+from covertfl.solvers import _induction
 
 TIE_TOLERANCE = 1e-12
 ROUNDING_UNIT = float(np.finfo(np.float64).eps)
@@ -42,17 +47,22 @@ class HorizonSolution:
     ----------
     problem : the problem that was solved
     learn : (N, W, M + 1) booleans [rounds_left - 1][oracle][backlog], the optimal action
-    thresholds : (N, W) least backlog chi_n(o) at which it learns, [rounds_left - 1][oracle],
-        updates + 1 where it never learns; None if the policy is not a threshold policy
     final_value : (W, M + 1) optimal cost V_N of all rounds, by first oracle state and backlog
     values : (N + 1, W, M + 1) optimal costs V_0 .. V_N if they were kept, else None
     """
 
     problem: FiniteHorizon
     learn: BoolArray
-    thresholds: IntArray | None
     final_value: FloatArray
     values: FloatArray | None
+
+    @cached_property
+    def thresholds(self) -> IntArray | None:
+        """Least backlog chi_n(o) at which it learns, (N, W) [rounds_left - 1][oracle].
+
+        It is updates + 1 where it never learns; None if the policy is not a threshold policy.
+        """
+        return compute_thresholds(self.learn)
 
     @property
     def expected_cost(self) -> list[float]:
@@ -65,46 +75,11 @@ class HorizonSolution:
         return HorizonTable(self.learn.astype(np.float64))
 
 
-def state_action_costs(problem: FiniteHorizon, value: FloatArray) -> FloatArray:
-    """Return the cost Q(o, y, u) of each action given the cost to go, the operator of (7).
-
-    From V_{n-1}, (W, M + 1) by oracle state and backlog, it makes (2, W, M + 1) costs by action,
-    oracle state and backlog; learning at backlog 0 costs infinity.
-    """
-    g = problem.oracle.success[:, None]
-    costs = np.empty((len(Action), *value.shape))
-    later = np.matmul(problem.oracle.transition, value, out=costs[Action.OBFUSCATE])
-    learning = costs[Action.LEARN]
-    learning[:, 0] = np.inf
-    learning[:, 1:] = problem.privacy_cost[:, None] + (g * later[:, :-1] + (1.0 - g) * later[:, 1:])
-    return costs
-
-
-def tie_tolerance(problem: FiniteHorizon, rounds_left: int) -> float:
-    """Return the relative difference below which two costs of equation (7) count as equal.
-
-    It is 1e-12, or the bound (W + 4) * eps on the rounding error of a round times the rounds left,
-    if that is larger.
-    """
-    per_round = (problem.oracle.num_states + 4) * ROUNDING_UNIT
-    return max(TIE_TOLERANCE, per_round * rounds_left)
-
-
 def has_convex_terminal_cost(problem: FiniteHorizon) -> bool:
     """Return whether l is convex on 0 .. updates up to rounding, assumption (M3)."""
     cost = problem.terminal_cost()
     bends = cost[2:] - 2.0 * cost[1:-1] + cost[:-2]
     return bool(np.all(bends >= -TIE_TOLERANCE * cost.max()))
-
-
-def choose_learning(costs: FloatArray, tolerance: float, *, is_convex: bool) -> BoolArray:
-    """Return where learning is the cheaper action, (W, M + 1); ties go to obfuscating.
-
-    A relative difference up to `tolerance` is a tie.  If the terminal cost is convex, Theorem 2
-    applies.
-    """
-    learn = costs[Action.LEARN] < (1.0 - tolerance) * costs[Action.OBFUSCATE]
-    return np.logical_or.accumulate(learn, axis=1) if is_convex else learn
 
 
 def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> HorizonSolution:
@@ -113,20 +88,27 @@ def solve_horizon(problem: FiniteHorizon, *, keep_values: bool = False) -> Horiz
     Time and memory grow as N W M: one byte for each state, and eight more to keep V_0 .. V_N.
     """
     require_type(problem, FiniteHorizon, "problem")
-    num_states, levels = problem.oracle.num_states, problem.updates + 1
-    is_convex = has_convex_terminal_cost(problem)
-    value = np.tile(problem.terminal_cost(), (num_states, 1))
-    values = np.empty((problem.rounds + 1, num_states, levels)) if keep_values else None
-    learn = np.empty((problem.rounds, num_states, levels), dtype=np.bool_)
-    for n in range(1, problem.rounds + 1):
-        if values is not None:
-            values[n - 1] = value
-        costs = state_action_costs(problem, value)
-        learn[n - 1] = choose_learning(costs, tie_tolerance(problem, n), is_convex=is_convex)
-        value = np.minimum(costs[Action.OBFUSCATE], costs[Action.LEARN])
-    if values is not None:
-        values[-1] = value
-    return HorizonSolution(problem, learn, compute_thresholds(learn), value, values)
+    oracle, levels, rounds = problem.oracle, problem.updates + 1, problem.rounds
+    num_kept = rounds + 1 if keep_values else 2
+    values = np.empty((num_kept, oracle.num_states, levels))
+    values[0] = problem.terminal_cost()
+    learn = np.empty((rounds, oracle.num_states, levels), dtype=np.bool_)
+    _induction.induct(
+        oracle.transition,
+        oracle.success,
+        problem.privacy_cost,
+        values,
+        learn,
+        rounds,
+        oracle.num_states,
+        levels,
+        num_kept,
+        TIE_TOLERANCE,
+        (oracle.num_states + 4) * ROUNDING_UNIT,
+        has_convex_terminal_cost(problem),
+    )
+    final_value = values[rounds % num_kept]
+    return HorizonSolution(problem, learn, final_value, values if keep_values else None)
 
 
 def compute_thresholds(learn: BoolArray) -> IntArray | None:

@@ -18,15 +18,26 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import require_type
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
-from covertfl.errors import Infeasible, SolverFailed, SplitChain, Unstable
+from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
 from covertfl.evaluation.bounds import privacy_cost_bound, service_capacity
 from covertfl.evaluation.queue import (
+    SLOWEST_SETTLING,
     QueueEvaluation,
     evaluate_queue_policy,
     require_settling,
     split_costs,
 )
-from covertfl.solvers.average_cost import AverageCostSolution, always_learn
+from covertfl.solvers.average_cost import AverageCostSolution, TooMuchWork, always_learn
+from covertfl.solvers.capacity import (
+    MOST_WORK,
+    describe_stay,
+    find_cheapest,
+    find_first_capacity,
+    find_longest_stay,
+    grow,
+    is_large_enough,
+    largest_capacity,
+)
 from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
     Lagrangian,
@@ -37,10 +48,6 @@ from covertfl.solvers.multiplier import (
 )
 
 CERTIFICATE_TOLERANCE = 1e-9
-# An automatic capacity is large enough if the queue is full less often than this.
-FULL_PROB = 1e-9
-NOTHING_PAID = 1e-10
-AUTO_STATES = 1_000_008
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,29 +111,37 @@ def solve_queue(
         if the limit cannot be met; carries the best reachable value
     Unstable
         if the capacity is automatic and no capacity is large enough
+    SolverFailed
+        if the capacity is automatic and finding it takes too much work
     SplitChain
         if the optimum is attained from no start state
     """
     require_type(problem, QueueProblem, "problem")
     if problem.capacity is not None:
-        return _solve_bounded(problem, None, 0.0)
+        return _solve_bounded(Lagrangian(problem), None, 0.0)
     return _solve_growing(problem, on_progress)
 
 
 def _solve_growing(problem: QueueProblem, on_progress: OnStep) -> QueueSolution:
     _require_serviceable(problem)
     floor = privacy_cost_bound(problem)
-    columns = problem.oracle.num_states * len(problem.arrival_support)
-    largest = AUTO_STATES // columns - 1
-    capacity = min(max(64, 16 * problem.largest_arrival), largest)
+    capacity, largest = find_first_capacity(problem), largest_capacity(problem)
+    cheapest = find_cheapest(problem)
+    if cheapest is not None:
+        bounded, policy, evaluation = cheapest
+        on_progress(f"capacity {bounded.capacity}")
+        return QueueSolution(bounded, "exact", policy, evaluation, 0.0, None, floor, 1)
     solution: QueueSolution | None = None
+    work = 0
     while True:
         on_progress(f"capacity {capacity}")
         bounded = problem.with_capacity(capacity)
+        lagrangian = Lagrangian(bounded)
+        lagrangian.operator.most_policies = max(MOST_WORK - work, 0) // bounded.num_states
         try:
-            solution = _solve_bounded(bounded, solution, floor)
+            solution = _solve_bounded(lagrangian, solution, floor)
             full_prob = solution.evaluation.full_prob
-            if _is_large_enough(bounded, solution.evaluation):
+            if is_large_enough(bounded, solution.evaluation):
                 return solution
         except Infeasible:
             # Lost updates are charged, so too small a capacity can make the limit look unreachable;
@@ -134,9 +149,13 @@ def _solve_growing(problem: QueueProblem, on_progress: OnStep) -> QueueSolution:
             least = Lagrangian(bounded).solve_for_constraint()
             evaluation = evaluate_queue_policy(bounded, QueueTable(least.learn.astype(np.float64)))
             full_prob = evaluation.full_prob
-            if capacity >= largest or _is_large_enough(bounded, evaluation):
+            if capacity >= largest or is_large_enough(bounded, evaluation):
                 raise
+        except TooMuchWork as stop:
+            raise SolverFailed(_describe_stop(bounded, solution)) from stop
         except (SolverFailed, SplitChain) as error:
+            if find_longest_stay(problem)[1] > SLOWEST_SETTLING:
+                raise SplitChain(f"{describe_stay(problem)}, so no average settles") from error
             # The larger the capacity, the rarer the passage between a full queue and a short one.
             # Only a cost that grows with the backlog makes a full queue too costly in the end.
             if problem.learning_cost.shape == "constant" or capacity >= largest:
@@ -147,20 +166,23 @@ def _solve_growing(problem: QueueProblem, on_progress: OnStep) -> QueueSolution:
         if capacity >= largest:
             assert solution is not None
             raise Unstable(_describe_unstable(solution))
-        capacity = _grow(capacity, full_prob, largest)
+        work += lagrangian.operator.policies * bounded.num_states
+        capacity = grow(capacity, full_prob, largest)
 
 
-def _is_large_enough(problem: QueueProblem, evaluation: QueueEvaluation) -> bool:
-    """Return whether the capacity is negligible: rarely full, and losses cost next to nothing."""
-    assert problem.overflow_cost is not None
-    paid = problem.overflow_cost * evaluation.lost_per_round
-    return evaluation.full_prob < FULL_PROB and paid <= NOTHING_PAID * evaluation.learning_cost
-
-
-def _grow(capacity: int, full_prob: float, largest: int) -> int:
-    """Return a capacity at which a geometric tail is negligible, at most four times as large."""
-    factor = np.clip(np.log(1e-5 * FULL_PROB) / np.log(min(full_prob, 0.5)), 1.5, 4.0)
-    return min(int(capacity * factor), largest)
+def _describe_stop(problem: QueueProblem, solution: QueueSolution | None) -> str:
+    before = ""
+    if solution is not None:
+        before = (
+            f"; with room for {solution.problem.capacity:,} the queue is full in a share of "
+            f"{solution.evaluation.full_prob:.3g} of rounds"
+        )
+    return (
+        f"the search for a capacity was stopped at {problem.capacity:,} updates, after policies "
+        f"with {MOST_WORK:,} states in all were evaluated{before}; {describe_stay(problem)}, and "
+        f"backlogs grow as long; set capacity and overflow_cost, or change {problem.limit_name} = "
+        f"{problem.limit:g}"
+    )
 
 
 def _require_serviceable(problem: QueueProblem) -> None:
@@ -193,13 +215,13 @@ def _describe_unstable(solution: QueueSolution) -> str:
 
 
 def _solve_bounded(
-    problem: QueueProblem, smaller: QueueSolution | None, privacy_floor: float
+    lagrangian: Lagrangian, smaller: QueueSolution | None, privacy_floor: float
 ) -> QueueSolution:
     """Solve with a given capacity, starting from a solution with a smaller one if there is one.
 
     `privacy_floor` is a lower bound on the privacy cost of every admissible policy.
     """
-    lagrangian = Lagrangian(problem)
+    problem = lagrangian.problem
     tight = lagrangian.solve_for_constraint()
     least = lagrangian.costs(tight.chain)[1]
     if least > problem.limit * (1.0 + LIMIT_TOLERANCE):
@@ -223,13 +245,16 @@ def _solve_bounded(
     if loose is None:
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
-    try:
-        return _finish(lagrangian, multiplier, *mix_policies(path))
-    except (SolverFailed, SplitChain) as reason:
+    reason: NoSolution | None = None
+    for trial in (path, path.make_direct(), path.from_critical()):
         try:
-            return _finish(lagrangian, multiplier, *mix_policies(path.make_direct()))
-        except (SolverFailed, SplitChain):
-            raise reason from None  # the more informative of the two
+            return _finish(lagrangian, multiplier, *mix_policies(trial))
+        except (SolverFailed, SplitChain) as error:
+            reason = reason or error  # the first is the most informative
+    assert reason is not None
+    if isinstance(reason, SplitChain):
+        raise SplitChain(f"{reason}; {path.describe_ends()}") from reason
+    raise reason
 
 
 def _solve_without_room(lagrangian: Lagrangian, tight: AverageCostSolution) -> QueueSolution:

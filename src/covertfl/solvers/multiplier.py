@@ -22,7 +22,7 @@ import numpy as np
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import SolverFailed, SplitChain
-from covertfl.evaluation.chain import LEARNING, PRIVACY, ChainSolution, solve_chain
+from covertfl.evaluation.chain import LEARNING, PRIVACY, ChainSolution
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
     QueueOperator,
@@ -91,7 +91,7 @@ class Lagrangian:
     def evaluate(self, table: FloatArray) -> ChainSolution:
         """Return averages, stationary distribution and relative values of any policy."""
         self.iterations += 1
-        return solve_chain(self.problem, table, workspace=self.operator.workspace)
+        return self.operator.evaluate(table)
 
     def costs(self, chain: ChainSolution) -> tuple[float, float]:
         """Return the minimised and the constrained average of a policy."""
@@ -167,6 +167,11 @@ class Path:
     that one does, so that all of them are optimal.  If the two ends differ only in states that are
     rarely visited (a limit close to the least reachable value), rounding hides that both actions
     are equally good there; the `direct` path then keeps both ends as they are.
+
+    A queue may have two optimal ways to run that rarely meet, such as keeping it short and leaving
+    it full, and then an end that runs it in one way need not act well where only the other goes.
+    The policy found at the critical multiplier does act well everywhere: the path `from_critical`
+    leads from it to the end on the other side of the limit.
     """
 
     def __init__(
@@ -193,6 +198,32 @@ class Path:
     def make_direct(self) -> Path:
         """Return the path between the two ends as they are."""
         return Path(self.lagrangian, *self.ends, direct=True)
+
+    def from_critical(self) -> Path:
+        """Return the path between the policy of the critical multiplier and the end beyond it."""
+        critical, loose, tight = self.ends
+        if self.lagrangian.costs(critical.chain)[1] > self.lagrangian.limit:
+            loose = critical
+        else:
+            tight = critical
+        return Path(self.lagrangian, critical, loose, tight, direct=True)
+
+    def describe_ends(self) -> str:
+        """Describe where the two ends keep the queue, and at what average costs."""
+        _, loose, tight = self.ends
+        over, within = (self._describe_end(end) for end in (loose, tight))
+        return (
+            f"one of them {over} and is over the limit, the other {within} and is within it; a "
+            "start in either has its averages, not those of a mixture"
+        )
+
+    def _describe_end(self, end: AverageCostSolution) -> str:
+        levels = np.flatnonzero(end.chain.mass.sum(axis=1) > OFTEN)
+        privacy, learning = end.chain.averages
+        return (
+            f"keeps the backlog at {levels[0]}..{levels[-1]} "
+            f"(privacy {privacy:.4g}, learning {learning:.4g})"
+        )
 
     def policy(self, changed: int) -> BoolArray:
         """Return the policy after `changed` changes."""
@@ -238,6 +269,8 @@ def mix_policies(path: Path) -> tuple[FloatArray, Mixing | None]:
             low, over = middle, chain
         else:
             high, within = middle, chain
+    if limit * (1.0 - LIMIT_TOLERANCE) <= lagrangian.costs(over)[1] <= limit:
+        return path.policy(low).astype(np.float64), None  # over the limit by rounding only
     if lagrangian.costs(over)[1] <= limit or lagrangian.costs(within)[1] > limit:
         raise SplitChain(
             "the optimum lies between two ways of running the queue that rarely meet; a mixture of "

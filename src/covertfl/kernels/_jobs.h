@@ -64,12 +64,12 @@ static INLINE uint32_t mix_word(uint32_t x)
     return x ^ (x >> 16);
 }
 
-/* Derivatives of the mean loss by the outputs, whose rows are ld apart. */
+/* Derivatives of the mean loss of `total` rows by the outputs of `count` of them, ld apart. */
 static void differentiate_loss(const shape *n, const float *outputs, float *deltas, idx ld,
-                               const void *labels, const int64_t *rows, idx count)
+                               const void *labels, const int64_t *rows, idx count, idx total)
 {
     idx out = n->outputs;
-    float share = 1.0f / (float)count;
+    float share = 1.0f / (float)total;
     for (idx b = 0; b < count; b++) {
         const float *output = outputs + b * ld;
         float *delta = deltas + b * ld;
@@ -108,11 +108,6 @@ static INLINE void begin_step(rule *r, const job *j, idx rows, double *powers)
 
 #define JOINED(a, b) a##_##b
 #define NAME_OF(a, b) JOINED(a, b)
-
-static float *reserve(idx count)
-{
-    return aligned_alloc(64, ((size_t)count * sizeof(float) + 127) / 64 * 64);
-}
 
 /* Treat subnormal numbers (below 1e-38) as 0 during a job: on some processors they are a hundred times
    slower.  Return the mode of the calling thread, to be restored. */

@@ -52,6 +52,11 @@ typedef struct {
 /* Distance of rows: a multiple of 128 would map too many of them to one cache set. */
 static idx space_out(idx width) { return width % 128 == 0 ? width + 16 : width; }
 
+static float *reserve(idx count)
+{
+    return aligned_alloc(64, ((size_t)count * sizeof(float) + 127) / 64 * 64);
+}
+
 static void release(const net *n, workspace *s)
 {
     free(s->weights);

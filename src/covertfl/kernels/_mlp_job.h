@@ -293,7 +293,7 @@ static void NAME(run_job)(const net *n, workspace *s, const rule *base, const jo
         NAME(take_rows)(n, s, j->features, j->rows + from, 0, rows, 1, j->seed, step);
         NAME(forward)(n, s, rows, 1, j->seed, step);
         differentiate_loss(&n->shape, s->values[last], s->deltas[last], s->ld[last], j->labels,
-                           j->rows + from, rows);
+                           j->rows + from, rows, rows);
         for (idx l = last; l >= 0; l--) {
             if (l > 0)
                 NAME(propagate_back)(n, s, l, rows);

@@ -119,7 +119,7 @@ def test_the_networks_of_the_images_task() -> None:
 def test_a_binary_loss_and_convolutions_of_one_pixel() -> None:
     job = replace(make_jobs(make_narrow)[0], examples=make_binary(make_examples()))
     for work in ("train", "gradient"):
-        jobs = [replace(job, work=cast(Work, work))]
+        jobs = [replace(job, work=work)]
         result = CnnCpuKernel(make_narrow, "binary", LocalOptimizer()).run(jobs)[0]
         expected = TorchKernel(make_narrow, "binary", LocalOptimizer()).run(jobs)[0]
         np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-6)

@@ -1,8 +1,8 @@
 """Jobs that run as one batch: a stack of weights, and the gradients of all of them at once.
 
 Short batches are padded with examples of weight 0, unless the module's examples may depend on each
-other, as with BatchNorm: then the jobs of a step are grouped by the sizes of their batches.  Buffers
-that a pass changes are stacked as the weights are.
+other, as with BatchNorm: then the jobs of a step are grouped by the sizes of their batches.
+Buffers that a pass changes are stacked as the weights are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from covertfl.arrays import IntArray
 from covertfl.kernels.autograd.module import (
@@ -104,9 +105,12 @@ class JobStacks:
 
     @contextmanager
     def _at_work(self, job: LocalJob) -> Iterator[None]:
-        """Restrict torch to deterministic algorithms and leave its generators alone."""
+        """Restrict torch to deterministic algorithms and leave its generators alone.
+
+        Attention is computed by plain products, the only form that can be stacked.
+        """
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _deterministic():
+        with torch.random.fork_rng(devices=devices), _deterministic(), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(int(job.seed))
             yield
 
@@ -165,7 +169,7 @@ class JobStacks:
                     continue
                 shape = (len(sizes), *[1] * (gradient.ndim - 1))
                 totals[name][: len(sizes)] += gradient * shares.to(self.device).view(shape)
-        parts = {**parts, **weights} if jobs[0].work == "train" else totals
+        parts = parts if jobs[0].work == "train" else totals
         return torch.cat([parts[name].reshape(len(jobs), -1) for name in self.layout.names], dim=1)
 
     def _list_moving(self, parts: _Tensors, traits: Traits) -> _Tensors:
@@ -191,10 +195,10 @@ class JobStacks:
         Jobs are grouped by size where their examples may depend on each other.
         """
         assert self._traits is not None
-        cuts = np.flatnonzero(np.diff(sizes)) + 1 if self._traits.mixes else []
+        cuts = (np.flatnonzero(np.diff(sizes)) + 1).tolist() if self._traits.mixes else []
         found: dict[str, list[torch.Tensor]] = {name: [] for name in weights}
         for first, last in pairwise([0, *cuts, len(sizes)]):
-            some = slice(int(first), int(last))
+            some = slice(first, last)
             held, state = (
                 {n: part[some] for n, part in kind.items()} for kind in (weights, moving)
             )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import average_cost_against_mdpsolver
+import cnn_against_loop
 import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
+    "cnn": lambda asked: cnn_against_loop.measure(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -88,9 +87,10 @@ def list_kernels(device: str) -> list[tuple[str, ModelFactory, list[tuple[str, L
     def general(make_model: ModelFactory, *, batched: bool) -> LocalKernel:
         return TorchKernel(make_model, "multiclass", LocalOptimizer(), device, batched=batched)
 
-    by_hand: Callable[[ModelFactory], LocalKernel] = lambda make_model: CnnKernel(  # noqa: E731
-        make_model, "multiclass", LocalOptimizer(), device, precision="float32"
-    )
+    def by_hand(make_model: ModelFactory) -> LocalKernel:
+        optimizer = LocalOptimizer()
+        return CnnKernel(make_model, "multiclass", optimizer, device, precision="float32")
+
     models: list[tuple[str, ModelFactory, list[tuple[str, LocalKernel]]]] = []
     plain: tuple[tuple[str, ModelFactory], ...] = (
         ("small-cnn", make_small_cnn),

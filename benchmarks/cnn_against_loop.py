@@ -9,7 +9,15 @@ from measurement import format_ratio, load_peer
 from section import Check, Section
 from sgemm_peak import measure_peak
 from simulator_process import BATCH_SIZE, BATCHES, CLIENTS, TITLES
-from training_against_peers import OURS, PEERS, Row, compare_weights, describe_shares, measure_model
+from training_against_peers import (
+    AGREEMENT,
+    OURS,
+    PEERS,
+    Row,
+    compare_weights,
+    describe_shares,
+    measure_model,
+)
 
 from covertfl.kernels.cnn.blocks import describe_network
 

@@ -3,6 +3,21 @@
 from setuptools import Extension, setup
 
 FLAGS = ["-O3", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+KERNELS = "src/covertfl/kernels"
+SHARED_HEADERS = ("_jobs.h", "_run.h", "_targets.h", "_vectors.h", "_vectors_end.h")
+
+
+def make_kernel(name: str, *headers: str) -> Extension:
+    """Return a compiled kernel and the headers that it includes."""
+    return Extension(
+        f"covertfl.kernels.{name}",
+        [f"{KERNELS}/{name}.c"],
+        depends=[f"{KERNELS}/{header}" for header in (*headers, *SHARED_HEADERS)],
+        # Products and sums are fused where the processor can; vectors never cross a call.
+        extra_compile_args=[*FLAGS, "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
+        py_limited_api=True,
+    )
+
 
 setup(
     ext_modules=[
@@ -19,14 +34,8 @@ setup(
             extra_compile_args=[*FLAGS, "-ffp-contract=off"],
             py_limited_api=True,
         ),
-        Extension(
-            "covertfl.kernels._mlp",
-            ["src/covertfl/kernels/_mlp.c"],
-            depends=["src/covertfl/kernels/_mlp_input.h", "src/covertfl/kernels/_mlp_job.h"],
-            # Products and sums are fused where the processor can; vectors never cross a call.
-            extra_compile_args=[*FLAGS, "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
-            py_limited_api=True,
-        ),
+        make_kernel("_mlp", "_mlp_input.h", "_mlp_job.h"),
+        make_kernel("_cnn", "_cnn_input.h", "_cnn_job.h"),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -17,7 +17,7 @@ from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.job import Examples, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.models import make_head, make_logistic, make_mlp
+from covertfl.tasks.models import make_head, make_logistic, make_mlp, make_small_cnn
 
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)
@@ -27,12 +27,15 @@ SEED = 2
 
 @dataclass(frozen=True)
 class Model:
-    """A model and its training loss."""
+    """A model, the shape of its examples, and its training loss."""
 
     make: Callable[[int, int], nn.Module]
     inputs: int
     outputs: int
     loss: Loss
+    image: tuple[int, ...] | None = (
+        None  # shape of an example of `inputs` numbers; None for (inputs,)
+    )
 
     def make_module(self) -> nn.Module:
         """Return a freshly initialised module."""
@@ -58,11 +61,26 @@ def make_still_head(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(*(layer for layer in module if not isinstance(layer, nn.Dropout)))
 
 
+def make_digit_cnn(inputs: int, outputs: int) -> nn.Module:
+    """Return a network of 1,898 weights for images of 8 x 8, as those of the digits task."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(inputs, outputs),
+    )
+
+
 MODELS = {
     "head": Model(make_head, 128, 1, "binary"),
     "logistic": Model(make_logistic, 784, 10, "multiclass"),
     "mlp": Model(make_mlp, 784, 10, "multiclass"),
     "still-head": Model(make_still_head, 128, 1, "binary"),
+    "digit-cnn": Model(make_digit_cnn, 64, 10, "multiclass", (1, 8, 8)),
+    "small-cnn": Model(lambda *_: make_small_cnn(), 784, 10, "multiclass", (1, 28, 28)),
 }
 
 
@@ -73,6 +91,7 @@ def make_examples(name: str) -> Examples:
     shape = (CLIENTS * CLIENT_EXAMPLES, model.inputs)
     features = generator.standard_normal(shape, dtype=np.float32)
     scores = features @ generator.standard_normal((model.inputs, model.outputs), dtype=np.float32)
+    features = features.reshape(len(features), *(model.image or (model.inputs,)))
     if model.loss == "binary":
         return Examples(features, (scores[:, 0] > 0.0).astype(np.float32))
     return Examples(features, scores.argmax(axis=1).astype(np.int64))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import average_cost_against_mdpsolver
+import cnn_against_loop
 import exact_against_highs
 import exact_growth
 import horizon_against_pymdptoolbox
@@ -75,6 +76,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
     "service": lambda asked: service_load.measure(quick=asked.quick),
+    "cnn": lambda asked: cnn_against_loop.measure(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

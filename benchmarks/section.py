@@ -33,6 +33,7 @@ class Section:
     checks : agreement of the results, and targets
     ratios : the measured ratios to another program, by a label that is the same in every run
     is_guarded : whether a ratio may not become worse from one run to the next
+    notes : other findings, one line each
     """
 
     title: str
@@ -42,10 +43,11 @@ class Section:
     checks: tuple[Check, ...]
     ratios: dict[str, float] = field(default_factory=dict)
     is_guarded: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def render_terminal(section: Section) -> RenderableType:
-    """Render the table and the checks for a terminal."""
+    """Render the table, the notes and the checks for a terminal."""
     table = Table(title=section.title, title_justify="left")
     for index, column in enumerate(section.columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -53,7 +55,7 @@ def render_terminal(section: Section) -> RenderableType:
         table.add_row(*map(escape, row))
     colours = {True: "green", False: "red"}
     lines = [f"[{colours[check.is_met]}]{escape(str(check))}[/]" for check in section.checks]
-    return Group(table, *lines, "")
+    return Group(table, *map(escape, section.notes), *lines, "")
 
 
 def render_markdown(section: Section) -> str:
@@ -63,7 +65,7 @@ def render_markdown(section: Section) -> str:
         f"## {section.title}",
         *section.about,
         "\n".join(f"| {' | '.join(row)} |" for row in table),
-        "\n".join(f"- {check}" for check in section.checks),
+        "\n".join(f"- {line}" for line in (*section.notes, *map(str, section.checks))),
     ]
     return "\n\n".join(part for part in parts if part)
 

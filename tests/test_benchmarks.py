@@ -183,3 +183,28 @@ def test_the_refreshed_policy_is_played_on_the_same_rounds(load: Any) -> None:
     assert gap < 0.1
     again = bench.play(problem, rounds, every=100)
     assert again.privacy.tobytes() == live.privacy.tobytes()
+
+
+def test_operations_of_a_convolutional_network(load: Any) -> None:
+    """Two convolutions forward and their gradients, and derivatives by the second's inputs."""
+    first, second, last = 36 * 8 * 9, 16 * 16 * 72, 64 * 10
+    assert load("cnn_against_loop").count_flops("digit-cnn") == 2 * (
+        2 * first + 3 * second + 3 * last
+    )
+
+
+def test_the_share_of_a_peak(load: Any) -> None:
+    training, measurement = load("training_against_peers"), load("measurement")
+    run = training.Run(measurement.Timing((0.5, 0.25)), 0, np.zeros(1, dtype=np.float32))
+    row = training.Row("mlp", training.OURS, run, run)
+    # 8,000 examples of 1e6 operations in a quarter of a second
+    notes = training.describe_shares([row], {"mlp": 10**6}, 64e9)
+    assert notes == ("MLP 784-200-10 at 50% of sgemm peak (64 GFLOP/s)",)
+
+
+def test_notes_are_shown(load: Any) -> None:
+    section = load("section")
+    shown = section.Section(
+        "title", (), ("a",), (("1",),), (section.Check("fast", True),), ("far",)
+    )
+    assert section.render_markdown(shown).endswith("- far\n- yes: fast")

@@ -5,6 +5,7 @@
 - `choose`: the kernel for a model and a device, and initial weights
 - `mlp`: the compiled kernel of perceptrons
 - `autograd`: the kernel of any torch module
-- `cnn`: the kernel of small convolutional networks on a GPU
+- `cnn`: the kernels of small convolutional networks, stacked on a GPU and compiled for a CPU
+- `compiled`: what the compiled kernels share
 - `dropout`: dropout masks that all kernels share
 """

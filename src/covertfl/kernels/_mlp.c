@@ -5,29 +5,7 @@
    that its result does not depend on the number of threads.  Arrays come through the buffer protocol;
    their sizes are checked here, and row and class numbers before they are used. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define HAS_X86 1
-#endif
-
-#define INLINE inline __attribute__((always_inline, unused))
-#define GOLDEN 0x9E3779B97F4A7C15u
-#define LAYER_STRIDE 0x9E3779B9u
-/* Rows of one forward pass in predictions. */
-#define PORTION 48
-
-typedef Py_ssize_t idx;
-
-static INLINE idx least(idx a, idx b) { return a < b ? a : b; }
-static INLINE idx most(idx a, idx b) { return a > b ? a : b; }
+#include "_jobs.h"
 
 /* A linear layer; bias_from is negative without biases. */
 typedef struct {
@@ -45,29 +23,9 @@ typedef struct {
 typedef struct {
     layer *layers;
     gate_ *gates;
-    idx num_layers, num_gates, num_weights;
-    int is_binary;
+    idx num_layers, num_gates;
+    shape shape;
 } net;
-
-enum { SGD, ADAM, GRADIENT };
-
-/* The optimizer; step_size, root_scale and share change from step to step. */
-typedef struct {
-    int kind;
-    float lr, momentum, decay, shrink, beta2, keep_first, keep_second, eps;
-    float step_size, root_scale, share;
-    double lr_exact, beta1_exact, beta2_exact;
-} rule;
-
-typedef struct {
-    const float *weights, *features;
-    const void *labels;
-    const int64_t *rows;
-    float *result;
-    idx num_examples, num_rows, batch_size;
-    uint64_t seed;
-    int gradient;
-} job;
 
 /* The memory of one thread: packed weights and optimizer state, and for each layer its inputs and
    outputs, the derivatives of the loss by its outputs (deltas), and those of the gates after it. */
@@ -88,95 +46,8 @@ typedef struct {
     void (*predict_rows)(const net *, workspace *, const float *, idx, idx, float *);
 } kernel;
 
-static INLINE uint64_t mix_long(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static INLINE uint32_t mix_word(uint32_t x)
-{
-    x = (x ^ (x >> 16)) * 0x7FEB352Du;
-    x = (x ^ (x >> 15)) * 0x846CA68Bu;
-    return x ^ (x >> 16);
-}
-
-/* Derivatives of the mean loss by the outputs of the last layer. */
-static void differentiate_loss(const net *n, workspace *s, const void *labels, const int64_t *rows,
-                               idx count)
-{
-    idx last = n->num_layers - 1, out = n->layers[last].out, ld = s->ld[last];
-    float share = 1.0f / (float)count;
-    for (idx b = 0; b < count; b++) {
-        const float *output = s->values[last] + b * ld;
-        float *delta = s->deltas[last] + b * ld;
-        if (n->is_binary) {
-            float label = ((const float *)labels)[rows[b]];
-            float tail = expf(-fabsf(output[0]));
-            float prob = output[0] >= 0.0f ? 1.0f / (1.0f + tail) : tail / (1.0f + tail);
-            delta[0] = (prob - label) * share;
-            continue;
-        }
-        float top = output[0], sum = 0.0f;
-        for (idx j = 1; j < out; j++)
-            top = output[j] > top ? output[j] : top;
-        for (idx j = 0; j < out; j++)
-            sum += delta[j] = expf(output[j] - top);
-        float factor = share / sum;
-        for (idx j = 0; j < out; j++)
-            delta[j] *= factor;
-        delta[((const int64_t *)labels)[rows[b]]] -= share;
-    }
-}
-
-#define JOINED(a, b) a##_##b
-#define NAME_OF(a, b) JOINED(a, b)
-
-#define VL 4
-#define NAME(x) NAME_OF(x, plain)
-#include "_mlp_job.h"
-
-#ifdef HAS_X86
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define VL 8
-#define NAME(x) NAME_OF(x, avx2)
-#include "_mlp_job.h"
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx2,fma,prefer-vector-width=512")
-#endif
-#define VL 16
-#define NAME(x) NAME_OF(x, avx512)
-#include "_mlp_job.h"
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-/* The kernel for the widest vectors of the processor, of at most `widest` floats. */
-static const kernel *choose(idx widest)
-{
-#ifdef HAS_X86
-    __builtin_cpu_init();
-    if (widest >= 16 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-        return &kernel_avx512;
-    if (widest >= 8 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &kernel_avx2;
-#endif
-    return &kernel_plain;
-}
+#define JOB "_mlp_job.h"
+#include "_targets.h"
 
 /* Distance of rows: a multiple of 128 would map too many of them to one cache set. */
 static idx space_out(idx width) { return width % 128 == 0 ? width + 16 : width; }
@@ -273,55 +144,7 @@ static int allocate(const net *n, const kernel *k, workspace *s, idx rows, int t
 }
 
 #include "_mlp_input.h"
-
-/* Treat subnormal numbers (below 1e-38) as 0 during a job: on some processors they are a hundred times
-   slower.  Return the mode of the calling thread, to be restored. */
-static unsigned flush_subnormals(void)
-{
-#ifdef HAS_X86
-    unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | 0x8040);
-    return mode;
-#else
-    return 0;
-#endif
-}
-
-static void restore_mode(unsigned mode)
-{
-#ifdef HAS_X86
-    _mm_setcsr(mode);
-#else
-    (void)mode;
-#endif
-}
-
-static idx claim(int64_t *counter) { return (idx)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-
-static void run_requests(const net *n, const rule *r, request *requests, idx num, int64_t *counter,
-                         const kernel *k)
-{
-    workspace s;
-    int fault = 0;
-    idx number, position = 0, batch = 1;
-    for (idx i = 0; i < num; i++)
-        batch = most(batch, least(requests[i].job.batch_size, requests[i].job.num_rows));
-    PyThreadState *state = PyEval_SaveThread();
-    unsigned mode = flush_subnormals();
-    if (!allocate(n, k, &s, batch, 1))
-        fault = 3;
-    number = 0;
-    while (!fault && (number = claim(counter)) < num) {
-        fault = find_fault(n, &requests[number].job, &position);
-        if (!fault)
-            k->run_job(n, &s, r, &requests[number].job);
-    }
-    release(n, &s);
-    restore_mode(mode);
-    PyEval_RestoreThread(state);
-    if (fault)
-        report_fault(n, &requests[least(number, num - 1)].job, fault, number, position);
-}
+#include "_run.h"
 
 /* run(layers, gates, options, is_binary, jobs, counter, widest): run jobs until none is left. */
 static PyObject *run(PyObject *self, PyObject *args)
@@ -335,23 +158,9 @@ static PyObject *run(PyObject *self, PyObject *args)
         return NULL;
     net n = {0};
     rule r;
-    n.is_binary = is_binary;
-    idx num = PyList_Check(jobs) ? PyList_Size(jobs) : -1, read = 0;
-    request *requests = calloc((size_t)most(num, 1), sizeof(request));
-    if (num < 0 || counter.len != (idx)sizeof(int64_t))
-        PyErr_SetString(PyExc_ValueError, "jobs must be a list and counter one number");
-    else if (!requests)
-        PyErr_NoMemory();
-    else if (read_net(&layers, &gates, &n) && read_rule(&options, &r)) {
-        while (read < num && read_request(PyList_GetItem(jobs, read), &n, &requests[read], read))
-            read++;
-        if (read == num && num > 0)
-            run_requests(&n, &r, requests, num, counter.buf, choose(widest));
-    }
-    for (idx i = 0; requests && i <= least(read, num - 1); i++)
-        for (int v = 0; v < 5; v++)
-            PyBuffer_Release(&requests[i].views[v]);
-    free(requests);
+    n.shape.is_binary = is_binary;
+    if (read_net(&layers, &gates, &n) && read_rule(&options, &r))
+        run_list(&n, &r, jobs, &counter, widest);
     free_net(&n);
     PyBuffer_Release(&layers);
     PyBuffer_Release(&gates);
@@ -372,32 +181,8 @@ static PyObject *predict(PyObject *self, PyObject *args)
                           &counter, &widest))
         return NULL;
     net n = {0};
-    if (read_net(&layers, &gates, &n)) {
-        idx size = (idx)sizeof(float), out = n.layers[n.num_layers - 1].out;
-        idx num = features.len / (n.layers[0].in * size);
-        int is_short = 0;
-        if (weights.len != n.num_weights * size || features.len != num * n.layers[0].in * size ||
-            outputs.len != num * out * size || counter.len != (idx)sizeof(int64_t))
-            PyErr_SetString(PyExc_ValueError, "arrays do not fit the model");
-        else {
-            const kernel *k = choose(widest);
-            workspace s;
-            PyThreadState *state = PyEval_SaveThread();
-            unsigned mode = flush_subnormals();
-            is_short = !allocate(&n, k, &s, PORTION, 0);
-            if (!is_short) {
-                k->repack(&n, &s, weights.buf, s.weights, 0);
-                for (idx from; (from = claim(counter.buf) * PORTION) < num;)
-                    k->predict_rows(&n, &s, features.buf, from, least(PORTION, num - from),
-                                    outputs.buf);
-            }
-            release(&n, &s);
-            restore_mode(mode);
-            PyEval_RestoreThread(state);
-        }
-        if (is_short)
-            PyErr_NoMemory();
-    }
+    if (read_net(&layers, &gates, &n))
+        predict_portions(&n, &weights, &features, &outputs, &counter, widest);
     free_net(&n);
     PyBuffer_Release(&layers);
     PyBuffer_Release(&gates);

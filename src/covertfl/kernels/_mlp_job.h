@@ -6,69 +6,10 @@
    Every sum runs over inputs, or over the examples of a batch, in their order, whatever the blocks
    are: on a processor with fused multiply-add the result does not depend on VL. */
 
+#include "_vectors.h"
+
 #define WIDE (2 * VL)
 #define INNER (4096 / WIDE) /* inputs of a panel that fit the first-level cache */
-
-typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
-typedef float NAME(unaligned) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
-#define vec NAME(vec)
-#define unaligned NAME(unaligned)
-#define LOAD(p) ((vec)(*(const unaligned *)(p)))
-#define STORE(p, x) (*(unaligned *)(p) = (x))
-
-static INLINE vec NAME(root)(vec x)
-{
-#if VL == 16 && defined(HAS_X86)
-    return (vec)_mm512_sqrt_ps((__m512)x);
-#elif VL == 8 && defined(HAS_X86)
-    return (vec)_mm256_sqrt_ps((__m256)x);
-#elif VL == 4 && defined(HAS_X86)
-    return (vec)_mm_sqrt_ps((__m128)x);
-#else
-    for (int lane = 0; lane < VL; lane++)
-        x[lane] = sqrtf(x[lane]);
-    return x;
-#endif
-}
-
-static INLINE void NAME(step_adam)(const rule *r, float *w, float *first, float *second, vec g)
-{
-    vec weights = LOAD(w), m = LOAD(first), v = LOAD(second);
-    g += r->decay * weights;
-    m += r->keep_first * (g - m);
-    v = r->beta2 * v + r->keep_second * g * g;
-    STORE(first, m);
-    STORE(second, v);
-    vec spread = NAME(root)(v) * r->root_scale + r->eps;
-    STORE(w, r->shrink * weights - r->step_size * m / spread);
-}
-
-static INLINE void NAME(step_sgd)(const rule *r, float *w, float *first, vec g)
-{
-    vec weights = LOAD(w);
-    g += r->decay * weights;
-    if (r->momentum != 0.0f) {
-        g += r->momentum * LOAD(first);
-        STORE(first, g);
-    }
-    STORE(w, weights - r->lr * g);
-}
-
-/* Apply `count` floats of the gradient to the weights w and the state first and second. */
-static INLINE void NAME(update)(const rule *rules, const float *gradient, idx count, float *w,
-                                float *first, float *second)
-{
-    const rule r = *rules; /* kept in registers */
-    if (r.kind == ADAM)
-        for (idx at = 0; at < count; at += VL)
-            NAME(step_adam)(&r, w + at, first + at, second + at, LOAD(gradient + at));
-    else if (r.kind == SGD)
-        for (idx at = 0; at < count; at += VL)
-            NAME(step_sgd)(&r, w + at, first + at, LOAD(gradient + at));
-    else
-        for (idx at = 0; at < count; at += VL)
-            STORE(first + at, LOAD(first + at) + r.share * LOAD(gradient + at));
-}
 
 /* c[r][:] += sum over k of a[r][k] b[k][:] for mr rows and nv vectors. */
 static INLINE void NAME(block)(const int mr, const int nv, idx depth, const float *const *a, idx at,
@@ -138,8 +79,6 @@ static INLINE void NAME(correlate)(const int mr, const int nv, idx depth, const 
 
 /* Number of rows of the next block: at most six, as even as possible. */
 static INLINE int NAME(portion)(idx left) { return (int)(left / ((left + 5) / 6)); }
-
-static idx NAME(pad)(idx outputs) { return (outputs + VL - 1) / VL * VL; }
 
 /* c += a b on `rows` rows and `width` columns (a multiple of VL), where panel p of b starts at
    b + p * panel_step and its rows are ldb apart, or as wide as the panel if ldb is 0. */
@@ -343,25 +282,18 @@ static void NAME(take_rows)(const net *n, workspace *s, const float *features, c
 static void NAME(run_job)(const net *n, workspace *s, const rule *base, const job *j)
 {
     rule r = *base;
-    double power1 = 1.0, power2 = 1.0;
+    double powers[2] = {1.0, 1.0};
     idx last = n->num_layers - 1;
     NAME(repack)(n, s, (float *)j->weights, s->weights, 0);
     memset(s->first, 0, (size_t)s->num_packed * sizeof(float));
     memset(s->second, 0, (size_t)s->num_packed * sizeof(float));
     for (idx from = 0, step = 0; from < j->num_rows; from += j->batch_size, step++) {
         idx rows = least(j->batch_size, j->num_rows - from);
-        if (j->gradient) {
-            r.kind = GRADIENT;
-            r.share = (float)((double)rows / (double)j->num_rows);
-        } else if (r.kind == ADAM) {
-            power1 *= r.beta1_exact;
-            power2 *= r.beta2_exact;
-            r.step_size = (float)(r.lr_exact / (1.0 - power1));
-            r.root_scale = (float)(1.0 / sqrt(1.0 - power2));
-        }
+        begin_step(&r, j, rows, powers);
         NAME(take_rows)(n, s, j->features, j->rows + from, 0, rows, 1, j->seed, step);
         NAME(forward)(n, s, rows, 1, j->seed, step);
-        differentiate_loss(n, s, j->labels, j->rows + from, rows);
+        differentiate_loss(&n->shape, s->values[last], s->deltas[last], s->ld[last], j->labels,
+                           j->rows + from, rows, rows);
         for (idx l = last; l >= 0; l--) {
             if (l > 0)
                 NAME(propagate_back)(n, s, l, rows);
@@ -369,7 +301,7 @@ static void NAME(run_job)(const net *n, workspace *s, const rule *base, const jo
         }
     }
     if (j->num_rows == 0 && !j->gradient)
-        memcpy(j->result, j->weights, (size_t)n->num_weights * sizeof(float));
+        memcpy(j->result, j->weights, (size_t)n->shape.num_weights * sizeof(float));
     else
         NAME(repack)(n, s, j->result, j->gradient ? s->first : s->weights, 1);
 }
@@ -389,11 +321,5 @@ static const kernel NAME(kernel) = {NAME(pad), NAME(repack), NAME(run_job), NAME
 
 #undef WIDE
 #undef INNER
-#undef vec
-#undef unaligned
-#undef LOAD
-#undef STORE
 #undef SPREAD_4
 #undef SPREAD_6
-#undef VL
-#undef NAME

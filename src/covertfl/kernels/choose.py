@@ -11,6 +11,7 @@ from torch import nn
 from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory, describe_layout, list_values
+from covertfl.kernels.cnn.cpu import CnnCpuKernel, fits_cpu_kernel
 from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
 from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
@@ -32,6 +33,8 @@ def choose_kernel(
     layers = _list_layers(module) if device == "cpu" else None
     if layers is not None and _fits_mlp_kernel(layers, optimizer):
         return MlpKernel(describe_layout(module), layers, loss, optimizer)
+    if device == "cpu" and fits_cpu_kernel(module, optimizer):
+        return CnnCpuKernel(make_model, loss, optimizer)
     return TorchKernel(make_model, loss, optimizer, device)
 
 

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from covertfl.arrays import FloatArray, IntArray
+from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels import _mlp
-from covertfl.kernels.job import (
-    LocalJob,
-    LocalOptimizer,
-    Loss,
-    check_job_form,
-    check_weights,
-    count_cores,
-)
+from covertfl.kernels.compiled import count_threads, list_options, make_request, share_work
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_weights
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 _ROWS_PER_THREAD = 1000
@@ -86,15 +78,6 @@ def _list_gates(layers: Sequence[MlpLayer]) -> FloatArray:
     return np.array(gates, dtype=np.float64).reshape(-1, 4)
 
 
-def _list_options(optimizer: LocalOptimizer) -> FloatArray:
-    """Return the optimizer as the compiled code reads it."""
-    name = ("sgd", "adam", "adamw").index(optimizer.name)
-    if optimizer.name != "sgd" and not optimizer.eps > 0.0:
-        raise InvalidInput(f"eps must be positive, got {optimizer.eps:g}")
-    numbers = (name, optimizer.lr, optimizer.momentum, *optimizer.betas)
-    return np.array((*numbers, optimizer.eps, optimizer.weight_decay), dtype=np.float64)
-
-
 class MlpKernel:
     """Kernel for local jobs of a perceptron on the CPU.
 
@@ -126,22 +109,25 @@ class MlpKernel:
             raise InvalidInput(
                 f"a model with a binary loss must have one output, got {linear[-1].outputs}"
             )
-        if threads is not None and threads < 1:
-            raise InvalidInput(f"threads must be at least 1, got {threads}")
         self.layout = layout
         self.loss: Loss = loss
         self.optimizer = optimizer
-        self.threads = threads if threads is not None else count_cores()
+        self.threads = count_threads(threads)
         self._num_inputs, self._num_outputs = linear[0].inputs, linear[-1].outputs
         self._layers = np.array(sizes, dtype=np.int64)
         self._gates = _list_gates(layers)
-        self._options = _list_options(optimizer)
+        self._options = list_options(optimizer)
         self._vector_length = vector_length
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Return the weights after each job, or its gradient, whatever else is in the list."""
         results = [np.empty(self.layout.size, dtype=np.float32) for _ in jobs]
-        requests = [self._request(*pair) for pair in zip(jobs, results, strict=True)]
+        for job in jobs:
+            self._check_features(job.examples.features)
+        requests = [
+            make_request(job, result, self.layout, self.loss)
+            for job, result in zip(jobs, results, strict=True)
+        ]
         counter = np.zeros(1, dtype=np.int64)
 
         def work() -> None:
@@ -155,33 +141,8 @@ class MlpKernel:
                 self._vector_length,
             )
 
-        self._share(work, len(jobs))
+        share_work(work, min(self.threads, len(jobs)))
         return results
-
-    def _request(
-        self, job: LocalJob, result: Vector
-    ) -> tuple[Vector, Float32Array, npt.NDArray[np.generic], IntArray, Vector, int, int, int]:
-        """Return a checked job as the compiled code reads it."""
-        features, labels = job.examples.features, job.examples.labels
-        wanted = np.float32 if self.loss == "binary" else np.int64
-        check_weights(job.weights, self.layout)
-        self._check_features(features)
-        if labels.dtype != wanted or labels.ndim != 1:
-            raise InvalidInput(
-                f"labels of a {self.loss} loss must be a vector of {np.dtype(wanted)}, "
-                f"got shape {labels.shape} of {labels.dtype}"
-            )
-        check_job_form(job)
-        return (
-            np.ascontiguousarray(job.weights),
-            np.ascontiguousarray(features),
-            np.ascontiguousarray(labels),
-            np.ascontiguousarray(job.rows, dtype=np.int64),
-            result,
-            int(job.batch_size),
-            int(job.seed),
-            int(job.work == "gradient"),
-        )
 
     def _check_features(self, features: Float32Array) -> None:
         if features.dtype != np.float32 or math.prod(features.shape[1:]) != self._num_inputs:
@@ -189,21 +150,6 @@ class MlpKernel:
                 f"features must be {self._num_inputs} 32-bit floats per example, "
                 f"got shape {features.shape} of {features.dtype}"
             )
-
-    def _share(self, work: Callable[[], None], portions: int) -> None:
-        """Run `work` in up to `threads` threads; it takes portions until none is left."""
-        threads = min(self.threads, portions)
-        try:
-            if threads <= 1:
-                work()
-                return
-            with ThreadPoolExecutor(threads - 1) as pool:
-                others = [pool.submit(work) for _ in range(threads - 1)]
-                work()
-                for other in others:
-                    other.result()
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
 
     def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
@@ -218,5 +164,5 @@ class MlpKernel:
                 self._layers, self._gates, start, rows, outputs, counter, self._vector_length
             )
 
-        self._share(work, len(features) // _ROWS_PER_THREAD + 1)
+        share_work(work, min(self.threads, len(features) // _ROWS_PER_THREAD + 1))
         return outputs

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("torch")
 from torch import nn
 
-from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.cnn.blocks import describe_network
+from covertfl.kernels.cnn.cpu import CnnCpuKernel
 from covertfl.kernels.cnn.kernel import fits_cnn_kernel
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.models import make_mlp, make_paper_cnn, make_small_cnn
@@ -39,4 +39,4 @@ def test_which_networks_fit() -> None:
     assert fits_cnn_kernel(make_plain()) and fits_cnn_kernel(make_dropping())
     assert not fits_cnn_kernel(make_mlp(4, 2))
     kernel = choose_kernel(make_small_cnn, "multiclass", LocalOptimizer())
-    assert isinstance(kernel, TorchKernel)
+    assert isinstance(kernel, CnnCpuKernel)

@@ -5,12 +5,12 @@ neither on the other jobs nor on the number of cores.  On a GPU jobs run as one 
 weights, and the gradients of all of them at once.
 
 Buffers that a module measures while it trains, such as BatchNorm's running statistics, are part of
-its weights.  Its jobs run one by one on either device, and a batch of one example is normalised
-with the running statistics, because it has no deviation of its own.
+its weights.  A batch of one example is normalised with the running statistics, because it has no
+deviation of its own.
 
 Dropout uses the masks of `dropout.dropout_mask`; the layer number of a mask counts the calls of
 dropout modules in a forward pass.  For a module with other random parts, torch's generator is
-seeded from the job, and its jobs run one after the other.
+seeded from the job, and its jobs run one after the other, on either device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from threading import Lock
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from covertfl.arrays import IntArray
 from covertfl.kernels.autograd.module import (
@@ -37,6 +36,7 @@ from covertfl.kernels.autograd.module import (
     replace_dropout,
 )
 from covertfl.kernels.autograd.stack import JobStacks
+from covertfl.kernels.autograd.traits import read_generator, set_buffer, set_training
 from covertfl.kernels.dropout import derive_dropout_key
 from covertfl.kernels.job import (
     LocalJob,
@@ -78,7 +78,6 @@ class _Replica:
         self.optimizer, self.device = optimizer, device
         self.keys = DropoutKeys()
         self.module = replace_dropout(module, self.keys).to(device)
-        self.norms = [part for part in self.module.modules() if isinstance(part, _NormBase)]
         self.weights = torch.zeros(layout.size, device=device)
         self.gradient = torch.zeros(layout.size, device=device)
         self.num_trained, start = layout.num_trained, 0
@@ -98,7 +97,6 @@ class _Replica:
 
     def run(self, job: LocalJob) -> Vector:
         """Return the weights after a job, or its gradient."""
-        self.module.train()
         self.weights.copy_(torch.from_numpy(job.weights.copy()))
         self._set_buffers()
         trained, gradient = self.weights[: self.num_trained], self.gradient[: self.num_trained]
@@ -119,26 +117,20 @@ class _Replica:
         """Set all buffers to where a job starts."""
         for name, place in self.measured.items():
             buffer = self.module.get_buffer(name)
-            _set_buffer(self.module, name, self.weights[place].reshape(buffer.shape).clone())
+            set_buffer(self.module, name, self.weights[place].reshape(buffer.shape).clone())
         for name, first in self.others.items():
-            _set_buffer(self.module, name, first.clone())
+            set_buffer(self.module, name, first.clone())
 
     def _find_gradient(self, job: LocalJob, rows: IntArray, step: int) -> None:
         """Store the gradient of the mean loss of some rows in its vector."""
         self.keys.low, self.keys.high = derive_dropout_key(job.seed, step)
         self.keys.calls = 0
         labels = torch.from_numpy(job.examples.labels[rows]).to(self.device)
-        for norm in self.norms:
-            norm.train(len(rows) > 1)
+        set_training(self.module, len(rows))
         self.gradient.zero_()
         outputs = self.module(torch.from_numpy(job.examples.features[rows]).to(self.device))
         check_outputs(outputs.shape, job.examples.labels[rows], self.loss)
         torch.autograd.backward(measure_losses(outputs, labels, self.loss).mean())
-
-
-def _set_buffer(module: nn.Module, name: str, values: torch.Tensor) -> None:
-    owner, _, key = name.rpartition(".")
-    module.get_submodule(owner)._buffers[key] = values
 
 
 class TorchKernel:
@@ -148,8 +140,8 @@ class TorchKernel:
     ----------
     model_factory : returns the module; its initial weights do not matter
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
-    batched : whether jobs are stacked; by default on cuda only.  Those of a module that measures
-        something never are
+    batched : whether jobs are stacked where the module allows it (see `JobStacks.can_stack`); by
+        default on cuda only
     threads : number of jobs at a time on a CPU; None for one per core
     """
 
@@ -169,8 +161,7 @@ class TorchKernel:
         self.loss: Loss = loss
         self.optimizer = optimizer
         self.device = torch.device(device)
-        stacks = self.device.type != "cpu" if batched is None else batched
-        self.batched = stacks and self.layout.measured == 0
+        self.batched = self.device.type != "cpu" if batched is None else batched
         self.threads = count_cores() if threads is None else threads
         self._lock = Lock()
         self._plain_module = module
@@ -182,18 +173,22 @@ class TorchKernel:
         for job in jobs:
             check_job(job, self.layout, self.loss)
         with self._lock:
-            return self._stacks.run(jobs) if self.batched else self._run_jobs(jobs)
+            is_stacked = self.batched and self._stacks.can_stack(jobs)
+            return self._stacks.run(jobs) if is_stacked else self._run_jobs(jobs)
 
     def _run_jobs(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Run jobs one by one until one does not use torch's generator, the others in threads."""
         results: list[Vector] = []
-        with torch.random.fork_rng(devices=[]), _single_threaded():
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), _single_threaded():
             replica = self._take_replica(0)
             for job in jobs:
                 torch.default_generator.manual_seed(int(job.seed))
-                before = torch.get_rng_state()
+                if devices:
+                    torch.cuda.manual_seed(int(job.seed))
+                before = read_generator(self.device)
                 results.append(replica.run(job))
-                if len(job.rows) and torch.equal(before, torch.get_rng_state()):
+                if len(job.rows) and torch.equal(before, read_generator(self.device)):
                     break
         return results + self._run_in_threads(jobs[len(results) :])
 

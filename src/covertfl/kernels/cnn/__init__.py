@@ -1,6 +1,7 @@
-"""How stacks of small convolutional networks are trained, on a GPU.
+"""How small convolutional networks are trained: in stacks on a GPU, one by one on a CPU.
 
 - `kernel`: the kernel (`CnnKernel`), and the modules it can run (`fits_cnn_kernel`)
+- `cpu`: the compiled kernel for a CPU (`CnnCpuKernel`), and the modules it can run
 - `blocks`: a network as blocks, and where its weights lie
 - `steps`: the steps of chains of jobs
 - `memory`: weights and examples on the device

@@ -46,11 +46,16 @@ _LARGEST_SIDE = 128
 
 def fits_cnn_kernel(module: nn.Module) -> bool:
     """Return whether `CnnKernel` can run a module, for square images of some size."""
+    return find_image(module) is not None
+
+
+def find_image(module: nn.Module) -> tuple[int, int, int] | None:
+    """Return the smallest square images (channels, rows, columns) that fit a network, or None."""
     first = next(iter(module.children()), None)
     if not isinstance(first, nn.Conv2d):
-        return False
+        return None
     shapes = ((first.in_channels, side, side) for side in range(1, _LARGEST_SIDE + 1))
-    return any(describe_network(module, shape) is not None for shape in shapes)
+    return next((shape for shape in shapes if describe_network(module, shape) is not None), None)
 
 
 @dataclass(frozen=True, eq=False)

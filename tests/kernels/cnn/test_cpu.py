@@ -1,0 +1,227 @@
+"""The compiled kernel of convolutional networks: against a plain loop, autograd and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+
+from covertfl.kernels.autograd.kernel import TorchKernel
+from covertfl.kernels.autograd.module import ModelFactory
+from covertfl.kernels.choose import choose_kernel, draw_weights
+from covertfl.kernels.cnn.cpu import CnnCpuKernel, fits_cpu_kernel
+from covertfl.kernels.weights import Vector
+from covertfl.tasks.models import make_paper_cnn, make_small_cnn
+from tests.support.plain_loop import OPTIMIZERS, train_plainly
+from tests.support.small_cnns import make_dropping, make_examples, make_jobs, make_plain
+
+
+def make_odd() -> nn.Module:
+    """A window of one row, windows of three pixels that leave a border out, 17 and 33 outputs."""
+    return nn.Sequential(
+        nn.Conv2d(2, 17, (1, 4)),
+        nn.MaxPool2d(3),
+        nn.ReLU(),
+        nn.Conv2d(17, 33, 2, bias=False),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(66, 3, bias=False),
+    )
+
+
+def make_narrow() -> nn.Module:
+    """A convolution to one pixel, and one of that pixel."""
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 11), nn.ReLU(), nn.Conv2d(3, 5, 1), nn.ReLU(), nn.Flatten(), nn.Linear(5, 1)
+    )
+
+
+MODELS: list[ModelFactory] = [make_plain, make_dropping, make_odd]
+
+
+def make_binary(examples: Examples) -> Examples:
+    return Examples(examples.features, (examples.labels > 0).astype(np.float32))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("make_model", MODELS)
+def test_a_pass_is_that_of_a_plain_loop(make_model: ModelFactory, optimizer: str) -> None:
+    options, job = OPTIMIZERS[optimizer], make_jobs(make_model)[0]
+    result = CnnCpuKernel(make_model, "multiclass", options).run([job])[0]
+    plain = train_plainly(make_model, options, job)
+    assert np.abs(plain - job.weights).max() > 1e-3
+    np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("vector_length", [4, 8, 16])
+@pytest.mark.parametrize("make_model", MODELS)
+def test_jobs_are_those_of_autograd(make_model: ModelFactory, vector_length: int) -> None:
+    """Uneven jobs and gradients, for each width of vectors."""
+    jobs, options = make_jobs(make_model), OPTIMIZERS["adamw"]
+    kernel = CnnCpuKernel(make_model, "multiclass", options, vector_length=vector_length)
+    expected = TorchKernel(make_model, "multiclass", options).run(jobs)
+    for job, result, other in zip(jobs, kernel.run(jobs), expected, strict=True):
+        np.testing.assert_allclose(result, other, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
+
+
+def measure_precisely(make_model: ModelFactory, weights: Vector, job: LocalJob) -> float:
+    """Return the mean loss of a job's rows in double precision."""
+    module = make_model().double().eval()
+    nn.utils.vector_to_parameters(torch.tensor(weights).double(), module.parameters())
+    outputs = module(torch.tensor(job.examples.features[job.rows]).double())
+    labels = torch.tensor(job.examples.labels[job.rows])
+    return nn.functional.cross_entropy(outputs, labels).item()
+
+
+def test_a_gradient_is_that_of_finite_differences() -> None:
+    job = replace(make_jobs(make_plain)[0], work="gradient")
+    gradient = CnnCpuKernel(make_plain, "multiclass", LocalOptimizer()).run([job])[0]
+    generator = np.random.default_rng(0)
+    for place in generator.choice(len(gradient), 40, replace=False):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = job.weights.astype(np.float64)
+            moved[place] += sign * 1e-6
+            ends.append(measure_precisely(make_plain, cast(Vector, moved), job))
+        assert gradient[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-3, abs=1e-6)
+
+
+def test_the_networks_of_the_images_task() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((120, 1, 28, 28)).astype(np.float32)
+    examples = Examples(features, generator.integers(0, 10, 120))
+    models: list[Callable[[], nn.Module]] = [make_small_cnn, make_paper_cnn]
+    for make_model in models:
+        kernel = choose_kernel(make_model, "multiclass", LocalOptimizer())
+        assert isinstance(kernel, CnnCpuKernel)
+        weights = draw_weights(make_model, seed=0)
+        # One batch that does not pass through the network at once, and several.
+        whole = LocalJob(weights, examples, np.arange(110), 110, 3, "gradient")
+        jobs = [whole, LocalJob(weights, examples, np.arange(25), 10, 3)]
+        other = TorchKernel(make_model, "multiclass", LocalOptimizer())
+        for result, expected in zip(kernel.run(jobs), other.run(jobs), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-5)
+        np.testing.assert_allclose(
+            kernel.predict(weights, features), other.predict(weights, features), atol=1e-6
+        )
+
+
+def test_a_binary_loss_and_convolutions_of_one_pixel() -> None:
+    job = replace(make_jobs(make_narrow)[0], examples=make_binary(make_examples()))
+    for work in ("train", "gradient"):
+        jobs = [replace(job, work=work)]
+        result = CnnCpuKernel(make_narrow, "binary", LocalOptimizer()).run(jobs)[0]
+        expected = TorchKernel(make_narrow, "binary", LocalOptimizer()).run(jobs)[0]
+        np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("make_model", MODELS)
+def test_bits_depend_on_the_job_alone(make_model: ModelFactory) -> None:
+    jobs = make_jobs(make_model)
+    together = CnnCpuKernel(make_model, "multiclass", LocalOptimizer(), threads=2).run(jobs)
+    single = CnnCpuKernel(make_model, "multiclass", LocalOptimizer(), threads=1)
+    backwards = single.run(jobs[::-1])[::-1]
+    for job, result, again in zip(jobs, together, backwards, strict=True):
+        assert single.run([job])[0].tobytes() == result.tobytes() == again.tobytes()
+
+
+def test_predictions_do_not_depend_on_the_other_rows() -> None:
+    kernel = CnnCpuKernel(make_odd, "multiclass", LocalOptimizer(), threads=3)
+    weights, features = draw_weights(make_odd, seed=1), make_examples(700).features
+    outputs = kernel.predict(weights, features)
+    assert outputs[650:].tobytes() == kernel.predict(weights, features[650:]).tobytes()
+    assert kernel.predict(weights, features[:0]).shape == (0, 3)
+
+
+def test_ties_and_zeros_pass_derivatives_as_torch_does() -> None:
+    """Equal pixels: the first of a window's maxima has the derivative, and none has it at 0."""
+    features = np.zeros((6, 2, 11, 11), dtype=np.float32)
+    features[1:] = np.arange(1, 6).reshape(5, 1, 1, 1) // 2
+    examples = Examples(features, np.arange(6) % 3)
+    for make_model in (make_plain, make_dropping):
+        weights = draw_weights(make_model, seed=2)
+
+        job = LocalJob(weights, examples, np.arange(6), 6, 0, "gradient")
+        expected = TorchKernel(make_model, "multiclass", LocalOptimizer()).run([job])[0]
+        result = CnnCpuKernel(make_model, "multiclass", LocalOptimizer()).run([job])[0]
+        np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_stays_with_its_job(value: float) -> None:
+    job = replace(make_jobs(make_dropping)[0], rows=np.arange(1, 30))
+    features = job.examples.features.copy()
+    features[0] = value
+    job = replace(job, examples=Examples(features, job.examples.labels))
+    kernel = CnnCpuKernel(make_dropping, "multiclass", LocalOptimizer(), threads=1)
+    spoiled, clean = kernel.run([replace(job, rows=np.arange(30)), job])
+    assert not np.isfinite(spoiled).all()
+    assert clean.tobytes() == kernel.run([job])[0].tobytes()
+    outputs = kernel.predict(job.weights, features)
+    assert not np.isfinite(outputs[0]).all()
+    assert np.isfinite(outputs[1:]).all()
+
+
+def test_no_rows_no_jobs_and_inputs_left_alone() -> None:
+    kernel = CnnCpuKernel(make_plain, "multiclass", LocalOptimizer())
+    assert kernel.run([]) == []
+    job = make_jobs(make_plain)[0]
+    before = job.weights.copy()
+    job.weights.flags.writeable = False
+    job.examples.features.flags.writeable = False
+    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
+    kept, zero, _ = kernel.run([empty, replace(empty, work="gradient"), job])
+    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
+    assert not np.shares_memory(kept, job.weights)
+    assert not zero.any()
+
+
+def test_only_networks_that_fit_are_taken() -> None:
+    optimizer = LocalOptimizer()
+    for make_model in (*MODELS, make_narrow):
+        assert fits_cpu_kernel(make_model(), optimizer)
+        assert not fits_cpu_kernel(make_model(), LocalOptimizer(eps=0.0))
+    others = [
+        nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten()),
+        nn.Sequential(nn.Conv2d(1, 3, 4, padding=1), nn.Flatten(), nn.Linear(3, 2)),
+        nn.Sequential(nn.Conv2d(1, 3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(3, 2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(3, 2)),
+    ]
+    for module in others:
+        assert not fits_cpu_kernel(module, optimizer)
+
+
+def test_bad_jobs_are_refused() -> None:
+    kernel = CnnCpuKernel(make_plain, "multiclass", LocalOptimizer())
+    job, labels = make_jobs(make_plain)[0], np.full(60, 3)
+    features = job.examples.features
+    small = Examples(np.ascontiguousarray(features[:, :, :9]), job.examples.labels)
+    cases = [
+        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
+        (replace(job, rows=np.array([60])), "must lie between 0 and 59, got 60"),
+        (replace(job, rows=np.array([-1])), "must lie between 0 and 59, got -1"),
+        (replace(job, batch_size=0), "batch_size must be at least 1"),
+        (replace(job, work=cast(Work, "rest")), "work must be train or gradient"),
+        (replace(job, examples=Examples(features, labels)), "labels of job 1 must lie"),
+        (replace(job, examples=make_binary(job.examples)), "labels of a multiclass loss"),
+        (replace(job, examples=small), r"fit the model, got shape \(2, 9, 11\)"),
+    ]
+    for case, message in cases:
+        with pytest.raises(InvalidInput, match=message):
+            kernel.run([job, case])
+    with pytest.raises(InvalidInput, match="32-bit floats, got float64"):
+        kernel.predict(job.weights, cast(Vector, features.astype(np.float64)))
+    with pytest.raises(InvalidInput, match="one output, got 3"):
+        CnnCpuKernel(make_plain, "binary", LocalOptimizer()).run([job])
+    with pytest.raises(InvalidInput, match="threads must be at least 1"):
+        CnnCpuKernel(make_plain, "multiclass", LocalOptimizer(), threads=0)

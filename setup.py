@@ -20,6 +20,13 @@ setup(
             extra_compile_args=[*FLAGS, "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
             py_limited_api=True,
         ),
+        Extension(
+            "covertfl.kernels._sum",
+            ["src/covertfl/kernels/_sum.c"],
+            # Exact sums need every operation rounded by itself.
+            extra_compile_args=[*FLAGS, "-ffp-contract=off"],
+            py_limited_api=True,
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

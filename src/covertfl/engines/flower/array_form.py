@@ -24,6 +24,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 if TYPE_CHECKING:
@@ -125,17 +126,13 @@ class ArrayForm:
     def average(self, records: Sequence[ArrayRecord], counts: Sequence[int]) -> Vector:
         """Return the mean of the trained arrays of records, weighted by counts, as one vector.
 
-        Products are exact and summed in double precision in the order of the records, and the
-        result is rounded once: the mean of equal numbers is that number.
+        The sum is exact (`ExactSum`): the order of the records does not matter, and the mean of
+        equal numbers is that number.
         """
-        total, start = np.zeros(self.layout.size), 0
-        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
-            part = total[start : start + math.prod(shape)]
-            for record, count in zip(records, counts, strict=True):
-                part += np.multiply(_view(record[name]).reshape(-1), count, dtype=np.float64)
-            start += len(part)
-        total /= sum(counts)
-        return total.astype(np.float32)
+        total = ExactSum(self.layout.size)
+        for record, count in zip(records, counts, strict=True):
+            total.add(self.flatten(record), count)
+        return total.mean()
 
     def widen(self, record: ArrayRecord) -> dict[str, Array]:
         """Return the arrays of a record as 64-bit floats, without fixed ones."""

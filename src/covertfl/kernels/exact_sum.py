@@ -48,6 +48,12 @@ class ExactSum:
         self._waiting: list[tuple[Vector, float]] = []
         self.total = 0
 
+    def clear(self) -> None:
+        """Start again from zero, in the same memory."""
+        self._high.fill(0.0)
+        self._low.fill(0.0)
+        self._wide, self._waiting, self.total = {}, [], 0
+
     def add(self, values: Vector, count: int) -> None:
         """Add (size,) finite 32-bit floats that count as often as `count`, a whole number from 1.
 

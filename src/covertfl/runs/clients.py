@@ -360,11 +360,14 @@ class ClientResponder(Responder):
         statistics that stay: they are the average of the replies on every trajectory.
         """
         replies = outcome.replies
-        if self.layout.measured == 0 or not replies.clients or not replies.values[0].size:
+        if self.layout.measured == 0 or not replies.clients:
             return proposed
         measured, place = proposed.copy(), slice(self.layout.num_trained, None)
-        parts = tuple(values[place] for values in replies.values)
-        measured[place] = average_replies(replace(replies, values=parts))
+        if replies.average is not None:
+            measured[place] = replies.average[place]
+        elif replies.values[0].size:
+            parts = tuple(values[place] for values in replies.values)
+            measured[place] = average_replies(replace(replies, values=parts))
         return measured
 
     def _group_jobs(self, jobs: Sequence[LocalJob]) -> list[tuple[LocalJob, ...]]:

@@ -49,15 +49,17 @@ class SiftedReplies:
     Parameters
     ----------
     clients : senders of the k valid replies
-    values : (P,) each
+    values : (P,) each; empty where the replies were not kept
     examples : (k,)
     rejected : client and reason of each rejected reply
+    average : (P,) mean of replies that were added up as they came, None where they were kept
     """
 
     clients: tuple[int, ...]
     values: tuple[Vector, ...]
     examples: np.ndarray[Any, np.dtype[np.int64]]
     rejected: tuple[tuple[int, str], ...]
+    average: Vector | None = None
 
     @property
     def total(self) -> int:
@@ -130,6 +132,8 @@ def average_replies(replies: SiftedReplies) -> Vector:
 
     The sum is exact, so that the order of arrival does not matter (`ExactSum`).
     """
+    if replies.average is not None:
+        return replies.average.copy()
     total = ExactSum(len(replies.values[0]))
     for values, count in zip(replies.values, replies.examples.tolist(), strict=True):
         total.add(values, count)

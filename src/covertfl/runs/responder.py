@@ -26,13 +26,14 @@ class ClientWork:
     """A query to the clients; what they receive depends on the action through `weights` alone.
 
     If the replies are not `needed`, an engine that simulates clients may skip the work, while one
-    with real clients asks them all the same.
+    with real clients asks them all the same.  Replies of `unused` clients do not count.
     """
 
     round: int
     weights: Vector
     attendance: Attendance
     needed: bool = True
+    unused: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.privacy_wrappers import check_privacy
-from covertfl.engines.flower.responder import GridResponder, needs_vectors
+from covertfl.engines.flower.responder import GridResponder, choose_keeping
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import Checkpoint
@@ -53,7 +53,7 @@ def connect_clients(
         form,
         inner,
         claims,
-        joins=needs_vectors(inner, decoys, clients),
+        keeping=choose_keeping(inner, decoys, clients),
         clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
         result=result,
     )

@@ -78,6 +78,7 @@ class Outcome:
     replies : the valid replies; empty if they were not needed
     accepted : whether the round is a success, or would have been one
     noise : share of wrong labels among the data of the round, None if labels are right
+    has_quorum : whether it has as many valid replies as a round needs to be used at all
     """
 
     attendance: Attendance
@@ -85,6 +86,7 @@ class Outcome:
     replies: SiftedReplies
     accepted: bool
     noise: float | None = None
+    has_quorum: bool = True
 
 
 @dataclass(frozen=True, eq=False)

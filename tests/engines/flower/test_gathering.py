@@ -36,13 +36,7 @@ from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Layout
 from tests.support.commands import run_python
 from tests.support.faulty_grid import FaultyGrid
-from tests.support.flower_runs import (
-    NODES,
-    ROUNDS,
-    make_app,
-    run_covert,
-    run_exchangeable,
-)
+from tests.support.flower_runs import NODES, ROUNDS, make_app, run_covert, run_exchangeable
 from tests.support.small_runs import read_column, read_folder
 
 LEARNS = [1, 3, 4, 8]

@@ -101,7 +101,9 @@ class GridResponder(ClientResponder):
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
         noise = self.measure_noise(query.oracle_state, query.round)
-        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted), noise)
+        has_quorum = self.has_quorum(len(sifted.clients))
+        accepted = has_quorum and self._accepts(query, sifted)
+        return Outcome(attendance, sifted.total, sifted, accepted, noise, has_quorum)
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""

@@ -8,20 +8,22 @@ settings of the run, never on the action.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
-import numpy as np
 from flwr.app import Message, MetricRecord
 
-from covertfl.engines.flower.messages import find_metrics, find_odd_metrics, has_odd_metrics
+from covertfl.engines.flower.messages import (
+    NOTHING,
+    find_metrics,
+    find_odd_metrics,
+    has_odd_metrics,
+)
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import Reply, find_fault
 
 # Their mean, all of them as vectors beside their messages, or their messages alone.
 Keeping = Literal["mean", "vectors", "messages"]
-NOTHING: Vector = np.empty(0, dtype=np.float32)
 WRONG_METRICS = "wrong metrics"
 
 
@@ -63,7 +65,7 @@ class Gathered:
                 return Reply(reply.client, None, None, fault)
             if is_used:
                 self._sum.add(reply.values, reply.examples)
-            reply = replace(reply, values=NOTHING)
+            reply = Reply(reply.client, NOTHING, reply.examples)
         else:
             self.messages[reply.client] = message
         self._metrics[reply.client] = metrics

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message.typeddict import TypedDict
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply
+from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import Reply
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
@@ -24,6 +26,7 @@ EXAMPLES = "num-examples"
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 # A reply may have this many times the bytes of the model, and as many more.
 SIZE_TIMES, SIZE_EXTRA = 2, 2**20
+NOTHING: Vector = np.empty(0, dtype=np.float32)
 # Kind of a metric that is not finite.
 ODD = "odd"
 
@@ -92,13 +95,14 @@ def is_too_large(message: Message, most_bytes: int) -> bool:
 
 def _count_bytes(value: Any) -> int:
     """Return about how many bytes a record, or a value in one, takes."""
-    if isinstance(value, Array):
-        return len(value.data) + 8 * len(value.shape)
+    if isinstance(value, ArrayRecord):  # as below, many times as fast
+        arrays = value.items()
+        return sum(len(key) + len(one.data) + 8 * len(one.shape) for key, one in arrays)
     if isinstance(value, bytes | str):
         return len(value)
     if isinstance(value, int):
         return 8 + value.bit_length() // 8
-    if isinstance(value, Mapping):
+    if isinstance(value, TypedDict | dict):  # all records
         return sum(len(key) + _count_bytes(item) for key, item in value.items())
     if isinstance(value, list) and value and isinstance(value[0], bytes | str | int):
         return sum(map(_count_bytes, value))
@@ -132,8 +136,11 @@ def read_reply(
             raise RefusedReply("bad example count")
         if examples > most_examples:
             raise RefusedReply("too many examples")
-        parts = form.read(find_arrays(message))
-        values = form.layout.join(parts) if joins else np.empty(0, dtype=np.float32)
+        arrays, values = find_arrays(message), NOTHING
+        if joins:
+            values = form.read_vector(arrays)
+        else:
+            form.read(arrays)
     except RefusedReply as refused:
         return Reply(client, None, None, str(refused))
     except Exception:  # a client may send anything

@@ -22,6 +22,7 @@ from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
+from covertfl.runs.compact import unpack_record
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.rounds import run_rounds
@@ -50,7 +51,7 @@ class MemoryRecords(RunFolder):
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Keep the private records of rounds, and nothing else."""
         if name == "private/rounds.jsonl":
-            self.private.extend(records)
+            self.private.extend(unpack_record(dict(record)) for record in records)
 
     def note(self, decision: Mapping[str, Any]) -> None:
         """Do nothing: these runs are not resumed."""

@@ -17,12 +17,12 @@ import numpy as np
 from covertfl.auditing.overheard import link_sent
 from covertfl.auditing.run import LoadedRun
 from covertfl.engines.simulated import run_together
+from covertfl.files.compact import unpack_record
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.compact import unpack_record
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.rounds import run_rounds

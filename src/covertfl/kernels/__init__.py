@@ -6,5 +6,6 @@
 - `mlp`: the compiled kernel of perceptrons
 - `autograd`: the kernel of any torch module
 - `cnn`: the kernel of small convolutional networks on a GPU
+- `exact_sum`: weighted means that do not depend on the order of their terms (`ExactSum`)
 - `dropout`: dropout masks that all kernels share
 """

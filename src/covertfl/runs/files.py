@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.files.compact import unpack_record
 from covertfl.files.json_file import parse_json
 from covertfl.files.regular import require_regular
 from covertfl.files.toml import shorten
-from covertfl.runs.compact import unpack_record
 
 SETTINGS = "run.toml"
 ROUNDS = "private/rounds.jsonl"

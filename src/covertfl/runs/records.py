@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.files.compact import pack_clients, pack_counts
 from covertfl.runs.actions import Decision
-from covertfl.runs.compact import pack_clients, pack_counts
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.packing import pack_state

@@ -15,11 +15,10 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm
-from covertfl.engines.flower.claims import Claims
 from covertfl.engines.flower.client_metrics import ClientMetrics
 from covertfl.engines.flower.clock import Clock
 from covertfl.engines.flower.exchange import Answer, exchange_messages
-from covertfl.engines.flower.gathering import WRONG_METRICS, Gathered, Keeping
+from covertfl.engines.flower.gathering import WRONG_METRICS, Gathered
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
@@ -50,8 +49,7 @@ class Carrier:
     ----------
     given, start : arguments of the strategy and of its `start`
     inner : wrapped strategies, None if there are none
-    claims : bounds of the numbers of examples that clients claim
-    keeping : what is kept of replies
+    gathered : takes the valid replies of a round
     clock : when rounds start
     result : receives the metrics of clients
     """
@@ -62,16 +60,14 @@ class Carrier:
         start: StartSettings,
         form: ArrayForm,
         inner: InnerStrategies | None,
-        claims: Claims,
+        gathered: Gathered,
         *,
-        keeping: Keeping,
         clock: Clock,
         result: Result,
     ) -> None:
-        self._start, self._form, self._inner, self.claims = start, form, inner, claims
+        self._start, self._form, self._inner, self.gathered = start, form, inner, gathered
         self._most_bytes = find_size_limit(form)
         self._evaluates, self._result = given.evaluate, result
-        self.gathered = Gathered(keeping, form.layout.size, has_strategy=inner is not None)
         self._metrics = ClientMetrics(given.folder, result.train_metrics_clientapp)
         self._keys = MessageKeys() if inner is None else inner.keys
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
@@ -171,7 +167,9 @@ class Carrier:
                 else reply
                 for reply in replies
             ]
-        self.claims.take({reply.client: reply.examples for reply in replies if not reply.fault})
+        self.gathered.claims.take(
+            {reply.client: reply.examples for reply in replies if not reply.fault}
+        )
         replies += [Reply(client, None, None, "no reply") for client in silent.values()]
         return sorted(replies, key=lambda reply: reply.client)
 
@@ -184,14 +182,14 @@ class Carrier:
             self._keys.examples,
             joins=self.gathered.keeping != "messages",
             most_bytes=self._most_bytes,
-            most_examples=self.claims.bound(client),
+            most_examples=self.gathered.claims.bound(client),
         )
         if reply is None:
             return []
         if reply.fault is None:
             return [self.gathered.take(reply, message, is_used=is_used)]
         if reply.fault == "too many examples":
-            self.claims.refuse(client)
+            self.gathered.claims.refuse(client)
         return [reply]
 
     def _evaluate(self, arrays: ArrayRecord, nodes: Mapping[int, int], round_number: int) -> None:

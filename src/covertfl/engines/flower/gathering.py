@@ -12,6 +12,7 @@ from typing import Literal
 
 from flwr.app import Message, MetricRecord
 
+from covertfl.engines.flower.claims import Claims
 from covertfl.engines.flower.messages import (
     NOTHING,
     find_metrics,
@@ -34,11 +35,13 @@ class Gathered:
     ----------
     keeping : what is kept
     size : number of weights of the model
+    claims : bounds of the numbers of examples that clients claim
     has_strategy : whether a strategy is wrapped, which needs the same metrics of all replies
     """
 
-    def __init__(self, keeping: Keeping, size: int, *, has_strategy: bool) -> None:
+    def __init__(self, keeping: Keeping, size: int, claims: Claims, *, has_strategy: bool) -> None:
         self.keeping: Keeping = keeping
+        self.claims = claims
         self._size, self._has_strategy = size, has_strategy
         self._sum = ExactSum(size if keeping == "mean" else 0)
         self.messages: dict[int, Message] = {}

@@ -250,4 +250,4 @@ class GridResponder(ClientResponder):
     def remember(self) -> Remembered:
         """Return what the wrapped strategies remember, and the counts that clients claimed."""
         kept = Remembered() if self.inner is None else self.inner.remember()
-        return Remembered(kept.arrays, {**kept.facts, **self.exchange.claims.remember()})
+        return Remembered(kept.arrays, {**kept.facts, **self.exchange.gathered.claims.remember()})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.compact import (
+from covertfl.files.compact import (
     BITS,
     MANY,
     pack_clients,
@@ -72,7 +72,7 @@ def test_texts_that_are_no_counts_are_refused(text: str) -> None:
 
 def test_records_are_read_in_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_small(tmp_path / "plain")
-    monkeypatch.setattr("covertfl.runs.compact.MANY", 1)
+    monkeypatch.setattr("covertfl.files.compact.MANY", 1)
     run_small(tmp_path / "short")
     plain, short = (
         list(read_rounds(tmp_path / name, states=3, trajectories=2)) for name in ("plain", "short")

@@ -36,6 +36,13 @@ setup(
         ),
         make_kernel("_mlp", "_mlp_input.h", "_mlp_job.h"),
         make_kernel("_cnn", "_cnn_input.h", "_cnn_job.h"),
+        Extension(
+            "covertfl.kernels._sum",
+            ["src/covertfl/kernels/_sum.c"],
+            # Exact sums need every operation rounded by itself.
+            extra_compile_args=[*FLAGS, "-ffp-contract=off"],
+            py_limited_api=True,
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

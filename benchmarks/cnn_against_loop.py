@@ -45,7 +45,7 @@ def measure(*, quick: bool) -> Section:
         ),
         tuple(row.cells for row in rows),
         _check(rows),
-        describe_shares(rows, {model: count_flops(model) for model in TIMED}, measure_peak()),
+        notes=describe_shares(rows, {model: count_flops(model) for model in TIMED}, measure_peak()),
     )
 
 

@@ -111,6 +111,7 @@ def watch_all(watch: Stopwatch) -> None:
             return push(self, messages)
 
     setattr(InProcessGrid, "push_messages", timed)  # noqa: B010
+    watch.watch(InProcessGrid, "_deliver", CLIENTS)  # a lean grid's nodes work when they are pulled
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
     watch.watch_generator(GridResponder, "move_decoy", DECOY)
@@ -212,7 +213,8 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
 def run_federation(asked: argparse.Namespace) -> Stopwatch:
     """Run all rounds; the first is a warm-up."""
     width = find_width(asked.parameters)
-    grid = InProcessGrid(make_app(width, trains=asked.work == "training"), asked.clients)
+    app = make_app(width, trains=asked.work == "training")
+    grid = InProcessGrid(app, asked.clients, is_lean=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         first = ArrayRecord(make_model(width).state_dict())

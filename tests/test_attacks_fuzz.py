@@ -27,6 +27,7 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.messages import (
     EXAMPLES,
     find_evaluations,
+    find_metrics,
     find_odd_metrics,
     find_size_limit,
     read_reply,
@@ -187,9 +188,10 @@ def read(content: RecordDict) -> Reply | None:
         return None
     sifted = sift_replies([reply], LAYOUT.size, MOST_EXAMPLES)
     if reply.fault is None:
-        odd = find_odd_metrics({0: message})
+        metrics = find_metrics(message)
+        odd = find_odd_metrics({0: metrics})
         if not odd:
-            restrict_metrics([message], EXAMPLES)
+            restrict_metrics([metrics], EXAMPLES)
             FORM.normalise(next(iter(content.array_records.values())))
     if sifted.clients:
         assert sifted.stack().shape == (1, LAYOUT.size) and np.isfinite(sifted.stack()).all()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covertfl.kernels.exact_sum import BLOCK
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import (
-    BLOCK,
     Algorithm,
     LearnerState,
     Reply,

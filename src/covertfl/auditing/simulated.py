@@ -17,6 +17,7 @@ import numpy as np
 from covertfl.auditing.overheard import link_sent
 from covertfl.auditing.run import LoadedRun
 from covertfl.engines.simulated import run_together
+from covertfl.files.compact import unpack_record
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
@@ -50,7 +51,7 @@ class MemoryRecords(RunFolder):
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Keep the private records of rounds, and nothing else."""
         if name == "private/rounds.jsonl":
-            self.private.extend(records)
+            self.private.extend(unpack_record(dict(record)) for record in records)
 
     def note(self, decision: Mapping[str, Any]) -> None:
         """Do nothing: these runs are not resumed."""

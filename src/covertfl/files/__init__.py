@@ -6,5 +6,6 @@
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
 - `tensors`: safetensors files with a format version (`read_tensors`)
+- `compact`: lists of client numbers in a short form (`pack_clients`, `unpack_record`)
 - `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

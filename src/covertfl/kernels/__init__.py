@@ -7,5 +7,6 @@
 - `autograd`: the kernel of any torch module
 - `cnn`: the kernels of small convolutional networks, stacked on a GPU and compiled for a CPU
 - `compiled`: what the compiled kernels share
+- `exact_sum`: weighted means that do not depend on the order of their terms (`ExactSum`)
 - `dropout`: dropout masks that all kernels share
 """

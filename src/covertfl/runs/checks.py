@@ -55,6 +55,7 @@ def check_participation(sections: RunSections, states: OracleStates | None, name
             f"{name}: [federation] participation must be at most clients = {clients}, "
             f"got {max(participation)}"
         )
+    _check_quorum(sections, name)
     if states is None:
         if participation != sorted(participation):
             raise InvalidInput(
@@ -77,6 +78,21 @@ def check_participation(sections: RunSections, states: OracleStates | None, name
         states.check_participation(participation)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: [federation] {error}") from error
+
+
+def _check_quorum(sections: RunSections, name: str) -> None:
+    """Raise InvalidInput if no round can have as many replies as it needs."""
+    section = sections.federation
+    if section.min_replies is None:
+        return
+    if sections.task == "function":
+        raise InvalidInput(f"{name}: [federation] min_replies needs clients, got task = function")
+    most = max(section.participation) if section.log is None else section.clients
+    if section.min_replies > most:
+        raise InvalidInput(
+            f"{name}: [federation] min_replies must be at most {most}, the clients of the best "
+            f"oracle state, got {section.min_replies}"
+        )
 
 
 def _check_flower(sections: RunSections, states: OracleStates | None, name: str) -> None:

@@ -188,9 +188,11 @@ class ClientResponder(Responder):
         replies = self._add_mark(replies, query.weights) if is_needed else ()
         sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
         examples = sifted.total if is_needed else self.count_examples(attendance)
-        accepted = self.is_accepted(query.oracle_state, query.round, examples)
+        number = len(sifted.clients) if is_needed else np.count_nonzero(attendance.batches)
+        has_quorum = self.has_quorum(int(number))
+        accepted = has_quorum and self.is_accepted(query.oracle_state, query.round, examples)
         noise = self.measure_noise(query.oracle_state, query.round)
-        return Outcome(attendance, examples, sifted, accepted, noise)
+        return Outcome(attendance, examples, sifted, accepted, noise, has_quorum)
 
     def needs_replies(self, trajectory: int) -> bool:
         """Return whether replies are used; those to the truth and to replicas always are."""
@@ -230,6 +232,10 @@ class ClientResponder(Responder):
         attendance = self.draw_clients(oracle_state, round_number)
         assert attendance.wrong is not None
         return int(attendance.wrong.sum()) / max(self.count_examples(attendance), 1)
+
+    def has_quorum(self, replies: int) -> bool:
+        """Return whether a round has as many valid replies as it needs in any case."""
+        return replies >= (self.settings.sections.federation.min_replies or 0)
 
     def is_accepted(self, oracle_state: int, round_number: int, examples: int) -> bool:
         """Return whether a round with some examples is, or would be, a success."""
@@ -360,11 +366,14 @@ class ClientResponder(Responder):
         statistics that stay: they are the average of the replies on every trajectory.
         """
         replies = outcome.replies
-        if self.layout.measured == 0 or not replies.clients or not replies.values[0].size:
+        if self.layout.measured == 0 or not replies.clients:
             return proposed
         measured, place = proposed.copy(), slice(self.layout.num_trained, None)
-        parts = tuple(values[place] for values in replies.values)
-        measured[place] = average_replies(replace(replies, values=parts))
+        if replies.average is not None:
+            measured[place] = replies.average[place]
+        elif replies.values[0].size:
+            parts = tuple(values[place] for values in replies.values)
+            measured[place] = average_replies(replace(replies, values=parts))
         return measured
 
     def _group_jobs(self, jobs: Sequence[LocalJob]) -> list[tuple[LocalJob, ...]]:

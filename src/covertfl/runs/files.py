@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.files.compact import unpack_record
 from covertfl.files.json_file import parse_json
 from covertfl.files.regular import require_regular
 from covertfl.files.toml import shorten
@@ -57,6 +58,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 def read_rounds(folder: Path, *, states: int, trajectories: int) -> Iterator[dict[str, Any]]:
     """Yield the private records of a run's rounds, with all that is used of them checked.
 
+    Clients and batches are lists, also where they were written in a shorter form (`compact`).
+
     Parameters
     ----------
     states : number of oracle states (W)
@@ -80,7 +83,7 @@ def read_rounds(folder: Path, *, states: int, trajectories: int) -> Iterator[dic
     # Older versions read every state rightly.
     wanted["state_read"] = wanted["oracle_state"]
     for number, record in enumerate(read_lines(path), start=1):
-        record.setdefault("state_read", record.get("oracle_state"))
+        unpack_record(record).setdefault("state_read", record.get("oracle_state"))
         for key, (is_valid, allowed) in wanted.items():
             if not is_valid(record.get(key)):
                 raise InvalidInput(

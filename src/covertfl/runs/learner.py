@@ -18,12 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from covertfl.arrays import IntArray
+from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Float32Array, Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
-# Coordinates that are summed at a time: sums in double precision then stay in the cache.
-BLOCK = 2**15
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +49,17 @@ class SiftedReplies:
     Parameters
     ----------
     clients : senders of the k valid replies
-    values : (P,) each
+    values : (P,) each; empty where the replies were not kept
     examples : (k,)
     rejected : client and reason of each rejected reply
+    average : (P,) mean of replies that were added up as they came, None where they were kept
     """
 
     clients: tuple[int, ...]
     values: tuple[Vector, ...]
     examples: np.ndarray[Any, np.dtype[np.int64]]
     rejected: tuple[tuple[int, str], ...]
+    average: Vector | None = None
 
     @property
     def total(self) -> int:
@@ -129,17 +130,14 @@ def sift_replies(replies: Sequence[Reply], size: int, most_examples: int) -> Sif
 def average_replies(replies: SiftedReplies) -> Vector:
     """Return the mean of the replies, at least one, weighted by examples (FedAvg).
 
-    Summed in double precision in the order of the clients, so that the order of arrival does not
-    matter.
+    The sum is exact, so that the order of arrival does not matter (`ExactSum`).
     """
-    average = np.empty_like(replies.values[0])
-    for start in range(0, len(average), BLOCK):
-        block = slice(start, start + BLOCK)
-        total = np.zeros(len(average[block]))
-        for weight, values in zip(replies.examples.astype(np.float64), replies.values, strict=True):
-            total += weight * values[block]
-        average[block] = total / replies.total
-    return average
+    if replies.average is not None:
+        return replies.average.copy()
+    total = ExactSum(len(replies.values[0]))
+    for values, count in zip(replies.values, replies.examples.tolist(), strict=True):
+        total.add(values, count)
+    return total.mean()
 
 
 @dataclass(frozen=True, eq=False)

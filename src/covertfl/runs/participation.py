@@ -200,6 +200,7 @@ def measure_federation(
         None if settings.states is None else settings.states.examples,
         tuple(section.label_noise or ()) if is_by_noise else None,
         section.max_noise,
+        section.min_replies or 1,
     )
 
 
@@ -213,6 +214,7 @@ def _measure_sizes(
     means: tuple[float, ...] | None,
     noise: tuple[float, ...] | None,
     max_noise: float | None,
+    min_replies: int,
 ) -> FloatArray:
     """Measure success once for all runs with clients of the same sizes."""
     return measure_success(
@@ -225,6 +227,7 @@ def _measure_sizes(
         means=means,
         noise=noise,
         max_noise=max_noise,
+        min_replies=min_replies,
     )
 
 
@@ -239,6 +242,7 @@ def measure_success(
     means: Sequence[float] | None = None,
     noise: Sequence[float] | None = None,
     max_noise: float | None = None,
+    min_replies: int = 1,
 ) -> FloatArray:
     """Estimate the (W,) probabilities that a round is accepted by its data: g of this federation.
 
@@ -251,6 +255,7 @@ def measure_success(
     means : (W,) expected examples by oracle state, None if clients draw from none to all they have
     noise, max_noise : (W,) expected share of wrong labels by oracle state, and the largest that is
         accepted; with them any number of examples is enough
+    min_replies : clients with at least one example that a round needs in any case
     """
     at_once, total = max(DRAWS_AT_A_TIME // len(sizes), 1), int(sizes.sum())
     probs = []
@@ -269,6 +274,7 @@ def measure_success(
             if noise is not None and max_noise is not None:
                 wrong = draw_wrong(noise[state], each, generator=generator).sum(axis=1)
                 is_good = wrong / np.maximum(examples, 1) <= max_noise
+            is_good &= np.count_nonzero(each, axis=1) >= min_replies
             accepted += int(np.count_nonzero((examples > 0) & is_good))
             left -= draws
         probs.append(accepted / rounds)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
+from covertfl.files.compact import pack_clients, pack_counts
 from covertfl.runs.actions import Decision
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.folder import RunFolder
@@ -108,8 +109,8 @@ def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
         "action": "learn" if decision.learns else "obfuscate",
         "trajectory": decision.trajectory,
         "weights": weights,
-        "clients": outcome.attendance.clients.tolist(),
-        "batches": outcome.attendance.batches.tolist(),
+        "clients": pack_clients(outcome.attendance.clients),
+        "batches": pack_counts(outcome.attendance.batches),
         "examples": outcome.examples,
         "rejected": [list(entry) for entry in outcome.replies.rejected],
         "accepted": outcome.accepted,

@@ -26,13 +26,14 @@ class ClientWork:
     """A query to the clients; what they receive depends on the action through `weights` alone.
 
     If the replies are not `needed`, an engine that simulates clients may skip the work, while one
-    with real clients asks them all the same.
+    with real clients asks them all the same.  Replies of `unused` clients do not count.
     """
 
     round: int
     weights: Vector
     attendance: Attendance
     needed: bool = True
+    unused: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,7 @@ class Outcome:
     replies : the valid replies; empty if they were not needed
     accepted : whether the round is a success, or would have been one
     noise : share of wrong labels among the data of the round, None if labels are right
+    has_quorum : whether it has as many valid replies as a round needs to be used at all
     """
 
     attendance: Attendance
@@ -84,6 +86,7 @@ class Outcome:
     replies: SiftedReplies
     accepted: bool
     noise: float | None = None
+    has_quorum: bool = True
 
 
 @dataclass(frozen=True, eq=False)

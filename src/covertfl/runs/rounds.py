@@ -144,7 +144,8 @@ def update_trajectories(
     A round whose aggregation fails moves nothing and is not accepted, whichever trajectory it was.
     """
     if query.trajectory == 0:
-        is_used = outcome.accepted or (policy.takes_every_reply and outcome.examples > 0)
+        is_enough = outcome.has_quorum and outcome.examples > 0
+        is_used = outcome.accepted or (policy.takes_every_reply and is_enough)
         is_moving = is_used and (state.queue.backlog > 0 or policy.updates_unowed)
     else:
         is_moving = moves_decoy(federation.settings, state, outcome)

@@ -106,7 +106,8 @@ class OptimizerSection(_Section):
 class FederationSection(_Section):
     """`[federation]`: the clients, and when a round is accepted.
 
-    Participation that is not given follows from the problem (`choose_participation`).  Client 0
+    Participation that is not given follows from the problem (`choose_participation`).  A round with
+    fewer than `min_replies` valid replies is not accepted, whatever else decides it.  Client 0
     adds a pattern that it knows to its replies, `mark` times as long as they are.  The file
     `secret` keeps the sign flips of replicas for all runs of the federation.
     """
@@ -116,6 +117,7 @@ class FederationSection(_Section):
     log: str | None = None
     acceptance: Literal["data", "model", "noise"] = "data"
     min_share: Share = 0.25
+    min_replies: Count | None = None
     label_noise: list[Share] | None = None
     max_noise: Share | None = None
     misread: Share | list[list[Share]] = 0.0

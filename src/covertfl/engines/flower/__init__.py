@@ -12,6 +12,7 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.
 - `exchange`: queries are pushed together, and answers pulled one by one.
+- `gathering`: what is kept of the replies of a round: their mean, or all of them.
 - `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.
 - `inner_strategies`: wrapped strategies, one for each trajectory.
 - `intake`: the desk of a service whose run is on Flower.

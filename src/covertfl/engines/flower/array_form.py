@@ -16,14 +16,15 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ NUMPY_STYPE = "numpy.ndarray"
 
 class RefusedReply(Exception):
     """A reply that cannot be used; its argument is the reason."""
+
+
+class ArrayPlan(NamedTuple):
+    """What an array of a client must be, found once for all replies."""
+
+    dtype: np.dtype[Any]
+    dtype_name: str
+    shape: tuple[int, ...]
+    size: int
+    header: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +136,13 @@ class ArrayForm:
     def average(self, records: Sequence[ArrayRecord], counts: Sequence[int]) -> Vector:
         """Return the mean of the trained arrays of records, weighted by counts, as one vector.
 
-        Products are exact and summed in double precision in the order of the records, and the
-        result is rounded once: the mean of equal numbers is that number.
+        The sum is exact (`ExactSum`): the order of the records does not matter, and the mean of
+        equal numbers is that number.
         """
-        total, start = np.zeros(self.layout.size), 0
-        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
-            part = total[start : start + math.prod(shape)]
-            for record, count in zip(records, counts, strict=True):
-                part += np.multiply(_view(record[name]).reshape(-1), count, dtype=np.float64)
-            start += len(part)
-        total /= sum(counts)
-        return total.astype(np.float32)
+        total = ExactSum(self.layout.size)
+        for record, count in zip(records, counts, strict=True):
+            total.add(self.flatten(record), count)
+        return total.mean()
 
     def widen(self, record: ArrayRecord) -> dict[str, Array]:
         """Return the arrays of a record as 64-bit floats, without fixed ones."""
@@ -150,6 +157,11 @@ class ArrayForm:
             return tuple(self.fixed[name].shape)
         return self.layout.shapes[self.layout.names.index(name)]
 
+    @cached_property
+    def _plans(self) -> dict[str, ArrayPlan]:
+        """Plans of the arrays that are not fixed, in the order of the layout."""
+        return {name: _plan(self.dtypes[name], self.shape(name)) for name in self.layout.names}
+
     def read(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
         """Decode the trained arrays of a client's record, as views where possible.
 
@@ -158,13 +170,26 @@ class ArrayForm:
         RefusedReply
             if a name, shape, dtype or value is not allowed
         """
-        if set(record) != set(self.dtypes):
+        parts = self._decode_all(record)
+        if not all(map(is_finite, parts.values())):
+            raise RefusedReply("not finite")
+        return parts
+
+    def read_vector(self, record: ArrayRecord) -> Vector:
+        """Decode the trained arrays of a client's record as one vector; refuse as `read` does."""
+        parts = self._decode_all(record).values()
+        vector = np.concatenate([part.reshape(-1) for part in parts])
+        if vector.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                vector = vector.astype(np.float32)
+        if not is_finite(vector):
+            raise RefusedReply("not finite")
+        return vector
+
+    def _decode_all(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+        if record.keys() != self.dtypes.keys():
             raise RefusedReply("wrong shape")
-        return {
-            name: _decode(record[name], dtype, self.shape(name))
-            for name, dtype in self.dtypes.items()
-            if name not in self.fixed
-        }
+        return {name: _decode(record[name], plan) for name, plan in self._plans.items()}
 
     def normalise(self, record: ArrayRecord) -> dict[str, Array]:
         """Return the arrays of a record that `read` accepted, without any trace of the client.
@@ -232,28 +257,32 @@ def is_finite(values: npt.NDArray[Any]) -> bool:
     return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
-def _decode(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the values of a client's array, read only after its size has been checked."""
-    if array.dtype != str(dtype):
-        raise RefusedReply("wrong dtype")
+def _plan(dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayPlan:
     size = math.prod(shape) * dtype.itemsize
-    if tuple(array.shape) != shape or not size <= len(array.data) <= size + HEADER_LIMIT:
+    return ArrayPlan(dtype, str(dtype), shape, size, _encode_header(dtype, shape))
+
+
+def _decode(array: Array, plan: ArrayPlan) -> npt.NDArray[Any]:
+    """Return the values of a client's array, read only after its size has been checked."""
+    data, shape = array.data, plan.shape
+    if array.dtype != plan.dtype_name:
+        raise RefusedReply("wrong dtype")
+    if tuple(array.shape) != shape or not plan.size <= len(data) <= plan.size + HEADER_LIMIT:
         raise RefusedReply("wrong shape")
-    start, is_fortran = _find_values(array.data, dtype, shape)
-    if len(array.data) - start != size:
+    start, is_fortran = len(plan.header), False
+    if not data.startswith(plan.header):
+        start, is_fortran = _find_values(data, plan.dtype, shape)
+    if len(data) - start != plan.size:
         raise RefusedReply("wrong shape")
-    values = np.frombuffer(array.data, dtype=dtype, offset=start)
-    values = values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
-    if not is_finite(values):
-        raise RefusedReply("not finite")
-    return values
+    values = np.frombuffer(data, dtype=plan.dtype, offset=start)
+    return values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
 
 
 def _encode_as_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return a valid array in the form in which the server itself would encode it."""
     if array.stype == NUMPY_STYPE and array.data.startswith(_encode_header(dtype, shape)):
         return array
-    return _encode(np.asarray(_decode(array, dtype, shape), dtype=dtype))
+    return _encode(np.asarray(_decode(array, _plan(dtype, shape)), dtype=dtype))
 
 
 def _encode(values: npt.NDArray[Any]) -> Array:
@@ -272,10 +301,10 @@ def _view(array: Array) -> npt.NDArray[Any]:
 
 
 def _find_values(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, bool]:
-    """Return where the values of an array begin, and whether they are in Fortran order."""
-    usual = _encode_header(dtype, shape)
-    if data.startswith(usual):  # numpy takes as long to read a header as to add a million numbers
-        return len(usual), False
+    """Return where the values of an array begin, and whether they are in Fortran order.
+
+    The usual header need not be read: numpy takes as long for it as to add a million numbers.
+    """
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)

@@ -6,7 +6,7 @@ depend on the action: every trajectory's arrays are encoded before (`ArrayForm`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +15,16 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm
-from covertfl.engines.flower.claims import Claims
 from covertfl.engines.flower.client_metrics import ClientMetrics
 from covertfl.engines.flower.clock import Clock
 from covertfl.engines.flower.exchange import Answer, exchange_messages
+from covertfl.engines.flower.gathering import WRONG_METRICS, Gathered
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.messages import (
     ROUND,
     MessageKeys,
     combine_metrics,
     copy_config,
-    find_odd_metrics,
     find_size_limit,
     is_too_large,
     make_queries,
@@ -50,8 +49,7 @@ class Carrier:
     ----------
     given, start : arguments of the strategy and of its `start`
     inner : wrapped strategies, None if there are none
-    claims : bounds of the numbers of examples that clients claim
-    joins : whether replies are needed as vectors
+    gathered : takes the valid replies of a round
     clock : when rounds start
     result : receives the metrics of clients
     """
@@ -62,15 +60,14 @@ class Carrier:
         start: StartSettings,
         form: ArrayForm,
         inner: InnerStrategies | None,
-        claims: Claims,
+        gathered: Gathered,
         *,
-        joins: bool,
         clock: Clock,
         result: Result,
     ) -> None:
-        self._start, self._form, self._inner, self.claims = start, form, inner, claims
+        self._start, self._form, self._inner, self.gathered = start, form, inner, gathered
         self._most_bytes = find_size_limit(form)
-        self._joins, self._evaluates, self._result = joins, given.evaluate, result
+        self._evaluates, self._result = given.evaluate, result
         self._metrics = ClientMetrics(given.folder, result.train_metrics_clientapp)
         self._keys = MessageKeys() if inner is None else inner.keys
         self._numbers = given.rounds.numbers or StoredNodeNumbers(given.folder / NODES)
@@ -78,7 +75,6 @@ class Carrier:
         self._evaluate_config = copy_config(start.evaluate_config)
         self.clock = clock
         self._nodes: Mapping[int, int] = {}
-        self._replies: dict[int, Message] = {}
 
     def look(self) -> Mapping[int, int]:
         """Wait for the start of the next round; return the connected nodes by client number."""
@@ -87,11 +83,6 @@ class Carrier:
         self._nodes = wait_for_nodes(self._start.grid, self._numbers, least, self._patience)
         self.clock.begin()
         return self._nodes
-
-    @property
-    def replies(self) -> Mapping[int, Message]:
-        """Valid messages of the last round's replies, by client number."""
-        return self._replies
 
     def run(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
         """Carry out a run to its end and return its final state."""
@@ -112,7 +103,7 @@ class Carrier:
         arrays = self._form.find(work.weights)
         config = self._make_config(work.round)
         answers = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
-        replies = self._read(answers, nodes)
+        replies = self._read(answers, nodes, work.unused)
         if any(reply.fault == "no reply" for reply in replies):
             self.clock.discard()
         self._keep_metrics(work.round)
@@ -122,11 +113,11 @@ class Carrier:
 
     def _keep_metrics(self, round_number: int) -> None:
         """Aggregate the metrics of this round's replies, whatever was sent."""
-        messages = [self._replies[client] for client in sorted(self._replies)]
+        records = self.gathered.metrics
         if self._inner is not None:
-            metrics = self._inner.aggregate_metrics(messages)
+            metrics = self._inner.aggregate_metrics(records)
         else:
-            metrics = combine_metrics(messages, self._keys.examples, aggregate_metricrecords)
+            metrics = combine_metrics(records, self._keys.examples, aggregate_metricrecords)
         self._metrics.keep(round_number, metrics)
 
     def _make_config(self, round_number: int) -> ConfigRecord:
@@ -151,52 +142,55 @@ class Carrier:
         queries = make_queries(content, list(nodes), kind, round_number, timeout)
         return exchange_messages(self._start.grid, queries, timeout, self._most_bytes)
 
-    def _read(self, answers: Iterable[Answer], nodes: Mapping[int, int]) -> list[Reply]:
+    def _read(
+        self, answers: Iterable[Answer], nodes: Mapping[int, int], unused: Collection[int]
+    ) -> list[Reply]:
         """Return the replies of the clients that were asked, in the order of the clients.
 
         Answers are read one by one as they come; the messages of refused ones are not kept.
         """
         replies: list[Reply] = []
-        self._replies, silent = {}, dict(nodes)
+        silent = dict(nodes)
+        self.gathered.begin()
         for node, message, fault in answers:
             silent.pop(node, None)
             client = nodes[node]
             if message is None:
                 replies.append(Reply(client, None, None, fault))
             else:
-                replies += self._read_one(message, client)
-        replies = self._refuse_odd_metrics(replies)
-        self.claims.take({reply.client: reply.examples for reply in replies if not reply.fault})
+                replies += self._read_one(message, client, is_used=client not in unused)
+        odd = self.gathered.end()
+        if odd:
+            replies = [
+                replace(reply, fault=WRONG_METRICS)
+                if reply.client in odd and reply.fault is None
+                else reply
+                for reply in replies
+            ]
+        self.gathered.claims.take(
+            {reply.client: reply.examples for reply in replies if not reply.fault}
+        )
         replies += [Reply(client, None, None, "no reply") for client in silent.values()]
         return sorted(replies, key=lambda reply: reply.client)
 
-    def _read_one(self, message: Message, client: int) -> list[Reply]:
-        """Return a client's reply, none where it had no examples; keep its message if valid."""
+    def _read_one(self, message: Message, client: int, *, is_used: bool) -> list[Reply]:
+        """Return a client's reply, none where it had no examples; keep it if it is valid."""
         reply = read_reply(
             message,
             client,
             self._form,
             self._keys.examples,
-            joins=self._joins,
+            joins=self.gathered.keeping != "messages",
             most_bytes=self._most_bytes,
-            most_examples=self.claims.bound(client),
+            most_examples=self.gathered.claims.bound(client),
         )
         if reply is None:
             return []
         if reply.fault is None:
-            self._replies[client] = message
+            return [self.gathered.take(reply, message, is_used=is_used)]
         if reply.fault == "too many examples":
-            self.claims.refuse(client)
+            self.gathered.claims.refuse(client)
         return [reply]
-
-    def _refuse_odd_metrics(self, replies: Sequence[Reply]) -> list[Reply]:
-        odd = set() if self._inner is None else find_odd_metrics(self._replies)
-        return [
-            replace(reply, fault="wrong metrics")
-            if reply.client in odd and reply.fault is None
-            else reply
-            for reply in replies
-        ]
 
     def _evaluate(self, arrays: ArrayRecord, nodes: Mapping[int, int], round_number: int) -> None:
         """Let clients evaluate this round's query: no other arrays are ever sent.

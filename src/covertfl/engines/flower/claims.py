@@ -9,7 +9,6 @@ above the bound is refused, not reduced: what is behind it is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 # A client may claim this many times an estimate, and this many times its own median.
@@ -38,7 +37,10 @@ class Claims:
         counts = self._counts.get(client, [])
         if len(counts) < LEAST_COUNTS:
             return self._most
-        return min(self._most, int(TIMES * median(counts)))
+        ordered, middle = sorted(counts), len(counts) // 2
+        # The median of an even number of counts is halfway between two.
+        twice = ordered[middle] + ordered[middle - 1 + len(counts) % 2]
+        return min(self._most, TIMES * twice // 2)
 
     def take(self, counts: Mapping[int, int]) -> None:
         """Add the counts of a round's valid replies, by client."""

@@ -16,9 +16,10 @@ from covertfl.engines.flower.array_form import (
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.claims import TIMES, Claims
 from covertfl.engines.flower.clock import make_clock
+from covertfl.engines.flower.gathering import Gathered
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.privacy_wrappers import check_privacy
-from covertfl.engines.flower.responder import GridResponder, needs_vectors
+from covertfl.engines.flower.responder import GridResponder, choose_keeping
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import Checkpoint
@@ -47,13 +48,13 @@ def connect_clients(
         claims.recall(checkpoint.facts.get("kept", {}))
     decoys = clients.decoys if given.decoy is None else (given.decoy,) * clients.num_decoys
     inner = _wrap(given, replace(clients, decoys=decoys), form, most, checkpoint)
+    keeping = choose_keeping(inner, decoys, clients)
     carrier = Carrier(
         given,
         start,
         form,
         inner,
-        claims,
-        joins=needs_vectors(inner, decoys, clients),
+        Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None),
         clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
         result=result,
     )

@@ -46,6 +46,8 @@ class InProcessGrid(Grid):
     connected : clients that are connected, by round; None for all
     first_round : round of the next query; after a resume, the one after the last
     run_config : readable by all apps
+    is_lean : whether a node works when its reply is pulled, so that the grid holds no replies;
+        otherwise all work at once when they are asked
     """
 
     # Who has not replied at once never will.
@@ -59,11 +61,14 @@ class InProcessGrid(Grid):
         connected: Connected | None = None,
         first_round: int = 1,
         run_config: Mapping[str, Any] | None = None,
+        is_lean: bool = False,
     ) -> None:
         self._apps = dict.fromkeys(range(num_nodes), apps) if isinstance(apps, ClientApp) else apps
         self._connected = connected or (lambda _: range(num_nodes))
         self._run = Run.create_empty(run_id=RUN)
         self._round, self._sent = first_round, 0
+        self._is_lean = is_lean
+        self._asked: dict[str, Message] = {}
         self._replies: dict[str, Message] = {}
         self.contexts = {
             client: Context(
@@ -115,16 +120,18 @@ class InProcessGrid(Grid):
             name = f"{self._sent:064x}"
             message.metadata.__dict__["_message_id"] = name
             names.append(name)
-            reply = self._deliver(message)
-            if reply is not None:
-                reply.metadata.__dict__["_message_id"] = f"reply-{self._sent}"
-                self._replies[name] = reply
+            self._asked[name] = message
+            if not self._is_lean:
+                self._answer(name)
         if any(message.metadata.message_type == MessageType.TRAIN for message in messages):
             self._round += 1
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to some messages, as far as there are any."""
+        message_ids = list(message_ids)
+        for name in message_ids:
+            self._answer(name)
         return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
     def send_and_receive(
@@ -132,6 +139,14 @@ class InProcessGrid(Grid):
     ) -> Iterable[Message]:
         """Deliver messages and return the replies."""
         return list(self.pull_messages(self.push_messages(messages)))
+
+    def _answer(self, name: str) -> None:
+        """Let a node reply to a message, unless it has done so."""
+        message = self._asked.pop(name, None)
+        reply = None if message is None else self._deliver(message)
+        if reply is not None:
+            reply.metadata.__dict__["_message_id"] = f"reply-{int(name, 16)}"
+            self._replies[name] = reply
 
     def _deliver(self, message: Message) -> Message | None:
         """Return the reply of a message's node; None where none comes."""

@@ -14,7 +14,8 @@ through the same arithmetic, with the same number of replies of the same weights
 equal replies is exactly their value (`InnerStrategies._prepare`):
 
 - Flower's strategies that only average (`AVERAGERS`) are given one reply of weight 1, the average
-  of all.  It has no metrics besides its weight.
+  of all.  It has no metrics besides its weight.  Of these very types, and not of classes derived
+  from them, no more than the average is ever needed (`takes_mean`).
 - All others (`FedMedian`, `Krum`, `Bulyan`, `QFedAvg`, wrappers, a user's own, or any with its own
   `train_metrics_aggr_fn`) are given all replies with their counts and metrics, as 64-bit floats:
   the error of their sums is lost when the result is rounded to 32 bits.
@@ -26,10 +27,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.exception import AggregationError
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
@@ -65,8 +76,10 @@ from covertfl.runs.responder import Remembered
 logger = logging.getLogger("flwr")
 
 MakeStrategy = Callable[[], Strategy]
+# What a strategy moves on: replies, or their average where that is all it takes.
+Given = Sequence[Message] | Vector
 # Strategies of Flower whose result depends on the replies through their average alone.
-AVERAGERS = (FedAvg, FedAvgM, FedAdam, FedAdagrad, FedYogi)
+AVERAGERS = (FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi)
 
 
 class InnerStrategies:
@@ -103,6 +116,11 @@ class InnerStrategies:
         )
         # As many must be connected before a round begins.
         self.least_nodes = self._num_nodes = max(1, *map(int, least))
+
+    @property
+    def takes_mean(self) -> bool:
+        """Whether the strategy needs nothing of the replies but their average."""
+        return self._averages and type(self._fresh) in AVERAGERS
 
     @property
     def sample(self) -> Strategy:
@@ -152,7 +170,7 @@ class InnerStrategies:
     ) -> MetricRecord | None:
         """Aggregate clients' evaluations with the wrapped strategy; None where it fails."""
         valid = find_evaluations(replies, self.keys.examples, self._most_examples)
-        metrics = restrict_metrics(valid, self.keys.examples)
+        metrics = self._restrict(valid)
         rebuilt = [
             _rebuild(reply, None, record) for reply, record in zip(valid, metrics, strict=True)
         ]
@@ -163,18 +181,18 @@ class InnerStrategies:
             self._report("aggregate evaluations", error)
             return None
 
-    def aggregate_metrics(self, replies: Sequence[Message]) -> MetricRecord | None:
+    def aggregate_metrics(self, records: Sequence[MetricRecord]) -> MetricRecord | None:
         """Aggregate the metrics of valid replies with the wrapped strategy's own function."""
         aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
         try:
             with silenced():
-                return combine_metrics(replies, self.keys.examples, aggregate)
+                return combine_metrics(records, self.keys.examples, aggregate)
         except Exception as error:  # clients must not be able to end the training
             self._report("aggregate metrics", error)
             return None
 
     def aggregate(
-        self, trajectory: int, weights: Vector, replies: Sequence[Message], *, kept: bool
+        self, trajectory: int, weights: Vector, replies: Given, *, kept: bool
     ) -> Vector | None:
         """Return the weights to which the wrapped strategy moves; None where it fails.
 
@@ -198,7 +216,7 @@ class InnerStrategies:
             self._form.keep(trajectory, moved, arrays)
         return moved
 
-    def attempt(self, weights: Vector, replies: Sequence[Message], *, kept: bool) -> Vector | None:
+    def attempt(self, weights: Vector, replies: Given, *, kept: bool) -> Vector | None:
         """Return where a copy of the true trajectory's strategy moves to; None where it fails.
 
         The true trajectory's own strategy stays as it is.  A copy that is `kept` waits for
@@ -217,7 +235,7 @@ class InnerStrategies:
         self._steps[0] += 1
 
     def _move(
-        self, strategy: Strategy, number: int, weights: Vector, replies: Sequence[Message]
+        self, strategy: Strategy, number: int, weights: Vector, replies: Given
     ) -> Vector | None:
         """Aggregate once; None where the strategy returns nothing, or nothing usable."""
         try:
@@ -240,12 +258,14 @@ class InnerStrategies:
             self._report("aggregate", error)
             return None
 
-    def _prepare(self, replies: Sequence[Message]) -> list[Message]:
+    def _prepare(self, replies: Given) -> list[Message]:
         """Return replies whose aggregation is exact where they are equal.
 
         That is one with the average of all if the strategy only averages; otherwise all of them, as
         64-bit floats.
         """
+        if isinstance(replies, np.ndarray):
+            return [self._make_single(replies + np.float32(0.0))]  # as an average: zeros unsigned
         records = [find_arrays(reply) for reply in replies]
         metrics = [find_metrics(reply) for reply in replies]
         if not self._averages:
@@ -254,8 +274,18 @@ class InnerStrategies:
                 for reply, record, own in zip(replies, records, metrics, strict=True)
             ]
         counts = [cast(int, own[self.keys.examples]) for own in metrics]
-        average = self._form.restrict(self._form.write(self._form.average(records, counts)))
-        return [_rebuild(replies[0], average, MetricRecord({self.keys.examples: 1}))]
+        return [self._make_single(self._form.average(records, counts))]
+
+    def _make_single(self, average: Vector) -> Message:
+        """Return a reply of weight 1 that stands for all."""
+        arrays = ArrayRecord(self._form.restrict(self._form.write(average)))
+        metrics = MetricRecord({self.keys.examples: 1})
+        return Message(
+            RecordDict({ARRAYS: arrays, METRICS: metrics}), SUPERLINK_NODE_ID, MessageType.TRAIN
+        )
+
+    def _restrict(self, replies: Sequence[Message]) -> list[MetricRecord]:
+        return restrict_metrics([find_metrics(reply) for reply in replies], self.keys.examples)
 
     def _report(self, what: str, error: Exception) -> None:
         """Log each kind of failure once: how often it occurs may depend on the trajectory."""
@@ -268,7 +298,7 @@ class InnerStrategies:
 
     def clean(self, replies: Sequence[Message]) -> list[Message]:
         """Return valid replies with the records that strategies expect, and nothing else."""
-        metrics = restrict_metrics(replies, self.keys.examples)
+        metrics = self._restrict(replies)
         return [
             _rebuild(reply, self._form.normalise(find_arrays(reply)), record)
             for reply, record in zip(replies, metrics, strict=True)
@@ -276,7 +306,7 @@ class InnerStrategies:
 
     def replace_values(self, replies: Sequence[Message], values: Float32Array) -> list[Message]:
         """Return valid replies as `clean` does, with (k, P) other values."""
-        metrics = restrict_metrics(replies, self.keys.examples)
+        metrics = self._restrict(replies)
         return [
             _rebuild(reply, self._form.write(vector), record)
             for reply, vector, record in zip(replies, values, metrics, strict=True)
@@ -284,7 +314,7 @@ class InnerStrategies:
 
     def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:
         """Return valid replies as `clean` does, columns of one array multiplied by (d,) signs."""
-        metrics = restrict_metrics(replies, self.keys.examples)
+        metrics = self._restrict(replies)
         return [
             _rebuild(reply, self._form.flip(find_arrays(reply), name, signs), record)
             for reply, record in zip(replies, metrics, strict=True)
@@ -295,7 +325,7 @@ class InnerStrategies:
 
         What clients have measured stays their own.
         """
-        arrays, metrics = self._form.write(proposal), restrict_metrics(replies, self.keys.examples)
+        arrays, metrics = self._form.write(proposal), self._restrict(replies)
         return [
             _rebuild(reply, self._form.measure(arrays, find_arrays(reply)), record)
             for reply, record in zip(replies, metrics, strict=True)

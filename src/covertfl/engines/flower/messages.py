@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message.typeddict import TypedDict
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply
+from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import Reply
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
@@ -24,6 +26,9 @@ EXAMPLES = "num-examples"
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 # A reply may have this many times the bytes of the model, and as many more.
 SIZE_TIMES, SIZE_EXTRA = 2, 2**20
+NOTHING: Vector = np.empty(0, dtype=np.float32)
+# Kind of a metric that is not finite.
+ODD = "odd"
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def find_round(message: Message) -> int | None:
 
 def find_arrays(message: Message) -> ArrayRecord:
     """Return the only array record of a reply, or refuse the reply."""
-    records = list(message.content.array_records.values())
+    records = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
     if len(records) != 1:
         raise RefusedReply("wrong type")
     return records[0]
@@ -71,7 +76,7 @@ def find_arrays(message: Message) -> ArrayRecord:
 
 def find_metrics(message: Message) -> MetricRecord:
     """Return the only metric record of a reply, or refuse the reply."""
-    records = list(message.content.metric_records.values())
+    records = [record for record in message.content.values() if isinstance(record, MetricRecord)]
     if len(records) != 1:
         raise RefusedReply("bad example count")
     return records[0]
@@ -90,13 +95,14 @@ def is_too_large(message: Message, most_bytes: int) -> bool:
 
 def _count_bytes(value: Any) -> int:
     """Return about how many bytes a record, or a value in one, takes."""
-    if isinstance(value, Array):
-        return len(value.data) + 8 * len(value.shape)
+    if isinstance(value, ArrayRecord):  # as below, many times as fast
+        arrays = value.items()
+        return sum(len(key) + len(one.data) + 8 * len(one.shape) for key, one in arrays)
     if isinstance(value, bytes | str):
         return len(value)
     if isinstance(value, int):
         return 8 + value.bit_length() // 8
-    if isinstance(value, Mapping):
+    if isinstance(value, TypedDict | dict):  # all records
         return sum(len(key) + _count_bytes(item) for key, item in value.items())
     if isinstance(value, list) and value and isinstance(value[0], bytes | str | int):
         return sum(map(_count_bytes, value))
@@ -130,8 +136,11 @@ def read_reply(
             raise RefusedReply("bad example count")
         if examples > most_examples:
             raise RefusedReply("too many examples")
-        parts = form.read(find_arrays(message))
-        values = form.layout.join(parts) if joins else np.empty(0, dtype=np.float32)
+        arrays, values = find_arrays(message), NOTHING
+        if joins:
+            values = form.read_vector(arrays)
+        else:
+            form.read(arrays)
     except RefusedReply as refused:
         return Reply(client, None, None, str(refused))
     except Exception:  # a client may send anything
@@ -139,19 +148,24 @@ def read_reply(
     return Reply(client, values, examples)
 
 
-def find_odd_metrics(messages: Mapping[int, Message]) -> set[int]:
+def find_odd_metrics(records: Mapping[int, MetricRecord]) -> set[int]:
     """Return the clients whose metrics lack a key that most replies have, or are not finite.
 
     One such reply would stop an aggregation that needs, for example, the loss of every client.
     """
-    kinds = {client: _describe(find_metrics(message)) for client, message in messages.items()}
-    counts = Counter(key for kind in kinds.values() for key in kind.items())
-    expected = {key for key, count in counts.items() if 2 * count > len(messages)}
-    return {
-        client
-        for client, kind in kinds.items()
-        if not expected <= set(kind.items()) or "odd" in kind.values()
-    }
+    kinds = {client: _describe(record) for client, record in records.items()}
+    counts: Counter[tuple[str, str]] = Counter()
+    alike = Counter(kinds.values())
+    for kind, number in alike.items():
+        counts.update(dict.fromkeys(kind, number))
+    expected = {key for key, count in counts.items() if 2 * count > len(records)}
+    odd = {kind for kind in alike if not expected <= kind or _is_odd(kind)}
+    return {client for client, kind in kinds.items() if kind in odd}
+
+
+def has_odd_metrics(record: MetricRecord) -> bool:
+    """Return whether a metric is not finite."""
+    return _is_odd(_describe(record))
 
 
 def find_evaluations(
@@ -161,49 +175,58 @@ def find_evaluations(
 
     No client can have more than `most_examples`.
     """
-    valid: dict[int, Message] = {}
+    valid: dict[int, MetricRecord] = {}
     for place, message in enumerate(messages):
         if message.has_error() or not message.has_content():
             continue
         try:
-            examples = find_metrics(message).get(examples_key)
+            metrics = find_metrics(message)
+            examples = metrics.get(examples_key)
         except Exception:  # a client may send anything
             continue
         if type(examples) is int and 1 <= examples <= most_examples:
-            valid[place] = message
+            valid[place] = metrics
     odd = find_odd_metrics(valid)
-    return [message for place, message in valid.items() if place not in odd]
+    return [messages[place] for place in valid if place not in odd]
 
 
-def restrict_metrics(messages: Sequence[Message], examples_key: str) -> list[MetricRecord]:
+def restrict_metrics(records: Sequence[MetricRecord], examples_key: str) -> list[MetricRecord]:
     """Return the metrics that all replies have in the same form, the example count included."""
-    records = [find_metrics(message) for message in messages]
-    kinds = [set(_describe(record).items()) for record in records]
-    shared = {key for key, _ in set.intersection(*kinds)} | {examples_key} if kinds else set()
+    kinds = {_describe(record) for record in records}
+    shared = {key for key, _ in frozenset.intersection(*kinds)} | {examples_key} if kinds else set()
     return [MetricRecord({key: record[key] for key in sorted(shared)}) for record in records]
 
 
 def combine_metrics(
-    messages: Sequence[Message], examples_key: str, aggregate: AggregateMetrics
+    records: Sequence[MetricRecord], examples_key: str, aggregate: AggregateMetrics
 ) -> MetricRecord | None:
     """Return the metrics of valid replies, aggregated; None where there are none."""
-    records = restrict_metrics(messages, examples_key)
-    if not records or len(records[0]) < 2:
+    if all(len(record) < 2 for record in records):  # most clients only count their examples
+        return None
+    records = restrict_metrics(records, examples_key)
+    if len(records[0]) < 2:
         return None
     return aggregate([RecordDict({METRICS: record}) for record in records], examples_key)
 
 
-def _describe(record: MetricRecord) -> dict[str, str]:
-    """Return the kind of value under each key: a number, a list of some length, or odd."""
-    kinds = {}
-    for key, value in record.items():
-        kind = f"list of {len(value)}" if isinstance(value, list) else "number"
-        kinds[key] = kind if _are_finite(value) else "odd"
-    return kinds
+def _describe(record: MetricRecord) -> frozenset[tuple[str, str]]:
+    """Return each key with the kind of its value: a number, a list of some length, or odd."""
+    return frozenset((key, _describe_value(value)) for key, value in record.items())
+
+
+def _describe_value(value: Any) -> str:
+    kind = f"list of {len(value)}" if isinstance(value, list) else "number"
+    return kind if _are_finite(value) else ODD
+
+
+def _is_odd(kinds: frozenset[tuple[str, str]]) -> bool:
+    return any(kind == ODD for _, kind in kinds)
 
 
 def _are_finite(value: Any) -> bool:
     try:
+        if isinstance(value, int | float):
+            return math.isfinite(value)
         return bool(np.isfinite(np.asarray(value, dtype=np.float64)).all())
     except OverflowError:  # an integer too large for a float
         return False

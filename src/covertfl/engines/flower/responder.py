@@ -20,23 +20,32 @@ from covertfl.arrays import IntArray
 from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.array_form import ArrayForm, is_finite
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.gathering import Keeping
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.strategy_settings import Accepts
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.learner import LearnerState, SiftedReplies, sift_replies
+from covertfl.runs.learner import LearnerState, SiftedReplies, average_replies, sift_replies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.replay import infer_state
 from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 
-def needs_vectors(
+def choose_keeping(
     inner: InnerStrategies | None, decoys: Sequence[Decoy], clients: ClientResponder
-) -> bool:
-    """Return whether replies are needed as vectors, and not only as Flower's records."""
-    is_shifted = clients.images is not None and bool(clients.images.offsets)
-    return inner is None or is_shifted or any(decoy.needs_replies for decoy in decoys)
+) -> Keeping:
+    """Return what must be kept of replies, which does not depend on the action.
+
+    Their mean is enough, unless a decoy uses them, a level chooses among them or the wrapped
+    strategy may use them in another way.
+    """
+    images, has_eager = clients.images, any(decoy.needs_replies for decoy in decoys)
+    is_chosen = images is not None and clients.level is not None
+    if not (has_eager or is_chosen) and (inner is None or inner.takes_mean):
+        return "mean"
+    is_shifted = images is not None and bool(images.offsets)
+    return "vectors" if inner is None or is_shifted or has_eager else "messages"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,15 +90,20 @@ class GridResponder(ClientResponder):
         """Send the query to the sampled clients and return what became of it."""
         asked = self._choose(query.round)
         nothing = np.zeros(len(asked), dtype=np.int64)
-        replies = yield ClientWork(query.round, query.weights, Attendance(asked, nothing))
+        attendance = Attendance(asked, nothing)
+        replies = yield ClientWork(query.round, query.weights, attendance, unused=self.ignored)
         replies = [reply for reply in replies if reply.client not in self.ignored]
-        # Values that are not needed as vectors were checked array by array and stay in messages.
-        size = len(query.weights) if needs_vectors(self.inner, self.decoys, self) else 0
+        # Values that are not kept as vectors were checked when they came.
+        gathered = self.exchange.gathered
+        size = len(query.weights) if gathered.keeping == "vectors" else 0
         sifted = sift_replies(replies, size, self.most_examples)
+        sifted = replace(sifted, average=gathered.average)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
         noise = self.measure_noise(query.oracle_state, query.round)
-        return Outcome(attendance, sifted.total, sifted, self._accepts(query, sifted), noise)
+        has_quorum = self.has_quorum(len(sifted.clients))
+        accepted = has_quorum and self._accepts(query, sifted)
+        return Outcome(attendance, sifted.total, sifted, accepted, noise, has_quorum)
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""
@@ -153,8 +167,9 @@ class GridResponder(ClientResponder):
             learned = super().move_learner(learner, query, outcome)
             self._make_ready(0, learner.true if learned is None else learned.true, kept=kept)
             return learned
-        messages = self.inner.clean(self._messages(outcome))
-        true = self.inner.aggregate(0, learner.true, messages, kept=kept)
+        average = outcome.replies.average
+        given = self.inner.clean(self._messages(outcome)) if average is None else average
+        true = self.inner.aggregate(0, learner.true, given, kept=kept)
         return None if true is None else replace(learner, true=true, updates=learner.updates + 1)
 
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
@@ -170,6 +185,10 @@ class GridResponder(ClientResponder):
         used = self.use_level(query, outcome)
         if used is None:
             return None
+        kept = outcome.accepted and query.trajectory == 0
+        if used.replies.average is not None:
+            restored = self.restore(learner, query, average_replies(used.replies))
+            return self.inner.attempt(learner.true, restored, kept=kept)
         messages, images = self._messages(used), self.images
         assert images is not None
         if images.offsets:
@@ -177,7 +196,6 @@ class GridResponder(ClientResponder):
             messages = self.inner.replace_values(messages, restored)
         else:  # as `restore` does, array by array
             messages = self.inner.flip(messages, images.pivot, images.signs[query.trajectory])
-        kept = outcome.accepted and query.trajectory == 0
         return self.inner.attempt(learner.true, messages, kept=kept)
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
@@ -204,8 +222,10 @@ class GridResponder(ClientResponder):
             return None
         trajectory = query.trajectory
         if self.inner is not None and outcome.replies.clients:
-            messages = self.inner.propose(self._messages(outcome), proposed)
-            moved = self.inner.aggregate(trajectory, query.weights, messages, kept=kept)
+            given: Sequence[Message] | Vector = proposed
+            if outcome.replies.average is None:
+                given = self.inner.propose(self._messages(outcome), proposed)
+            moved = self.inner.aggregate(trajectory, query.weights, given, kept=kept)
         else:
             moved = proposed if self._make_ready(trajectory, proposed, kept=kept) else None
         return None if moved is None else learner.with_decoy(trajectory, moved)
@@ -221,7 +241,7 @@ class GridResponder(ClientResponder):
         return is_sound
 
     def _messages(self, outcome: Outcome) -> list[Message]:
-        return [self.exchange.replies[client] for client in outcome.replies.clients]
+        return [self.exchange.gathered.messages[client] for client in outcome.replies.clients]
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Describe the final weights, and the clock by which rounds started."""
@@ -230,4 +250,4 @@ class GridResponder(ClientResponder):
     def remember(self) -> Remembered:
         """Return what the wrapped strategies remember, and the counts that clients claimed."""
         kept = Remembered() if self.inner is None else self.inner.remember()
-        return Remembered(kept.arrays, {**kept.facts, **self.exchange.claims.remember()})
+        return Remembered(kept.arrays, {**kept.facts, **self.exchange.gathered.claims.remember()})

@@ -105,7 +105,7 @@ def run_in_process(
     """Run a run file over Flower's messages in this process; its bytes equal the simulator's."""
 
     def simulate(app: ClientApp, num_nodes: int, serve: Serve, **rounds: Any) -> None:
-        grid = InProcessGrid(app, num_nodes, **rounds)
+        grid = InProcessGrid(app, num_nodes, is_lean=True, **rounds)
         serve(grid, grid.clients)
 
     run_simulated(

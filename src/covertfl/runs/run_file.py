@@ -49,10 +49,11 @@ from covertfl.runs.settings import (
 from covertfl.tasks.registry import TASK_PLUG_INS
 
 # Sections that a resumed run may have others of.
-MAY_CHANGE = ("engine", "service", "versions", "format")
+MAY_CHANGE = ("engine", "keep", "service", "versions", "format")
 # What keys allow that take values of different types.
 CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("task",): TASK_PLUG_INS.describe_names(),
+    ("keep",): '"all", "hashes" or a number of rounds, at least 1',
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
     ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',

@@ -188,13 +188,18 @@ class ServiceSection(_Section):
 
 
 class RunSections(_Section):
-    """A run file as it is written."""
+    """A run file as it is written.
+
+    `keep` names the rounds whose weights stay in public/weights: all, the last n, or none, of which
+    only the hashes are recorded.
+    """
 
     task: str
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     rounds: Count | None = None
     updates: Count | None = None
     arrivals: str | None = None
+    keep: Literal["all", "hashes"] | Count = "all"
     format: int = 1
     data: DataSection = Field(default_factory=DataSection)
     federation: FederationSection = Field(default_factory=FederationSection)

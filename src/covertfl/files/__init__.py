@@ -6,5 +6,6 @@
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
 - `tensors`: safetensors files with a format version (`read_tensors`)
+- `tensor_stream`: safetensors files written array by array (`stream_tensors`)
 - `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

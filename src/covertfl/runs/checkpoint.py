@@ -203,6 +203,13 @@ def read_state(file: Path) -> Checkpoint | None:
     return Checkpoint(number, arrays, facts)
 
 
+def measure_header(folder: Path) -> int:
+    """Return the bytes that the header of a folder's checkpoint needs, without its filling."""
+    with (folder / CHECKPOINT).open("rb") as stream:
+        text = stream.read(int.from_bytes(stream.read(8), "little"))
+    return 8 + 8 * -(-len(text.rstrip()) // 8)
+
+
 def _checksum(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> str:
     """Return the checksum of format 1: of the facts and all arrays in a row."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

@@ -49,6 +49,7 @@ from covertfl.runs.checkpoint import (
     HEADER_ROOM,
     Checkpoint,
     CheckpointDraft,
+    measure_header,
     read_checkpoint,
     write_checkpoint,
 )
@@ -90,7 +91,7 @@ class RunFolder:
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
         self._sealed: dict[str, int] = {}
-        self._room = 4 * HEADER_ROOM  # for the header of the next checkpoint
+        self._room = 0  # for the header of the next checkpoint
         self._pool = ThreadPoolExecutor(WRITERS)  # starts no thread before it is used
 
     def _make_weights(self, folder: Path, keep: Keep) -> WeightFiles:
@@ -157,6 +158,8 @@ class RunFolder:
             raise InvalidInput(f"{self.path} holds no run to resume")
         self._acquire_lock()
         checkpoint = read_checkpoint(self.path)
+        if checkpoint is not None:  # as much as after the round itself: resumed runs have its bytes
+            self._room = measure_header(self.path) + HEADER_ROOM
         with report_errors(self.path):
             _remove_leftovers(self.path)
             self._make_folders()

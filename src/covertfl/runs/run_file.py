@@ -250,6 +250,7 @@ def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     sections = resolved.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
     for key in ("preset", "problem"):
         sections["policy"].pop(key, None)
+    del sections["format"]  # the one that is read, not the one that is written
     return format_toml(
         {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
     )

@@ -21,6 +21,7 @@ from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import REPLICA
 from covertfl.decoys.replica import Guard
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS
 from covertfl.kernels.job import LocalOptimizer
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class RunSections(_Section):
     updates: Count | None = None
     arrivals: str | None = None
     keep: Literal["all", "hashes"] | Count = "all"
-    format: int = 1
+    format: int = FORMATS["run"]
     data: DataSection = Field(default_factory=DataSection)
     federation: FederationSection = Field(default_factory=FederationSection)
     policy: PolicySection = Field(default_factory=PolicySection)

@@ -185,8 +185,9 @@ def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
         return describe_unknown_keys([*unknown, *find_unknown_keys(given)], _list_keys)
     mistake = error.errors()[0]
     location = mistake["loc"]
-    choice = CHOICES.get(location[:2])
-    section, key = split_location(location if choice is None else location[:2])
+    place = location[: 1 if location[:1] in CHOICES else 2]
+    choice = CHOICES.get(place)
+    section, key = split_location(location if choice is None else place)
     if mistake["type"] == "missing":
         return f"{section}key {key} is missing; it must be {choice}"
     allowed = choice or _describe_allowed(mistake, location)

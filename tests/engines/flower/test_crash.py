@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from flwr.serverapp.strategy import FedAdam
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.folder import LINE_FILES
 from tests import ROOT
 from tests.support.flower_runs import (
     NODES,
@@ -133,6 +136,108 @@ def test_a_disk_full_at_any_moment_is_named_and_resumed(
         break
     assert failed >= 2 * (number // step - 1) >= 4
 
+
+# --- the order of what is written -----------------------------------------------------------
+
+Event = tuple[str, str, int]  # what is done, to which file, and with how many bytes
+
+
+class TracedGrid(InProcessGrid):
+    """A grid that writes down when queries are sent and when all replies are there."""
+
+    def __init__(self, events: list[Event]) -> None:
+        super().__init__(make_app(), NODES)
+        self._events = events
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Deliver messages."""
+        self._events.append(("send", "", 0))
+        names = super().push_messages(messages)
+        self._events.append(("replied", "", 0))
+        return names
+
+
+def trace(monkeypatch: pytest.MonkeyPatch, out: Path, **options: Any) -> list[Event]:
+    """Run exchangeable replicas; return writes, syncs and replacements in their order."""
+    events: list[Event] = []
+
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def traced(*arguments: Any, **keywords: Any) -> Any:
+            target = arguments[1] if name == "replace" else arguments[0]
+            is_open = isinstance(target, int)
+            path = str(Path(f"/proc/self/fd/{target}").readlink() if is_open else target)
+            result = real(*arguments, **keywords)
+            if path.startswith(str(out)):
+                size = len(arguments[1]) if name == "write" else 0
+                events.append((name, str(Path(path).relative_to(out)), size))
+            return result
+
+        monkeypatch.setattr(os, name, traced)
+
+    for name in ("fsync", "fdatasync", "replace", "write"):
+        watch(name)
+    run_exchangeable(out, None, grid=TracedGrid(events), **options)
+    return events
+
+
+def split_rounds(events: list[Event]) -> list[list[Event]]:
+    """Return what follows each note of a decision, until the next one or the end of the run."""
+    noted = [
+        place
+        for place, (kind, name, _) in enumerate(events)
+        if (kind, name) == ("replace", "checkpoint/pending.json")
+    ]
+    return [events[start:stop] for start, stop in pairwise([*noted, len(events)])]
+
+
+def test_a_checkpoint_comes_after_what_it_relies_on_and_before_the_next_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = split_rounds(trace(monkeypatch, tmp_path / "run", trajectories=2, rounds=8))
+    assert len(rounds) == 8
+    for found in rounds:
+        done = [event[:2] for event in found]
+        # The decision is on the disk before the query is sent.
+        assert done.index(("fsync", "checkpoint")) < done.index(("send", ""))
+        sealed = done.index(("replace", "checkpoint/state.safetensors"))
+        replied = done.index(("replied", ""))
+        assert {("fsync", name) for name in LINE_FILES} <= set(done[replied:sealed])
+        stored = next(
+            place
+            for place, (kind, name) in enumerate(done)
+            if kind == "fdatasync" and name.startswith("public/weights")
+        )
+        assert stored < done.index(("fsync", "public/weights")) < sealed
+        draft = "checkpoint/.state.safetensors.new"
+        written = max(place for place, event in enumerate(done) if event == ("write", draft))
+        assert replied < written < done.index(("fdatasync", draft), written) < sealed
+        # The name of the checkpoint is on the disk before the next decision is made.
+        assert ("fsync", "checkpoint") in done[sealed:]
+
+
+@pytest.mark.parametrize("trajectories", [2, 4])
+@pytest.mark.parametrize("guard", ["listener", "client"])
+def test_what_is_written_does_not_depend_on_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trajectories: int, guard: str
+) -> None:
+    """All that differs is whether a generation has ended, which clients see."""
+    out, rounds = tmp_path / "run", 2 * trajectories
+    options: dict[str, Any] = {"trajectories": trajectories, "guard": guard, "rounds": rounds}
+    vectors: dict[bool, set[int]] = {False: set(), True: set()}
+    queries = set()
+    for number, found in enumerate(split_rounds(trace(monkeypatch, out, **options)), start=1):
+        sizes = Counter((Path(name).parent.name, size) for kind, name, size in found if size)
+        vectors[number % trajectories == 0].add(sizes["checkpoint", 4 * 21])
+        queries.add(sum(size * n for (place, size), n in sizes.items() if place == "weights"))
+    assert set(read_column(out, "trajectory")) == set(range(trajectories))
+    assert len(queries) == 1
+    [during], [ended] = vectors[False], vectors[True]
+    assert ended == during + 1 == (3 if guard == "listener" else 3 + trajectories)
+
+
+# --- servers that are killed ------------------------------------------------------------------
 
 # Kills servers of its own with signal 9, at random moments of which most are within a round, and
 # lets the last one live.  Clients write down what they get, and never reply twice alike.

@@ -100,14 +100,14 @@ def test_what_was_written_ahead_is_used_if_it_is_still_right(
     tmp_path: Path, change: str, room: int, size: int
 ) -> None:
     (tmp_path / "checkpoint").mkdir()
-    ahead = {name: np.full(size, value, np.float32) for name, value in (("a", 1.0), ("c", 2.0))}
-    arrays = {"b": vector(3), **ahead}
+    ahead = {"true": np.full(size, 1.0, np.float32)}
+    arrays = {"b": vector(3), "z": vector(4), **ahead}
     if change == "values":
-        arrays["a"] = np.full(size, 7.0, np.float32)
+        arrays["true"] = np.full(size, 7.0, np.float32)
     elif change == "size":
-        arrays["a"] = vector(7)[:3]
+        arrays["true"] = vector(7)[:3]
     elif change == "names":
-        del arrays["c"]
+        del arrays["true"]
     draft, waited = CheckpointDraft(tmp_path, room), []
     draft.write_ahead(ahead)
     assert read_checkpoint(tmp_path) is None

@@ -35,6 +35,8 @@ FORMAT = "2"
 WRONG_CONTENT = (AttributeError, LookupError, TypeError, ValueError, OSError)
 # Bytes that the header of a draft has room for, beyond those of the checkpoint before it.
 HEADER_ROOM = 4096
+# The array that comes first in a checkpoint, so that its place is known beforehand.
+AHEAD = "true"
 # Arrays of at least so many bytes are hashed while they are written.
 LARGE = 2**20
 
@@ -70,11 +72,15 @@ class CheckpointDraft:
         self._temporary = self._target.with_name(f".{STATE}.new")
         self._room, self.header_length = 8 * -(-room // 8), 0
         self._ahead: dict[str, tuple[Vector, str]] = {}
+        self._is_closed = False
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._handle = os.open(self._temporary, flags, 0o600)
 
     def write_ahead(self, arrays: Mapping[str, Vector]) -> None:
-        """Write arrays that the checkpoint will probably hold, and wait until they are stored."""
+        """Write arrays that the checkpoint will probably hold, and wait until they are stored.
+
+        Others than `AHEAD` are written anew.
+        """
         os.lseek(self._handle, self._room, os.SEEK_SET)
         for name, array in arrays.items():
             self._ahead[name] = (array, self._write_array(array))
@@ -86,7 +92,7 @@ class CheckpointDraft:
         """Write the rest, wait for what the checkpoint relies on, and replace the one before."""
         arrays = checkpoint.arrays
         facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
-        names = sorted(arrays, key=lambda name: (name not in self._ahead, name))
+        names = sorted(arrays, key=lambda name: (name != AHEAD, name))
         blank = _make_header(arrays, names, facts, dict.fromkeys(names, "0" * 64), size=0)
         self.header_length = len(blank)
         if not self._fits(arrays) or len(blank) > self._room:
@@ -108,8 +114,8 @@ class CheckpointDraft:
 
     def _fits(self, arrays: Mapping[str, Vector]) -> bool:
         """Return whether everything that was written ahead has its place in a checkpoint."""
-        return list(self._ahead) == sorted(self._ahead) and all(
-            name in arrays and arrays[name].nbytes == array.nbytes
+        return all(
+            name == AHEAD and name in arrays and arrays[name].nbytes == array.nbytes
             for name, (array, _) in self._ahead.items()
         )
 
@@ -127,6 +133,9 @@ class CheckpointDraft:
 
     def close(self) -> None:
         """Close the file, and remove it if it has not become the checkpoint."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         with contextlib.suppress(OSError):
             os.close(self._handle)
         with contextlib.suppress(OSError):  # resuming removes it as well
@@ -159,7 +168,7 @@ def write_checkpoint(
     Parameters
     ----------
     lengths : of the line files in bytes, by name
-    draft : part of it that is there already; it is closed
+    draft : part of it that is there already, None for nothing; it is closed
     await_others : returns when what the checkpoint relies on is stored
 
     Returns

@@ -291,6 +291,9 @@ class RunFolder:
                 stream.flush()
                 lengths[name] = stream.tell()
         with self._syncing(lengths) as await_files:
+            if draft is None:  # with as much room as on all engines, which write the same bytes
+                with report_errors(self.path / CHECKPOINT):
+                    draft = CheckpointDraft(self.path, self._room)
             length = write_checkpoint(self.path, checkpoint, lengths, draft, await_files)
         self._room = length + HEADER_ROOM
         self._sealed = dict(lengths)

@@ -163,13 +163,13 @@ class SteadyFolder(RunFolder):
 
     def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
         """Write all lines and weights so far to the disk, then replace the checkpoint."""
-        draft, self._draft = self._draft, None
-        sealing = self._pool.submit(self._seal, checkpoint, draft)
+        sealing = self._pool.submit(self._seal, checkpoint, self._draft)
         try:
             if meanwhile is not None:
                 meanwhile()
         finally:
             sealing.result()
+        self._draft = None  # closed; after a failure, `close` does it
         self._sync_checkpoint_names()
 
     def _sync_checkpoint_names(self) -> None:

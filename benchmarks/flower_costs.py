@@ -1,8 +1,10 @@
 """Measure what CovertStrategy costs compared with the strategy it wraps, for docs/scale.md.
 
-    python benchmarks/flower_costs.py [--only overhead|scale] [--quick] [--write]
+    python benchmarks/flower_costs.py [--only overhead|scale|rounds] [--quick] [--write]
+        [--parameters 1e5]
 
-Every federation runs in a separate process (`flower_process.py`), stock and covert in turn.
+Every federation runs in a separate process (`flower_process.py`), stock and covert in turn; those
+of `rounds` share one, so that a machine with other work slows both.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ PAGE = ROOT / "docs" / "scale.md"
 PROCESS = str(Path(__file__).with_name("flower_process.py"))
 LIMIT = 900.0
 TARGET = 0.05
+# Parameters, rounds and repeats of the whole round beside stock FedAvg's, with 20 clients.  A
+# generation of two replicas ends in every second round.
+ROUNDS = ((100_000, 14, 7), (10_000_000, 4, 4), (100_000_000, 4, 1))
+ROUND_CLIENTS, ROUND_LIMIT = 20, 7200.0
 # Parameters, clients, rounds and repeats: few clients if replies fill the memory.
 OVERHEAD = ((100_000, 10, 12, 3), (10_000_000, 4, 6, 1), (100_000_000, 2, 3, 1))
 SCALE = (
@@ -162,6 +168,64 @@ def measure_scale(*, quick: bool) -> tuple[list[str], bool]:
     return lines, True
 
 
+def measure_rounds(*, quick: bool, parameters: int | None = None) -> tuple[list[str], bool]:
+    """Measure whole rounds of replicas beside stock ones; return the table and whether all are met.
+
+    The ratio is the median over repeats, each of which compares rounds that followed one another.
+    Clients do the same work in both; what is left is also compared without them.
+    """
+    lines = [
+        "| parameters | clients | server | stock round | covert round | ratio, by repeat "
+        f"| within {TARGET:.0%} | more beside clients' work | within {TARGET:.0%} |",
+        "| ---: | ---: | --- |" + " ---: |" * 6,
+    ]
+    is_met = True
+    sizes = [size for size in ROUNDS if parameters in (None, size[0])]
+    for number, rounds, repeats in sizes[: 1 if quick else None]:
+        for server, options in (("FedAvg", ()), ("built-in", ("--built-in",))):
+            with tempfile.TemporaryDirectory(prefix="covertfl-costs-") as folder:
+                given = ("pair", "training", number, ROUND_CLIENTS, rounds, folder)
+                given += ("--repeats", repeats, *options)
+                answer: Any = run_apart(PROCESS, given, limit=ROUND_LIMIT)
+            if answer is None:
+                raise RuntimeError(f"{number} parameters took over {ROUND_LIMIT:.0f} s")
+            lines.append(describe_pair(number, server, answer["stock"], answer["replicas-2"]))
+            is_met = is_met and "| no |" not in lines[-1]
+            print_progress(lines[-1])
+    return lines, is_met
+
+
+def describe_pair(number: int, server: str, stock: Sequence[Any], covert: Sequence[Any]) -> str:
+    """Return the row of one size, from the rounds of both federations by repeat."""
+
+    def find(repeat: Any, *without: str) -> float:
+        totals = [
+            sum(seconds for part, seconds in parts.items() if part not in without)
+            for parts in repeat
+        ]
+        # Blocks of one generation: it ends with more work than the other rounds.
+        return statistics.median(
+            statistics.fmean(totals[start : start + 2]) for start in range(0, len(totals) - 1, 2)
+        )
+
+    pairs = list(zip(stock, covert, strict=True))
+    ratios = [find(own) / find(plain) for plain, own in pairs]
+    more = [(find(own, CLIENTS) - find(plain, CLIENTS)) / find(plain) for plain, own in pairs]
+    ratio, rest = statistics.median(ratios), statistics.median(more)
+    cells = [
+        f"{number:.0e}".replace("e+0", "e"),
+        str(ROUND_CLIENTS),
+        server,
+        format_seconds(statistics.median(find(plain) for plain, _ in pairs)),
+        format_seconds(statistics.median(find(own) for _, own in pairs)),
+        f"{ratio:.3f} ({', '.join(f'{value:.2f}' for value in sorted(ratios))})",
+        "yes" if ratio <= 1.0 + TARGET else "no",
+        f"{rest:+.1%}",
+        "yes" if rest <= TARGET else "no",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
 def print_progress(text: str) -> None:
     """Print progress on standard error."""
     print(text, file=sys.stderr, flush=True)
@@ -170,6 +234,7 @@ def print_progress(text: str) -> None:
 TABLES: Mapping[str, Callable[..., tuple[list[str], bool]]] = {
     "overhead": measure_overhead,
     "scale": measure_scale,
+    "rounds": measure_rounds,
 }
 
 
@@ -192,12 +257,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="measure what CovertStrategy costs")
     parser.add_argument("--only", choices=TABLES)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--parameters", type=float, help="of `rounds`, one size only")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md")
     asked = parser.parse_args()
     all_met = True
     for name in [asked.only] if asked.only else TABLES:
         was_busy = is_busy()
-        lines, is_met = TABLES[name](quick=asked.quick)
+        sized = name == "rounds" and asked.parameters
+        chosen = {"parameters": int(asked.parameters)} if sized else {}
+        lines, is_met = TABLES[name](quick=asked.quick, **chosen)
         all_met = all_met and is_met
         print("\n".join(lines))
         if asked.write:

@@ -5,6 +5,9 @@ FedAvg in `CovertStrategy` (`covert`), the latter without records (`unrecorded`)
 trajectory alone queried (`alone`) or with exchangeable replicas (`replicas-2`, `replicas-4`).
 `--built-in` averages without a wrapped strategy.  Prints seconds by part and round, peak memory,
 and bytes on disk.
+
+`pair` runs `stock` and `replicas-2` in turn in one process, ROUNDS rounds of each, `--repeats`
+times, and divides each round into the clients' work and the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import functools
 import json
 import logging
 import math
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -33,6 +37,7 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder
+from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
 from covertfl.runs.folder import RunFolder
 
@@ -43,6 +48,7 @@ RECORDS, CHECKPOINT = "records", "checkpoint"
 READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
 OWN = (READING, WRITING, HANDING, OTHER)
 KINDS = ("stock", "covert", "unrecorded", "alone", "replicas-2", "replicas-4")
+PAIR = ("stock", "replicas-2")
 
 
 class Stopwatch:
@@ -99,8 +105,8 @@ class Stopwatch:
         setattr(owner, method, timed)
 
 
-def watch_all(watch: Stopwatch) -> None:
-    """Charge each method of interest to its part of a round."""
+def watch_clients(watch: Stopwatch) -> None:
+    """Charge the clients' work to its part of a round; a round ends when the next query is sent."""
     push: Callable[..., Any] = InProcessGrid.push_messages
 
     def timed(self: Any, messages: Any) -> Any:
@@ -112,16 +118,21 @@ def watch_all(watch: Stopwatch) -> None:
 
     setattr(InProcessGrid, "push_messages", timed)  # noqa: B010
     watch.watch(InProcessGrid, "_deliver", CLIENTS)  # a lean grid's nodes work when they are pulled
+
+
+def watch_all(watch: Stopwatch) -> None:
+    """Charge each method of interest to its part of a round."""
+    watch_clients(watch)
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
     watch.watch_generator(GridResponder, "move_decoy", DECOY)
-    watch.watch(RunFolder, "write_weights", RECORDS)
+    watch.watch(SteadyFolder, "begin_query", RECORDS)
+    watch.watch(SteadyFolder, "write_weights", RECORDS)
     watch.watch(RunFolder, "append", RECORDS)
-    watch.watch(RunFolder, "_sync", RECORDS)
-    watch.watch(RunFolder, "seal", CHECKPOINT)
+    watch.watch(SteadyFolder, "seal", CHECKPOINT)
     watch.watch(GridResponder, "remember", CHECKPOINT)
     # The observation of a round is written to disk before its query is sent.
-    watch.watch(RunFolder, "note", CHECKPOINT)
+    watch.watch(SteadyFolder, "note", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
     watch.watch(InnerStrategies, "aggregate", HANDING)
@@ -210,7 +221,22 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def run_federation(asked: argparse.Namespace) -> Stopwatch:
+def run_pair(asked: argparse.Namespace) -> dict[str, list[Any]]:
+    """Run both federations of a pair in turn; return their rounds without the first and last."""
+    watch, found = Stopwatch(), {kind: list[Any]() for kind in PAIR}
+    watch_clients(watch)
+    for repeat in range(asked.repeats):
+        for kind in PAIR if repeat % 2 == 0 else PAIR[::-1]:
+            place = asked.folder / f"{kind}-{repeat}"
+            chosen = argparse.Namespace(**{**vars(asked), "kind": kind, "folder": place})
+            watch.rounds.clear()
+            run_federation(chosen, watch)
+            found[kind].append(watch.rounds[2:-1])
+            shutil.rmtree(place, ignore_errors=True)
+    return found
+
+
+def run_federation(asked: argparse.Namespace, watch: Stopwatch) -> None:
     """Run all rounds; the first is a warm-up."""
     width = find_width(asked.parameters)
     app = make_app(width, trains=asked.work == "training")
@@ -218,8 +244,6 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         first = ArrayRecord(make_model(width).state_dict())
-    watch = Stopwatch()
-    watch_all(watch)
 
     def make_strategy() -> FedAvg:
         return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
@@ -245,7 +269,6 @@ def run_federation(asked: argparse.Namespace) -> Stopwatch:
             num_rounds=asked.rounds,
         )
     watch.end_round()
-    return watch
 
 
 def measure_disk(folder: Path) -> int:
@@ -256,17 +279,23 @@ def measure_disk(folder: Path) -> int:
 def main() -> None:
     """Run the federation and print the measurements."""
     parser = argparse.ArgumentParser(description="measure a federation over Flower's messages")
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=(*KINDS, "pair"))
     parser.add_argument("work", choices=("training", "echo"))
     parser.add_argument("parameters", type=int)
     parser.add_argument("clients", type=int)
     parser.add_argument("rounds", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--built-in", action="store_true")
+    parser.add_argument("--repeats", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    watch = run_federation(asked)
+    if asked.kind == "pair":
+        print(json.dumps({**run_pair(asked), "memory": measure_peak_memory()}))
+        return
+    watch = Stopwatch()
+    watch_all(watch)
+    run_federation(asked, watch)
     # The first part is preparation, the second the warm-up round, the last the end of the run.
     answer = {
         "rounds": watch.rounds[2:-1] or watch.rounds[1:-1],

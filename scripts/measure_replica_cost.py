@@ -68,7 +68,7 @@ def simulate(scheme: str) -> Rounds:
     )
     watch = Stopwatch()
     watch.watch(MlpKernel, "run", CLIENTS)
-    for method in ("write_weights", "append", "_sync"):
+    for method in ("write_weights", "append"):
         watch.watch(RunFolder, method, RECORDS)
     watch.watch(RunFolder, "seal", CHECKPOINT)
     with tempfile.TemporaryDirectory(prefix="covertfl-replicas-") as folder:

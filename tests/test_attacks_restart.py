@@ -72,10 +72,10 @@ def end_before_checkpoint(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """End the process when the checkpoint of a round is about to be written."""
     write = checkpoint_file.write_checkpoint
 
-    def fatal(folder: Path, checkpoint: Checkpoint, lengths: Any) -> None:
+    def fatal(folder: Path, checkpoint: Checkpoint, *others: Any) -> int:
         if checkpoint.round == at:
             raise Cut
-        write(folder, checkpoint, lengths)
+        return write(folder, checkpoint, *others)
 
     monkeypatch.setattr(run_folder, "write_checkpoint", fatal)
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
+from covertfl.runs.checkpoint import (
+    CHECKPOINT,
+    LARGE,
+    Checkpoint,
+    CheckpointDraft,
+    measure_header,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tests.support.run_folders import vector
 
 
@@ -60,3 +71,77 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
         (tmp_path / CHECKPOINT).write_bytes(save({"true": vector(0)}, metadata=metadata))
         with pytest.raises(InvalidInput, match="not a checkpoint of covertfl"):
             read_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_of_format_1_is_read(tmp_path: Path) -> None:
+    from safetensors.numpy import save
+
+    (tmp_path / "checkpoint").mkdir()
+    facts = {"note": "é", "round": 3, "lengths": {"metrics.jsonl": 7}}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, value in (("decoy-1", 2), ("true", 1)):
+        digest.update(name.encode() + vector(value).tobytes())
+    text = json.dumps({**facts, "checksum": digest.hexdigest()})
+    arrays = {"true": vector(1), "decoy-1": vector(2)}
+    (tmp_path / CHECKPOINT).write_bytes(save(arrays, metadata={"facts": text}))
+    found = read_checkpoint(tmp_path)
+    assert found is not None and found.lengths == {"metrics.jsonl": 7}
+    assert {name: array[0] for name, array in found.arrays.items()} == {"true": 1, "decoy-1": 2}
+    arrays["true"][3] += 1.0
+    (tmp_path / CHECKPOINT).write_bytes(save(arrays, metadata={"facts": text}))
+    with pytest.raises(InvalidInput, match="is damaged"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("size", [6, LARGE])
+@pytest.mark.parametrize("room", [8, 4096, 4097])
+@pytest.mark.parametrize("change", ["nothing", "values", "size", "names"])
+def test_what_was_written_ahead_is_used_if_it_is_still_right(
+    tmp_path: Path, change: str, room: int, size: int
+) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    ahead = {"true": np.full(size, 1.0, np.float32)}
+    arrays = {"b": vector(3), "z": vector(4), **ahead}
+    if change == "values":
+        arrays["true"] = np.full(size, 7.0, np.float32)
+    elif change == "size":
+        arrays["true"] = vector(7)[:3]
+    elif change == "names":
+        del arrays["true"]
+    draft, waited = CheckpointDraft(tmp_path, room), []
+    draft.write_ahead(ahead)
+    assert read_checkpoint(tmp_path) is None
+    checkpoint, lengths = Checkpoint(4, arrays, {"list": [1, None]}), {"metrics.jsonl": 7}
+    needed = write_checkpoint(tmp_path, checkpoint, lengths, draft, lambda: waited.append(1))
+    assert waited == [1] and measure_header(tmp_path) == needed
+    found = read_checkpoint(tmp_path)
+    assert found is not None and found.facts["list"] == [1, None]
+    assert {name: array.tobytes() for name, array in found.arrays.items()} == {
+        name: array.tobytes() for name, array in arrays.items()
+    }
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["state.safetensors"]
+    assert (tmp_path / CHECKPOINT).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_draft_that_is_closed_leaves_the_checkpoint_as_it_was(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    draft = CheckpointDraft(tmp_path, 4096)
+    draft.write_ahead({"true": vector(2)})
+    draft.close()
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["state.safetensors"]
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+
+
+def test_a_checkpoint_is_not_replaced_before_what_it_relies_on_is_stored(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+
+    def fail() -> None:
+        assert (tmp_path / CHECKPOINT).read_bytes() == before
+        raise InvalidInput("a line file cannot be written")
+
+    with pytest.raises(InvalidInput, match="a line file"):
+        write_checkpoint(tmp_path, Checkpoint(4, {"true": vector(1)}, {}), {}, None, fail)
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["state.safetensors"]

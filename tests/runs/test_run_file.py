@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS
 from covertfl.files.toml import parse_toml
 from covertfl.runs.run_file import build_run, find_change, format_run, read_run
 from covertfl.runs.settings import QUEUE_ROUNDS
@@ -74,7 +75,7 @@ BAD_FILES = [
     ('task = "poetry"', ["task must be one of toxicity,", "'poetry'"]),
     ("task = 3", ["task must be one of", "3"]),
     ("format = 'x'", ["format must be a whole number from 1", "'x'"]),
-    ("format = 2", ["format must be at most 1", "got 2", "update covertfl"]),
+    ("format = 3", ["format must be at most 2", "got 3", "update covertfl"]),
     ("seed = -1", ["seed must be at least 0", "-1"]),
     ("seed = 9223372036854775808", ["seed must be at most 9223372036854775807"]),
     ("seed = 1.0", ["seed must be a whole number", "1.0"]),
@@ -204,6 +205,7 @@ KEYS = [
     ("rounds",),
     ("updates",),
     ("arrivals",),
+    ("keep",),
     *(("data", key) for key in ("split", "public_size", "public_classes", "path", "model")),
     *(("federation", key) for key in ("clients", "participation", "min_share", "misread", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
@@ -306,11 +308,12 @@ def test_a_written_run_is_the_same_run(
 
 def test_a_run_file_has_a_format_and_a_newer_one_is_refused(tmp_path: Path) -> None:
     text = format_run(make_run(), {})
-    assert text.startswith('format = 1\ntask = "digits"\n')
-    without = text.removeprefix("format = 1\n")
+    line = f"format = {FORMATS['run']}\n"
+    assert text.startswith(f'{line}task = "digits"\n')
+    without = text.removeprefix(line)
     assert format_run(read_run(write(tmp_path, without)), {}) == text
     assert find_change(without, text, "x") is None
-    newer = f"format = 2\nunheard_of = 1\n{without}"
+    newer = f"format = {FORMATS['run'] + 1}\nunheard_of = 1\n{without}"
     for refuse in (
         lambda: read_run(write(tmp_path, newer)),
         lambda: find_change(newer, text, "run.toml"),

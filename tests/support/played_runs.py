@@ -49,7 +49,10 @@ class MemoryFolder:
     def read_note(self) -> None:
         """Return None: these runs are not interrupted."""
 
-    def seal(self, checkpoint: Checkpoint) -> None:
+    def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
+        """Do nothing: nothing is written."""
+
+    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
         """Keep a checkpoint."""
         self.checkpoints.append(checkpoint)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS
 from covertfl.models.export import export_model
 from covertfl.runs.run_file import read_run
 from covertfl.training import is_finished, train, train_all
@@ -149,7 +150,7 @@ def test_another_run_is_not_resumed(
 
 def change_format(out: Path, line: str) -> None:
     settings = out / "run.toml"
-    settings.write_text(settings.read_text().replace("format = 1\n", line))
+    settings.write_text(settings.read_text().replace(f"format = {FORMATS['run']}\n", line))
 
 
 def test_a_folder_without_a_format_is_resumed(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_folder_without_a_format_is_resumed(tmp_path: Path) -> None:
 def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_small(out, FUNCTION_QUEUE, rounds=4)
-    change_format(out, "format = 2\nunheard_of = 1\n")
+    change_format(out, f"format = {FORMATS['run'] + 1}\nunheard_of = 1\n")
     before = read_folder(out)
     for refuse in (
         lambda: train(make_run(FUNCTION_QUEUE, rounds=4), out, resume=True),

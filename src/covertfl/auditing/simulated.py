@@ -59,7 +59,7 @@ class MemoryRecords(RunFolder):
     def read_note(self) -> None:
         """Return None: these runs are not resumed."""
 
-    def seal(self, checkpoint: Checkpoint) -> None:
+    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
         """Do nothing: these runs are not resumed."""
 
 

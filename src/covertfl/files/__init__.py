@@ -7,5 +7,6 @@
 - `json_file`: reading JSON (`read_object`)
 - `tensors`: safetensors files with a format version (`read_tensors`)
 - `compact`: lists of client numbers in a short form (`pack_clients`, `unpack_record`)
+- `tensor_stream`: safetensors files written array by array (`stream_tensors`)
 - `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

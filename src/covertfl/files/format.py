@@ -13,7 +13,7 @@ from covertfl.files.toml import shorten
 
 # Of run files and run folders (`format` in run.toml), policy files and secrets of federations
 # (`format`), exported models and public maps (`covertfl_format` in the metadata).
-FORMATS = {"run": 1, "policy": 1, "model": 2, "secret": 1, "map": 1}
+FORMATS = {"run": 2, "policy": 1, "model": 2, "secret": 1, "map": 1}
 
 
 def require_format(

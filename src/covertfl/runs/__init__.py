@@ -5,7 +5,8 @@
 `run_file`: `read_run`, `build_run`, `format_run` and `find_change` for run files.
 `summary`: `RunSummary`, the results of a finished run, and `read_summary`.
 `public`: `PublicTranscript`, what an eavesdropper may read of a run.
-`checkpoint`: `Checkpoint` and `read_checkpoint`.
+`checkpoint`: `Checkpoint`, `CheckpointDraft` and `read_checkpoint`.
+`weight_files`: `WeightFiles`, the weights that were sent, and which of them are kept.
 `files`: `find_runs` and `read_lines`, where runs are and how their records are read.
 `folder`: `RunFolder`, the folder that a run is recorded in.
 `replay`: rounds of a participation log, with the states of the problem; `RecordedRounds`.

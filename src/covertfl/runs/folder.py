@@ -14,6 +14,8 @@
     summary.json                 results of a run that has ended
     service.db, token, address   of a service (package `service`), and versions/ with its versions
 
+Which weights stay is up to `keep` (`weight_files`).
+
 A round is recorded line by line and then sealed by replacing the checkpoint, which also holds the
 lengths of the line files.  After a crash, lines beyond these lengths are cut off and the round is
 repeated.  Everything a checkpoint relies on is on the disk before the checkpoint is written.  What
@@ -30,8 +32,8 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,10 +43,19 @@ from covertfl.files.format import require_format
 from covertfl.files.json_file import read_object
 from covertfl.files.regular import require_regular
 from covertfl.files.toml import parse_toml, read_text
-from covertfl.kernels.weights import Layout, Vector, name_content, serialise
-from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
+from covertfl.kernels.weights import Layout, Vector
+from covertfl.runs.checkpoint import (
+    CHECKPOINT,
+    HEADER_ROOM,
+    Checkpoint,
+    CheckpointDraft,
+    measure_header,
+    read_checkpoint,
+    write_checkpoint,
+)
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
+from covertfl.runs.weight_files import Keep, WeightFiles
 from covertfl.tasks.description import describe_model
 from covertfl.tasks.task import TrainingTask
 
@@ -62,8 +73,8 @@ PENDING = "checkpoint/pending.json"
 # Files of a service, which are there before its run begins.
 DATABASE, TOKEN, ADDRESS = "service.db", "token", "address"
 SERVICE = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", TOKEN, ADDRESS)
-# Files of weights that are remembered to have been written.
-MOST_KNOWN = 1024
+# Writes and syncs that are under way at the same time.
+WRITERS = 8
 
 
 class RunFolder:
@@ -71,16 +82,20 @@ class RunFolder:
 
     Parameters
     ----------
-    keeps_weights : whether queries are recorded; if not, the run cannot be audited
+    keep : which weights stay that were sent; a run without them cannot be audited
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keeps_weights: bool = True) -> None:
-        self.path, self._keeps_weights = Path(path), keeps_weights
+    def __init__(self, path: str | os.PathLike[str], *, keep: Keep = "all") -> None:
+        self.path = Path(path)
+        self._weights = self._make_weights(self.path / WEIGHTS, keep)
         self._lock: IO[bytes] | None = None
         self._lines: dict[str, IO[bytes]] = {}
-        self._written: set[Path] = set()
-        self._fresh: dict[Path, IO[bytes]] = {}  # weights that may not be on the disk yet
         self._sealed: dict[str, int] = {}
+        self._room = 0  # for the header of the next checkpoint
+        self._pool = ThreadPoolExecutor(WRITERS)  # starts no thread before it is used
+
+    def _make_weights(self, folder: Path, keep: Keep) -> WeightFiles:
+        return WeightFiles(folder, keep)
 
     def require_absent(self) -> None:
         """Raise InvalidInput if the folder exists and is not empty."""
@@ -143,6 +158,8 @@ class RunFolder:
             raise InvalidInput(f"{self.path} holds no run to resume")
         self._acquire_lock()
         checkpoint = read_checkpoint(self.path)
+        if checkpoint is not None:  # as much as after the round itself: resumed runs have its bytes
+            self._room = measure_header(self.path) + HEADER_ROOM
         with report_errors(self.path):
             _remove_leftovers(self.path)
             self._make_folders()
@@ -155,11 +172,9 @@ class RunFolder:
 
     def _remove_unsent(self) -> None:
         """Remove weights of a round that was interrupted, which writes them again."""
-        sent = {record.get("weights") for record in read_lines(self.path / LINE_FILES[0])}
-        for path in (self.path / WEIGHTS).glob("*.safetensors"):
-            if path.stem not in sent:
-                with report_errors(path):
-                    path.unlink()
+        sent = [str(record.get("weights")) for record in read_lines(self.path / LINE_FILES[0])]
+        with report_errors(self.path / WEIGHTS):
+            self._weights.resume(sent)
 
     def keep_model(self, task: TrainingTask) -> None:
         """Write what the model of a task is, and its public map unless that is there already."""
@@ -172,11 +187,12 @@ class RunFolder:
 
     def close(self) -> None:
         """Close all files and release the lock."""
+        self._pool.shutdown()
         for stream in self._lines.values():
             # A failed write was reported when it happened; unsealed lines are not needed.
             with contextlib.suppress(OSError):
                 stream.close()
-        self._close_fresh()
+        self._weights.close()
         if self._lock is not None:
             self._lock.close()
         self._lines, self._lock = {}, None
@@ -214,28 +230,21 @@ class RunFolder:
                     )
                 stream.truncate(length)
 
-    def write_weights(self, layout: Layout, vector: Vector) -> str:
-        """Record weights that are sent, once for each content; return their SHA-256.
+    def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
+        """Take what can be written while clients work, once the decision is noted.
 
-        Without `keeps_weights`, nothing is written and the empty string is returned.
+        Here nothing is: nobody waits for the clients of a simulated run.
+
+        Parameters
+        ----------
+        vector : (P,) weights of the query
+        ahead : arrays of the next checkpoint, by name, that only a move of all trajectories changes
         """
-        if not self._keeps_weights:
-            return ""
-        content = serialise(layout, vector)
-        name = name_content(content)
-        path = self.path / WEIGHTS / f"{name}.safetensors"
-        with report_errors(path):
-            target = self._choose_file(path, content)
-            if target is not None:
-                self._fresh[target] = _write_new(target, content)
-        if len(self._written) >= MOST_KNOWN:  # a service writes weights for ever
-            self._written.clear()
-        self._written.add(path)
-        return name
 
-    def _choose_file(self, path: Path, content: bytes) -> Path | None:
-        """Return the file to write weights to, None if their own file, `path`, holds them."""
-        return None if path in self._written or _has_content(path, content) else path
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
+        """Record weights that are sent, once for each content; return their SHA-256."""
+        with report_errors(self._weights.folder):
+            return self._weights.write(layout, vector)
 
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
         """Add lines to one of the line files."""
@@ -250,7 +259,7 @@ class RunFolder:
         """
         path = self.path / PENDING
         with report_errors(path):
-            _write_new(path, json.dumps(decision, allow_nan=False).encode(), mode=0o600).close()
+            _write_new(path, json.dumps(decision, allow_nan=False).encode())
 
     def read_note(self) -> dict[str, Any] | None:
         """Return what the last round that was begun has decided, None before the first."""
@@ -259,43 +268,61 @@ class RunFolder:
             return None  # empty: it was lost with the machine
         return read_object(path, "the decision of a round")
 
-    def seal(self, checkpoint: Checkpoint) -> None:
-        """Write all lines and weights so far to the disk, then replace the checkpoint."""
+    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
+        """Write all lines and weights so far to the disk, then replace the checkpoint.
+
+        Parameters
+        ----------
+        meanwhile : work that may be done at the same time, where that saves time
+        """
+        self._seal(checkpoint)
+        if meanwhile is not None:
+            meanwhile()
+
+    def _seal(self, checkpoint: Checkpoint, draft: CheckpointDraft | None = None) -> None:
+        """Seal a round with a checkpoint of which a draft may be there.
+
+        The checkpoint is written while the files that it relies on are synced, and gets its name
+        after them.
+        """
         lengths = {}
         for name, stream in self._lines.items():
             with report_errors(self.path / name):
                 stream.flush()
                 lengths[name] = stream.tell()
-        self._sync(lengths)
-        write_checkpoint(self.path, checkpoint, lengths)
+        with self._syncing(lengths) as await_files:
+            if draft is None:  # with as much room as on all engines, which write the same bytes
+                with report_errors(self.path / CHECKPOINT):
+                    draft = CheckpointDraft(self.path, self._room)
+            length = write_checkpoint(self.path, checkpoint, lengths, draft, await_files)
+        self._room = length + HEADER_ROOM
+        self._sealed = dict(lengths)
+        with report_errors(self._weights.folder):
+            self._weights.end_round()
 
-    def _sync(self, lengths: Mapping[str, int]) -> None:
-        """Wait until everything is on the disk; files are synced at the same time."""
-        changed = self._find_changed(lengths)
-        files = {self.path / name: self._lines[name].fileno() for name in changed}
-        files |= {path: stream.fileno() for path, stream in self._fresh.items()}
-        folders = {path.parent for path in (files if not self._sealed else self._fresh)}
+    @contextlib.contextmanager
+    def _syncing(self, lengths: Mapping[str, int]) -> Iterator[Callable[[], None]]:
+        """Sync all files at the same time; return a function that waits for them."""
+        changed, fresh = self._find_changed(lengths), self._weights.list_unsynced()
+        files = {self.path / name: self._lines[name].fileno() for name in changed} | fresh
+        folders = {path.parent for path in (files if not self._sealed else fresh)}
         with contextlib.ExitStack() as opened:
             for folder in folders:
                 with report_errors(folder):
                     files[folder] = os.open(folder, os.O_RDONLY)
                 opened.callback(os.close, files[folder])
-            with ThreadPoolExecutor(max_workers=len(files) + 1) as pool:
-                self._sync_files(pool, files)
-        self._close_fresh()
-        self._sealed = dict(lengths)
+            syncs = [self._pool.submit(_sync_file, *file) for file in files.items()]
+            opened.callback(wait, syncs)
+
+            def await_files() -> None:
+                for sync in syncs:
+                    sync.result()
+
+            yield await_files
 
     def _find_changed(self, lengths: Mapping[str, int]) -> list[str]:
         """Return the line files that have new lines."""
         return [name for name, length in lengths.items() if length != self._sealed.get(name)]
-
-    def _sync_files(self, pool: Executor, files: Mapping[Path, int]) -> None:
-        list(pool.map(_sync_file, files, files.values()))
-
-    def _close_fresh(self) -> None:
-        for stream in self._fresh.values():
-            stream.close()
-        self._fresh = {}
 
     def finish(self, summary: RunSummary) -> None:
         """Write the summary of a run that has ended, for its owner only.
@@ -369,25 +396,14 @@ def _sync_file(path: Path, handle: int) -> None:
         os.fsync(handle)
 
 
-def _has_content(path: Path, content: bytes) -> bool:
-    """Return whether a file exists and is complete; after a crash it may not be."""
-    return path.is_file() and path.read_bytes() == content
-
-
-def _write_new(path: Path, content: bytes, mode: int = 0o644) -> IO[bytes]:
-    """Write a file that gets its name once it is complete; it stays open until it is synced."""
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file for the owner only, which gets its name once it is complete."""
     temporary = path.with_name(f".{path.name}.new")
-    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    stream = os.fdopen(opened, "wb")
-    try:
+    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(opened, "wb") as stream:
         stream.write(content)
         stream.flush()
         temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            stream.close()
-        raise
-    return stream
 
 
 def _remove_run(path: Path) -> None:

@@ -61,7 +61,8 @@ def prepare_run(
     settings: RunSettings, path: Path, kernels: KernelCache, *, resume: bool, force: bool
 ) -> PreparedRun:
     """Build a run and open its folder."""
-    federation, folder = build_federation(settings, kernels), RunFolder(path)
+    federation = build_federation(settings, kernels)
+    folder = RunFolder(path, keep=settings.sections.keep)
     try:
         state = _open_run(federation, folder, resume, force)
         if isinstance(federation.responder, ClientResponder):

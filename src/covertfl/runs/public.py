@@ -58,6 +58,11 @@ class PublicTranscript:
         from safetensors.numpy import load
 
         path = self._folder / "weights" / f"{name}.safetensors"
+        if not path.exists():
+            raise InvalidInput(
+                f"{path}: no such file, a file of weights is needed: these were not kept (`keep` "
+                "in the run file) or have been removed, so that the run cannot be audited"
+            )
         content = read_bytes(path, "a file of weights")
         if name_content(content) != name:
             raise InvalidInput(f"{path} was changed: its content does not match its name")

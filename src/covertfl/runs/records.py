@@ -66,7 +66,21 @@ def seal_state(federation: Federation, folder: RunFolder, state: RunState) -> No
     """Seal the state after a round, or the one that a run starts from, with a checkpoint."""
     responder = federation.responder
     kept, replicas = responder.remember(), responder.replicas
-    folder.seal(pack_state(state, responder.layout, kept, replicas=replicas))
+    packed = pack_state(state, responder.layout, kept, replicas=replicas)
+    folder.seal(packed, lambda: responder.prepare(state.learner))
+
+
+def begin_query(
+    federation: Federation, folder: RunFolder, state: RunState, decision: Decision
+) -> None:
+    """Let a folder write, while clients work, what is known before they answer.
+
+    Replicas all move in the same rounds, which clients see: only then the true weights of the
+    next checkpoint are not those of the last.
+    """
+    responder, learner = federation.responder, state.learner
+    ahead = {} if responder.replicas is None else {"true": learner.true}
+    folder.begin_query(responder.layout, learner.query(decision.trajectory), ahead)
 
 
 def record_round(federation: Federation, folder: RunFolder, played: PlayedRound) -> None:
@@ -74,9 +88,8 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
     after, responder = played.after, federation.responder
     sent = played.before.learner.query(played.decision.trajectory)
     weights = folder.write_weights(responder.layout, sent)
-    if weights:
-        public = {"round": after.round, "client": None, "weights": weights}
-        folder.append("public/rounds.jsonl", public)
+    public = {"round": after.round, "client": None, "weights": weights}
+    folder.append("public/rounds.jsonl", public)
     folder.append("private/rounds.jsonl", describe_round(played, weights))
     if played.done is not None:
         folder.append("private/updates.jsonl", asdict(played.done))

@@ -196,6 +196,9 @@ class Responder(ABC):
         pairs = zip(scores, before.trajectories, after.trajectories, strict=True)
         return tuple(known if old is new else self.score(new) for known, old, new in pairs)
 
+    def prepare(self, learner: LearnerState) -> None:  # noqa: B027 (few have anything to do)
+        """Make ready what the next round sends, while the last is being sealed."""
+
     def remember(self) -> Remembered:
         """Return what a resumed run needs, beside its own state."""
         return Remembered()

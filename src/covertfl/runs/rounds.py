@@ -26,7 +26,7 @@ from covertfl.runs.learner import LearnerState
 from covertfl.runs.live import SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import DoneUpdate
-from covertfl.runs.records import Costs, PlayedRound, charge_round, record_round
+from covertfl.runs.records import Costs, PlayedRound, begin_query, charge_round, record_round
 from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
@@ -66,6 +66,7 @@ def run_rounds(
         repeated, pending = repeat_decision(federation, folder, pending, state), None
         decision = repeated or decision
         folder.note({"round": state.round + 1, **decision.to_dict()})
+        begin_query(federation, folder, state, decision)
         played = yield from play_round(federation, state, policy, decision)
         record_round(federation, folder, played)
         state = played.after

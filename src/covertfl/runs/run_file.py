@@ -49,10 +49,11 @@ from covertfl.runs.settings import (
 from covertfl.tasks.registry import TASK_PLUG_INS
 
 # Sections that a resumed run may have others of.
-MAY_CHANGE = ("engine", "service", "versions", "format")
+MAY_CHANGE = ("engine", "keep", "service", "versions", "format")
 # What keys allow that take values of different types.
 CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("task",): TASK_PLUG_INS.describe_names(),
+    ("keep",): '"all", "hashes" or a number of rounds, at least 1',
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
     ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',
@@ -184,8 +185,9 @@ def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
         return describe_unknown_keys([*unknown, *find_unknown_keys(given)], _list_keys)
     mistake = error.errors()[0]
     location = mistake["loc"]
-    choice = CHOICES.get(location[:2])
-    section, key = split_location(location if choice is None else location[:2])
+    place = location[: 1 if location[:1] in CHOICES else 2]
+    choice = CHOICES.get(place)
+    section, key = split_location(location if choice is None else place)
     if mistake["type"] == "missing":
         return f"{section}key {key} is missing; it must be {choice}"
     allowed = choice or _describe_allowed(mistake, location)
@@ -249,6 +251,7 @@ def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     sections = resolved.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
     for key in ("preset", "problem"):
         sections["policy"].pop(key, None)
+    del sections["format"]  # the one that is read, not the one that is written
     return format_toml(
         {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
     )

@@ -21,6 +21,7 @@ from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import REPLICA
 from covertfl.decoys.replica import Guard
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS
 from covertfl.kernels.job import LocalOptimizer
 
 if TYPE_CHECKING:
@@ -190,14 +191,19 @@ class ServiceSection(_Section):
 
 
 class RunSections(_Section):
-    """A run file as it is written."""
+    """A run file as it is written.
+
+    `keep` names the rounds whose weights stay in public/weights: all, the last n, or none, of which
+    only the hashes are recorded.
+    """
 
     task: str
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     rounds: Count | None = None
     updates: Count | None = None
     arrivals: str | None = None
-    format: int = 1
+    keep: Literal["all", "hashes"] | Count = "all"
+    format: int = FORMATS["run"]
     data: DataSection = Field(default_factory=DataSection)
     federation: FederationSection = Field(default_factory=FederationSection)
     policy: PolicySection = Field(default_factory=PolicySection)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from covertfl.engines.flower.steady_folder import SPARE, SteadyFolder
+from covertfl.engines.flower.steady_folder import SPARE, SteadyFolder, SteadyWeightFiles
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.folder import WEIGHTS, RunFolder
 from tests.support.run_folders import LAYOUT, vector
@@ -33,15 +33,15 @@ def test_every_steady_round_writes_one_new_file(kind: type[RunFolder], tmp_path:
 def test_there_is_one_spare_file_however_often_a_query_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each sealed round removes the spare of the one before, whatever it has sent itself."""
+    """Each round removes the spare of the one before, whatever it sends itself."""
     removals: list[int] = []
-    remove = SteadyFolder._remove_spare
+    remove = SteadyWeightFiles.remove_old
 
-    def count(self: SteadyFolder) -> None:
+    def count(self: SteadyWeightFiles) -> None:
         removals.append(1)
         remove(self)
 
-    monkeypatch.setattr(SteadyFolder, "_remove_spare", count)
+    monkeypatch.setattr(SteadyWeightFiles, "remove_old", count)
     folder, left = SteadyFolder(tmp_path), []
     folder.create("seed = 1\n", force=True)
     for number, value in enumerate([1, 1, 1, 2, 3, 1, 2, 2], start=1):

@@ -26,6 +26,7 @@ from flwr.app import Array, ArrayRecord
 from covertfl.errors import InvalidInput
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.runs.learner import LearnerState
 
 if TYPE_CHECKING:
     from torch import nn
@@ -245,6 +246,11 @@ def make_float_form(layout: Layout) -> ArrayForm:
     return ArrayForm(layout, dict.fromkeys(layout.names, np.dtype(np.float32)), {})
 
 
+def list_encoded(learner: LearnerState) -> tuple[Vector, ...]:
+    """Return the weights whose arrays are needed: of all queries, and the true ones."""
+    return learner.trajectories if learner.sent is None else (*learner.sent, learner.true)
+
+
 def is_finite(values: npt.NDArray[Any]) -> bool:
     """Return whether all values are finite, usually in one pass and without a mask.
 
@@ -287,7 +293,8 @@ def _encode_as_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...])
 
 def _encode(values: npt.NDArray[Any]) -> Array:
     """Return values as Flower's `Array(values)` does for C order, in a fraction of its time."""
-    data = _encode_header(values.dtype, values.shape) + values.tobytes()
+    header = _encode_header(values.dtype, values.shape)
+    data = b"".join((header, np.ascontiguousarray(values).data))
     return Array(str(values.dtype), values.shape, NUMPY_STYPE, data)
 
 

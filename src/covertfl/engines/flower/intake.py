@@ -8,20 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from covertfl.engines.flower.array_form import ArrayForm
+from covertfl.engines.flower.array_form import ArrayForm, list_encoded
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.intake import Intake, RequestDesk
-from covertfl.runs.learner import LearnerState
 from covertfl.runs.progress import PreparedRun
 from covertfl.runs.rounds import OnState
-
-
-def list_encoded(learner: LearnerState) -> tuple[Vector, ...]:
-    """Return the weights whose arrays are needed: of all queries, and the true ones."""
-    return learner.trajectories if learner.sent is None else (*learner.sent, learner.true)
 
 
 @contextmanager

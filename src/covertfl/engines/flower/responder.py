@@ -18,7 +18,7 @@ from flwr.app import Message
 
 from covertfl.arrays import IntArray
 from covertfl.decoys.decoy import Decoy
-from covertfl.engines.flower.array_form import ArrayForm, is_finite
+from covertfl.engines.flower.array_form import ArrayForm, is_finite, list_encoded
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.gathering import Keeping
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -242,6 +242,11 @@ class GridResponder(ClientResponder):
 
     def _messages(self, outcome: Outcome) -> list[Message]:
         return [self.exchange.gathered.messages[client] for client in outcome.replies.clients]
+
+    def prepare(self, learner: LearnerState) -> None:
+        """Encode what replicas send next, all of them in the round in which they move."""
+        if self.replicas is not None:
+            self.form.prepare(list_encoded(learner))
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Describe the final weights, and the clock by which rounds started."""

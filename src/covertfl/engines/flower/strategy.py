@@ -30,8 +30,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from covertfl.engines.flower.array_form import list_encoded
 from covertfl.engines.flower.connection import connect_clients
-from covertfl.engines.flower.intake import list_encoded, open_intake
+from covertfl.engines.flower.intake import open_intake
 from covertfl.engines.flower.run_folder import (
     find_run_settings,
     find_state,
@@ -136,7 +137,8 @@ class CovertStrategy(StrategySettings, Strategy):
         clients = federation.responder
         if not isinstance(clients, ClientResponder):
             raise InvalidInput(f"{settings.name}: Flower needs clients, got task = function")
-        folder = SteadyFolder(self.folder, keeps_weights=self.rounds.records)
+        keep = settings.sections.keep if self.rounds.records else "hashes"
+        folder = SteadyFolder(self.folder, keep=keep)
         try:
             checkpoint = open_folder(self, settings, folder)
             self.summary()
@@ -156,16 +158,10 @@ class CovertStrategy(StrategySettings, Strategy):
                     if metrics is not None:
                         result.evaluate_metrics_serverapp[state.round] = metrics
 
-            def prepare_next(state: RunState) -> None:
-                """Encode what replicas send next, all of them in the round in which they move."""
-                if clients.replicas is not None:
-                    form.prepare(list_encoded(state.learner))
-                evaluate(state)
-
             if state.round == 0:
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
-            with open_intake(self, run, form, prepare_next) as (intake, after_round):
+            with open_intake(self, run, form, evaluate) as (intake, after_round):
                 rounds = watch_run(run, self.on_round, started, after_round, intake)
                 final = carrier.run(rounds, clients.kernel)
             result.arrays = form.find(final.learner.true)

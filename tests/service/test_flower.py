@@ -49,7 +49,7 @@ def play_on_flower(
     folder: Path, asked: Asked, rounds: int, *, stop_after: int | None = None, **changes: Any
 ) -> None:
     """Play the rounds of a service on Flower in this process, or continue one."""
-    settings = as_service(make_run(SERVICE, **merge(changes, {**FLOWER, "rounds": rounds})))
+    settings = as_service(make_run(SERVICE, **merge(changes, FLOWER))).with_rounds(rounds)
     ending = threading.Event()
     if not folder.exists():
         folder.mkdir()

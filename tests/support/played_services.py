@@ -52,7 +52,7 @@ def play_service(
     **changes: Any,
 ) -> None:
     """Play the rounds of a service, or continue one; `stop_after` ends it in an earlier round."""
-    settings = as_service(make_run(base, **changes))
+    settings = as_service(make_run(base, **changes)).with_rounds(rounds)
     ending = threading.Event()
     is_new = not (folder / "service.db").exists()
 
@@ -62,7 +62,7 @@ def play_service(
 
     def on_round(progress: RunProgress) -> None:
         ask(folder, *asked.get(progress.round + 1, ()))
-        if progress.round in (stop_after, rounds):
+        if progress.round == stop_after:
             ending.set()
 
     run_simulated(settings, folder, ending, on_start=on_start, on_round=on_round)

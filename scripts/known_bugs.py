@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "decoy-steps-never-restart",
         "runs/function.py",
-        "m = 1 + (moves if self.task_size is None else moves % self.task_size)",
-        "m = 1 + moves",
+        "return moves if self.task_size is None else moves % self.task_size",
+        "return moves",
         "tests/runs/test_function.py",
     ),
     Mutant(
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "unweighted-average",
         "runs/learner.py",
-        "total += weight * values[block]",
-        "total += replies.total / len(replies.values) * values[block]",
+        "total.add(values, count)",
+        "total.add(values, 1)",
         "tests/runs/test_learner.py",
     ),
     Mutant(

@@ -6,7 +6,7 @@ starts `covertfl serve` on the simulated engine and asks it for shifts through i
 requests arrive as a Poisson process at the rate of the problem, each with the updates that the
 problem's arrivals have.  The measured mean wait of an update is compared with what the service
 promises and with the expected wait under its policy.  `make soak` runs this and writes
-results/service_soak.json and docs/images/service-soak.png.  The exit status is 1 if the wait is
+results/service/soak.json and docs/images/service-soak.png.  The exit status is 1 if the wait is
 longer than promised, memory grows, or the database grows faster than the rounds.
 """
 
@@ -44,7 +44,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 if TYPE_CHECKING:
     from service_process import ServiceProcess
 
-RESULTS, PICTURE = ROOT / "results/service_soak.json", ROOT / "docs/images/service-soak.png"
+RESULTS, PICTURE = ROOT / "results/service/soak.json", ROOT / "docs/images/service-soak.png"
 BATCHES = 20  # of waits, for the interval
 SAMPLE_ROUNDS = 100
 LOOK_SECONDS, TICK_SECONDS = 0.25, 0.002

@@ -205,6 +205,6 @@ def test_the_share_of_a_peak(load: Any) -> None:
 def test_notes_are_shown(load: Any) -> None:
     section = load("section")
     shown = section.Section(
-        "title", (), ("a",), (("1",),), (section.Check("fast", True),), ("far",)
+        "title", (), ("a",), (("1",),), (section.Check("fast", True),), notes=("far",)
     )
     assert section.render_markdown(shown).endswith("- far\n- yes: fast")

@@ -88,6 +88,7 @@ def test_many_vectors_in_any_order() -> None:
         assert shuffled.tobytes() == mean.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hundred_thousand_vectors(seed: int) -> None:
     generator = np.random.default_rng(seed)

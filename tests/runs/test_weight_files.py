@@ -17,6 +17,8 @@ from covertfl.runs.folder import WEIGHTS, RunFolder
 from covertfl.runs.weight_files import Keep, stream_weights
 from tests.support.run_folders import LAYOUT, SETTINGS_TEXT, vector
 
+pytestmark = pytest.mark.slow
+
 SENT = (1, 1, 2, 3, 1, 2, 2, 2, 4, 1, 1, 5, 1, 5, 6)
 NAMES = {value: name_content(serialise(LAYOUT, vector(value))) for value in set(SENT)}
 Open = Callable[[], RunFolder]

@@ -35,6 +35,8 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.run_file import read_run
 from covertfl.service.serve import serve
 
+pytestmark = pytest.mark.slow
+
 file, folder, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 settings = read_run(file)
 build_federation(settings, KernelCache())

@@ -150,6 +150,7 @@ def read_query(folder: Path, name: str) -> bytes:
     return b"".join(arrays[key].tobytes() for key, _ in checkpoint.facts["parameters"])
 
 
+@pytest.mark.slow
 def test_a_rollback_with_updates_is_trained_further(tmp_path: Path) -> None:
     asked: dict[int, Any] = {
         1: [{"kind": "shift", "updates": 2}, {"kind": "shift", "updates": 2}],
@@ -165,6 +166,7 @@ def test_a_rollback_with_updates_is_trained_further(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_task_with_patience_ends_when_the_loss_no_longer_falls(tmp_path: Path) -> None:
     asked: dict[int, Any] = {1: [{"kind": "shift", "patience": 2, "updates": 30}]}
     changes = {**GREEDY, "federation": {"optimizer": {"lr": 0.05}}}
@@ -233,6 +235,7 @@ def test_new_rows_come_to_a_client(tmp_path: Path) -> None:
         assert store.read_fact("limits")["rows"] == len(task.train) + 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [GREEDY, EXCHANGEABLE, LIVE])
 def test_a_service_that_was_ended_continues_with_the_same_bytes(
     tmp_path: Path, changes: dict[str, Any]
@@ -265,6 +268,7 @@ def test_a_version_can_be_exported(tmp_path: Path) -> None:
         export_model(tmp_path / "s", tmp_path / "model.safetensors", version=7)
 
 
+@pytest.mark.slow
 def test_steps_start_anew_only_where_a_task_asks_for_it(tmp_path: Path) -> None:
     two = [{"kind": "shift", "updates": 3}, {"kind": "shift", "updates": 3}]
     asked: dict[int, Any] = {1: two}

@@ -31,6 +31,8 @@ from tests.support.played_services import (
 )
 from tests.support.small_runs import make_run, merge, read_rounds
 
+pytestmark = pytest.mark.slow
+
 FLOWER: dict[str, Any] = {"engine": {"kind": "flower"}}
 # A rollback, new steps and a client that is forgotten, and as many updates without any of it.
 ASKED: dict[int, Any] = {

@@ -62,6 +62,7 @@ def test_a_free_port_is_taken_and_answers(running: RunningService) -> None:
     running.process.check()
 
 
+@pytest.mark.slow
 def test_an_end_that_nobody_asked_for_is_noticed(tmp_path: Path) -> None:
     make_token(tmp_path)
     with make_store(tmp_path), HttpProcess(tmp_path, "127.0.0.1", 0) as process:
@@ -75,6 +76,7 @@ def test_an_end_that_nobody_asked_for_is_noticed(tmp_path: Path) -> None:
                 time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_it_ends_when_it_is_closed_although_somebody_listens(tmp_path: Path) -> None:
     """A listener is let go, and what was read is whole."""
     token = make_token(tmp_path)
@@ -210,6 +212,7 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
     return folder / "cert.pem", folder / "key.pem"
 
 
+@pytest.mark.slow
 def test_its_own_certificate_is_trusted_and_no_other(tmp_path: Path) -> None:
     token = make_token(tmp_path)
     certificate, key = write_certificate(tmp_path)

@@ -70,6 +70,7 @@ def test_it_equals_a_run_that_never_had_the_rows(tmp_path: Path, acceptance: str
     assert read_arrays(tmp_path / "kept")["true"].tobytes() != ours["true"].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [GATED, EXCHANGEABLE])
 def test_a_replay_is_a_run_without_the_rows(tmp_path: Path, changes: dict[str, Any]) -> None:
     rows = find_rows(1, 40)
@@ -133,6 +134,7 @@ def test_versions_with_the_rows_are_withdrawn_and_later_ones_are_not(tmp_path: P
     assert rollback.state == "done" and 1 in withdrawn
 
 
+@pytest.mark.slow
 def test_no_round_is_sent_or_recorded_by_a_replay(tmp_path: Path) -> None:
     rows = find_rows(2, 30).tolist()
     purge = {"kind": "purge", "rows": rows, "exact": True, "updates": 2}
@@ -143,6 +145,7 @@ def test_no_round_is_sent_or_recorded_by_a_replay(tmp_path: Path) -> None:
     assert exact[:30] == plain[:30]
 
 
+@pytest.mark.slow
 def test_a_second_exact_purge_goes_on_from_the_first(tmp_path: Path) -> None:
     first, second = find_rows(2, 20), find_rows(4, 20)
     asked: dict[int, Any] = {

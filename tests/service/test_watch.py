@@ -80,6 +80,7 @@ def test_a_model_that_has_diverged_is_released_without_its_loss(
     assert [one.served for one in list_requests(tmp_path / "s")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_drift_is_warned_of_once_and_a_refit_promises_the_wait_of_the_new_load(
     tmp_path: Path,
 ) -> None:

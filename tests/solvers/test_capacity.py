@@ -19,6 +19,8 @@ from covertfl.solvers.average_cost import QueueOperator, always_learn
 from covertfl.solvers.constrained import solve_queue
 from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE, sound_queue
 
+pytestmark = pytest.mark.slow
+
 FROZEN = (1e-3, 1e-4, 1e-6, 1e-8, 1e-12)
 
 

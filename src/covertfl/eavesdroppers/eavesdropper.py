@@ -202,7 +202,8 @@ class Trajectories:
     latest : weights last sent of each trajectory
     moved : round in which each trajectory last moved
     repeats : queries of each trajectory that repeat the previous one
-    total : queries of all, whose order is not kept: it would grow for as long as one listens
+    total : queries of all
+    order : trajectory of each query, the latest at least
     """
 
     def __init__(self) -> None:
@@ -211,12 +212,14 @@ class Trajectories:
         self.moved: list[int] = []
         self.repeats: list[int] = []
         self.total = 0
+        self.order: list[int] = []
 
     def add(self, query: SeenQuery) -> Vector | None:
         """Add a query; return the weights that its trajectory sent before, None at its first."""
         number = query.trajectory
         earlier = self.latest[number] if number < len(self) else None
         self.total += 1
+        self.order.append(number)
         if number == len(self.counts):
             self.counts.append(0)
             self.latest.append(query.weights)
@@ -272,6 +275,10 @@ class Listener(Eavesdropper):
     def observe(self, query: SeenQuery) -> None:
         """Take note of the next query."""
         self._seen.add(query)
+
+    def forget_order(self) -> None:
+        """Forget in which order queries came, which grows for as long as one listens."""
+        self._seen.order.clear()
 
     def figures(self) -> dict[str, FloatArray]:
         """Return named evidence, each with one number for each trajectory seen so far."""

@@ -43,8 +43,9 @@ class Beliefs:
         """Let both see which trajectory a round has queried."""
         place = self._places.setdefault(trajectory, len(self._places))
         query = SeenQuery(round_number, place, NOTHING, None)
-        self._counting.observe(query)
-        self._scheme.observe(query)
+        for eavesdropper in (self._counting, self._scheme):  # neither uses the order
+            eavesdropper.observe(query)
+            eavesdropper.forget_order()
 
     def describe(self) -> dict[str, float]:
         """Return the probability that each gives the true trajectory; 0 before it was queried."""

@@ -43,6 +43,8 @@ from tests.support.flower_runs import (
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_folder
 
+pytestmark = pytest.mark.slow
+
 KILLS, ROUNDS = 25, 400
 CALLS = ("fsync", "fdatasync", "replace", "open", "write", "ftruncate", "lseek")
 # Files that name times, or how often a run was started.

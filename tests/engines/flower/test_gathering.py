@@ -39,6 +39,8 @@ from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, make_app, run_covert, run_exchangeable
 from tests.support.small_runs import read_column, read_folder
 
+pytestmark = pytest.mark.slow
+
 LEARNS = [1, 3, 4, 8]
 SUMMED: dict[str, Callable[[], Strategy] | None] = {
     "built-in": None,

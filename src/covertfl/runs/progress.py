@@ -10,6 +10,7 @@ from pathlib import Path
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
 from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.checkpoint import CHECKPOINT
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_rounds
@@ -144,7 +145,9 @@ def watch_run(
         if after_round is not None:
             after_round(state)
 
-    if run.state.round == 0:  # who draws the first weights may not draw the same ones again
+    is_sealed = (run.folder.path / CHECKPOINT).exists()
+    if run.state.round == 0 and not is_sealed:
+        # Who draws the first weights may not draw the same ones again.
         seal_state(run.federation, run.folder, run.state)
     state = yield from run_rounds(run.federation, run.folder, run.state, report, intake)
     found = summarise(run.federation, state)

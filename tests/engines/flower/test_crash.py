@@ -113,7 +113,7 @@ def test_a_disk_full_at_any_moment_is_named_and_resumed(
 ) -> None:
     run(kind, tmp_path / "whole", Witness(), nudge, resume=False)
     whole, number, failed = read_compared(tmp_path / "whole"), 0, 0
-    step = {"fsync": 5, "open": 3, "write": 3, "lseek": 4}.get(name, 2)
+    step = {"fsync": 11, "open": 7, "write": 13, "lseek": 13}.get(name, 3)
     while True:
         number += step
         for train in (nudge, answer_anyhow):

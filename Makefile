@@ -46,8 +46,10 @@ attack: $(READY)  ## attack the scheme and the server with many seeds, print wha
 mutants: $(READY)  ## inject known bugs one at a time, list those that no test notices
 	$(BIN)/python scripts/mutants.py
 
-soak: $(READY)  ## run a service for 5,000 rounds, check waits, memory and database
+soak: $(READY)  ## run a service for 5,000 rounds, kill services and servers many times
 	$(BIN)/python scripts/soak_service.py --write
+	COVERTFL_SOAK=1 $(BIN)/python -m pytest -m 'slow or deployment' tests/service tests/engines/flower/test_crash.py \
+		tests/engines/flower/test_gathering.py
 
 check: $(READY)  ## lint, format and type checks
 	$(BIN)/ruff check .

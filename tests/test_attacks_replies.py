@@ -26,6 +26,8 @@ from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import Stopped, read_column, read_folder, read_rounds, stop_after
 from tests.support.wire_grid import WireGrid
 
+pytestmark = pytest.mark.slow
+
 ATTACKER = 2
 LEARNS = [1, 2, 3, 4]
 OTHERS = (NODES - 1) * 40

@@ -30,6 +30,8 @@ from covertfl.evaluation.schedule import (
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.minority import solve_minority
 
+pytestmark = pytest.mark.slow
+
 
 def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
     return Oracle(np.array(transition), np.array(success))

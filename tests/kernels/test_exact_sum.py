@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from covertfl.kernels.exact_sum import BLOCK, CHUNK, DIGIT, ExactSum
 from covertfl.kernels.weights import Float32Array, Vector
 
+pytestmark = pytest.mark.slow
+
 Terms = list[tuple[float, int]]
 
 

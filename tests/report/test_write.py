@@ -20,6 +20,7 @@ ALLOWED = {
     "errors",
     "files",
     "files.atomic",
+    "files.compact",
     "files.format",
     "files.json_file",
     "files.regular",

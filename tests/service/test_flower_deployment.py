@@ -20,9 +20,13 @@ from tests.service.test_crash import (
     write_service,
 )
 from tests.support.played_services import SERVICE, list_requests
+from tests.support.slow_cases import IS_SOAK
 from tests.support.small_runs import merge, read_rounds
 
-pytestmark = pytest.mark.deployment
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.skipif(not IS_SOAK, reason="two starts of a federation: make soak"),
+]
 __all__ = ["own_home"]
 
 RUN: dict[str, Any] = merge(

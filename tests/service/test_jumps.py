@@ -19,6 +19,8 @@ from tests.service.test_desk import EXCHANGEABLE, FUNCTION, GREEDY
 from tests.support.played_services import SERVICE, play_service
 from tests.support.small_runs import make_run, read_rounds
 
+pytestmark = pytest.mark.slow
+
 GUARDED: dict[str, Any] = {**EXCHANGEABLE, "decoy": {"guard": "client"}}
 
 

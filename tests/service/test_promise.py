@@ -103,7 +103,7 @@ def test_without_a_linear_limit_the_promise_is_the_policys_own_wait() -> None:
     assert promise_wait(problem, GreedyPolicy()) is None
 
 
-@pytest.mark.parametrize("rounds", [500, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [500, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_services_without_drift_are_not_warned(rounds: int) -> None:
     problem = make_problem()
     services = simulate_services(problem, SERVICES, rounds)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
+# Whether to try what takes minutes, as `make soak` does.
+IS_SOAK = os.environ.get("COVERTFL_SOAK") == "1"
 
 
 def mark_slow(cases: Iterable[Any], fast: Iterable[Any]) -> list[Any]:

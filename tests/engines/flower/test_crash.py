@@ -40,7 +40,7 @@ from tests.support.flower_runs import (
     run_covert,
     run_exchangeable,
 )
-from tests.support.slow_cases import mark_slow
+from tests.support.slow_cases import IS_SOAK, mark_slow
 from tests.support.small_runs import read_column, read_folder
 
 pytestmark = pytest.mark.slow
@@ -106,7 +106,7 @@ def require_one_query(witness: Witness) -> None:
     assert {len(contents) for contents in sent.values()} == {1}
 
 
-@pytest.mark.parametrize("kind", ["replicas", "trained"])
+@pytest.mark.parametrize("kind", ["replicas", "trained"] if IS_SOAK else ["replicas"])
 @pytest.mark.parametrize("name", mark_slow(list(CALLS), ["ftruncate"]))
 def test_a_disk_full_at_any_moment_is_named_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str

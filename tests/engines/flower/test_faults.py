@@ -28,6 +28,8 @@ from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_fir
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_rounds
 
+pytestmark = pytest.mark.slow
+
 LEARNS = range(1, ROUNDS + 1)
 
 

@@ -28,6 +28,8 @@ from tests.support.small_runs import (
     read_folder,
 )
 
+pytestmark = pytest.mark.slow
+
 FLOWER = {"engine": {"kind": "flower"}}
 
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

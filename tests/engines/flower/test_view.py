@@ -41,6 +41,8 @@ from tests.support.flower_runs import (
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_folder, read_rounds
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES: dict[str, Callable[[], Strategy] | None] = {
     "built-in": None,
     "FedAvg": FedAvg,

@@ -25,6 +25,8 @@ from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 from tests.support.plain_loop import OPTIMIZERS, train_plainly
 from tests.support.small_cnns import make_dropping, make_examples, make_jobs, make_plain
 
+pytestmark = pytest.mark.slow
+
 
 def make_odd() -> nn.Module:
     """A window of one row, windows of three pixels that leave a border out, 17 and 33 outputs."""

@@ -168,7 +168,7 @@ def measure(*, quick: bool) -> Section:
             "it is answered.  The service's two processes and the client share the machine.",
             "Rounds per second: while requests come; afterwards, with a queue of all of them; and "
             "of a service that has no requests.  The idle service only trains decoys, less "
-            "work than the clients' training, so the column before it is the nearer comparison.",
+            "work than the clients' training, so rounds are compared with the column before it.",
         ),
         columns=(
             "round_seconds",

@@ -48,8 +48,8 @@ RESULTS, PICTURE = ROOT / "results/service/soak.json", ROOT / "docs/images/servi
 BATCHES = 20  # of waits, for the interval
 SAMPLE_ROUNDS = 100
 LOOK_SECONDS, TICK_SECONDS = 0.25, 0.002
-# Share by which memory may grow over the second half: garbage that waits for its collection makes
-# steps of two MiB now and then, and a byte a round is not seen behind them.
+# Share by which memory may grow over the second half: it grows in few steps of about two MiB, and
+# a slope in bytes a round says little.
 MOST_GROWTH = 0.01
 LEAST_R2 = 0.99
 MIB = 2.0**20

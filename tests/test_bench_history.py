@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -12,19 +11,6 @@ import pytest
 from rich.console import Console
 
 from tests import ROOT
-
-BENCHMARKS = ROOT / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import files of benchmarks/ as `python benchmarks/run.py` does."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
-            del sys.modules[name]
 
 
 class Bench:
@@ -145,7 +131,7 @@ def test_a_broken_line_is_named(load: Any, tmp_path: Path, line: str) -> None:
 
 def test_the_history_of_the_project_can_be_read_and_shown(load: Any) -> None:
     history = load("history")
-    entries = history.read_history(BENCHMARKS / "history.jsonl")
+    entries = history.read_history(ROOT / "benchmarks/history.jsonl")
     assert entries
     for entry in entries:
         for name, ratios in entry["sections"].items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,17 +13,6 @@ from covertfl.errors import Missing
 from tests import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import files of benchmarks/ as `python benchmarks/run.py` does."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
-            del sys.modules[name]
 
 
 def test_every_file_can_be_imported(load: Any) -> None:

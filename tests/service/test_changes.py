@@ -28,6 +28,7 @@ from tests.support.played_services import (
     play_service,
     read_run_files,
 )
+from tests.support.slow_cases import IS_SOAK
 from tests.support.small_runs import make_run, read_rounds
 
 # Everything that a service writes, but for the requests themselves.
@@ -108,7 +109,7 @@ def test_a_service_killed_between_two_writes_goes_on_with_the_same_bytes(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [GREEDY, EXCHANGEABLE])
 def test_services_killed_between_many_writes(tmp_path: Path, changes: dict[str, Any]) -> None:
-    kill_everywhere(tmp_path, 30, changes)
+    kill_everywhere(tmp_path, 10_000 if IS_SOAK else 30, changes)
 
 
 def test_a_request_cancelled_before_its_round_was_decided_never_joins(tmp_path: Path) -> None:

@@ -21,11 +21,10 @@ from covertfl.runs.run_file import format_toml
 from covertfl.service.client import Service, find_service
 from tests import ROOT
 from tests.support.played_services import SERVICE, list_requests, play_service, read_run_files
-from tests.support.slow_cases import IS_SOAK
 from tests.support.small_runs import merge, read_rounds
 
 pytestmark = pytest.mark.slow
-KILLS = 25 if IS_SOAK else 10
+KILLS = 25
 GREEDY: dict[str, Any] = merge(SERVICE, {"policy": {"kind": "greedy"}})
 
 # Starts a service again and again and kills it, with signal 9, at random moments; every fourth time
@@ -64,7 +63,7 @@ def find_http(child):
 died = 0
 while died < kills:
     child = start()
-    time.sleep(chance.uniform(0.0, 3.5))
+    time.sleep(chance.uniform(0.0, 2.4))
     if died % 4 == 3:
         http = find_http(child)
         if http is not None:
@@ -133,7 +132,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+def test_25_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     """The run is that of a service never killed whose requests came in the same rounds."""
     file, folder = write_service(tmp_path), tmp_path / "killed"
     killer = start_python(
@@ -191,10 +190,9 @@ def plan_again(stored: list[Any]) -> dict[int, list[Any]]:
     return asked
 
 
-def start_service(file: Path, folder: Path, **options: Any) -> subprocess.Popen[str]:
-    return start_python(
-        "-m", "covertfl", "serve", file, "--out", folder, stderr=subprocess.PIPE, **options
-    )
+def start_service(file: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = ("-m", "covertfl", "serve", file, "--out", folder, *options)
+    return start_python(*command, stderr=subprocess.PIPE)
 
 
 def test_a_service_ends_after_its_round_and_a_second_one_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from covertfl.service.flower import run_on_flower
 from covertfl.service.loop import as_service
 from covertfl.service.requests import Limits, check_request, parse_request
 from covertfl.service.store import Store
+from tests.service.test_crash import keep_trying, start_service, write_service
 from tests.service.test_desk import EXCHANGEABLE, GREEDY, read_query, read_version_arrays
 from tests.support.played_services import (
     SERVICE,
@@ -195,3 +197,23 @@ def test_a_purged_client_is_asked_and_its_replies_are_not_used(tmp_path: Path) -
     ):
         with pytest.raises(InvalidInput, match=r"hold their own data|rows must lie in"):
             check_request(parse_request(body), limits)
+
+
+def test_requests_are_answered_beside_a_server_app_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--api-only` is one process, the rounds are another; they share the folder alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder, content = tmp_path / "s", merge(SERVICE, merge(GREEDY, FLOWER))
+    with start_service(write_service(tmp_path, content), folder, "--api-only") as answering:
+        keep_trying(lambda one: one.get("/status"), folder)
+        play_on_flower(folder, {}, 1, **GREEDY)  # what may be asked for is known now
+        asked = {"kind": "shift", "updates": 2, "key": "elsewhere"}
+        answer = keep_trying(lambda one: one.ask(asked), folder)
+        assert answer == {"id": 1, "state": "waiting", "updates_left": 2, "version": None}
+        play_on_flower(folder, {}, 30, **GREEDY)
+        status = keep_trying(lambda one: one.get("/status"), folder)
+        assert (status["round"], status["version"], status["backlog"]) == (30, 1, 0)
+        answering.send_signal(signal.SIGTERM)
+        answering.communicate()
+        assert answering.returncode == 0

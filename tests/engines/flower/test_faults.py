@@ -29,7 +29,6 @@ from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_rounds
 
 pytestmark = pytest.mark.slow
-
 LEARNS = range(1, ROUNDS + 1)
 
 

@@ -98,7 +98,7 @@ def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
     kernel = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
     exact = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="float32")
     general = TorchKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
-    chains = [[job] * moves for job in jobs]
+    chains = [[[job]] * moves for job in jobs]
     few = jobs[: max(num_jobs // 8, 1)]
     weights = [job.weights for job in jobs[:128]]
     features = jobs[0].examples.features

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -28,6 +27,7 @@ from covertfl.experiments.trials.setups import (
     prepare_trial,
 )
 from covertfl.experiments.trials.walks import Trajectory, walk_truth
+from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.models.export import export_model
@@ -248,12 +248,13 @@ class OnDevice:
 
     def rate_chains(
         self,
-        chains: Sequence[Sequence[LocalJob]],
-        stops: Sequence[Sequence[int]],
+        chains: Sequence[Moves],
+        stops: Sequence[Stops],
         *,
         coarse: Examples,
         full: Examples,
-    ) -> list[SimpleNamespace]:
+        on_examples: Callable[[int], None] | None = None,
+    ) -> list[RatedChain]:
         self.calls += 1
         return [
             self._rate_chain(chain, places, coarse, full)
@@ -261,16 +262,15 @@ class OnDevice:
         ]
 
     def _rate_chain(
-        self, chain: Sequence[LocalJob], stops: Sequence[int], coarse: Examples, full: Examples
-    ) -> SimpleNamespace:
-        held = [chain[0].weights]
-        for job in chain:
-            held += self._kernel.run([replace(job, weights=held[-1])])
-        rated = np.array([self._count_right(held[stop], coarse) for stop in stops])
-        best = held[stops[int(rated.argmax())]]
-        return SimpleNamespace(
-            coarse=rated, best=self._count_right(best, full), last=self._count_right(held[-1], full)
-        )
+        self, chain: Moves, stops: Stops, coarse: Examples, full: Examples
+    ) -> RatedChain:
+        held = [chain[0][0].weights]
+        for move in chain:
+            held += self.average_jobs([[replace(job, weights=held[-1]) for job in move]])
+        rated = np.array([self._count_right(held[stop], coarse) for stop in stops.coarse])
+        places = {*stops.full, stops.coarse[int(rated.argmax())]}
+        exact = {stop: self._count_right(held[stop], full) for stop in places}
+        return RatedChain(rated, exact, bool(np.isfinite(held[-1]).all()))
 
     def _count_right(self, weights: Vector, examples: Examples) -> float:
         outputs = self._kernel.predict(weights, examples.features)

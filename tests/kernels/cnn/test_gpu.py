@@ -11,9 +11,10 @@ pytest.importorskip("torch")
 import torch
 
 from covertfl.kernels.autograd.module import ModelFactory
+from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import choose_kernel
-from covertfl.kernels.cnn.kernel import CnnKernel
-from covertfl.kernels.job import LocalOptimizer
+from covertfl.kernels.cnn.kernel import CnnKernel, Precision
+from covertfl.kernels.job import Examples, LocalOptimizer
 from tests.support.plain_loop import OPTIMIZERS
 from tests.support.small_cnns import (
     make_chains,
@@ -21,6 +22,7 @@ from tests.support.small_cnns import (
     make_examples,
     make_jobs,
     make_plain,
+    start_together,
 )
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -36,10 +38,10 @@ def test_a_gpu_agrees_with_the_cpu(make_model: ModelFactory, optimizer: str) -> 
         np.testing.assert_allclose(one, other, rtol=0.0, atol=2e-5, err_msg=str(job.seed))
 
 
-@pytest.mark.parametrize("precision", ["tf32", "float32"])
-def test_bits_of_a_gpu_depend_on_the_job_alone(precision: str) -> None:
+@pytest.mark.parametrize("precision", ["float16", "tf32", "float32"])
+def test_bits_of_a_gpu_depend_on_the_job_alone(precision: Precision) -> None:
     jobs = make_jobs(make_dropping)
-    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), precision=precision)  # type: ignore[arg-type]
+    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), precision=precision)
     first, again = kernel.run(jobs), kernel.run(jobs[::-1])[::-1]
     for job, one, two in zip(jobs, first, again, strict=True):
         assert one.tobytes() == two.tobytes() == kernel.run([job])[0].tobytes()
@@ -48,25 +50,43 @@ def test_bits_of_a_gpu_depend_on_the_job_alone(precision: str) -> None:
 def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
     jobs, held_out = make_jobs(make_dropping), make_examples(200, seed=9)
     kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer())
-    groups = [jobs[:2], jobs[3:5], jobs[6:8]]
+    groups = [start_together(group) for group in (jobs[:2], jobs[3:5], jobs[6:8])]
     together = kernel.average_jobs(groups)
     for group, mean in zip(groups, together, strict=True):
         assert mean.tobytes() == kernel.average_jobs([group])[0].tobytes()
         rows = [len(job.rows) for job in group]
         expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
         np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-9)
-    chains, stops = make_chains(), [(0, 1, 3), (1,), (1, 2, 3), (0, 1)]
+    chains = [*make_chains(), [groups[0], groups[1]]]
+    places = [(0, 1, 3), (1,), (1, 2, 3), (0, 1), (1, 2)]
+    stops = [Stops(coarse, coarse) for coarse in places]
     rated = kernel.rate_chains(chains, stops, coarse=held_out, full=held_out)
-    for chain, places, found in zip(chains, stops, rated, strict=True):
-        (alone,) = kernel.rate_chains([chain], [places], coarse=held_out, full=held_out)
-        assert found.coarse.tolist() == alone.coarse.tolist()
-        assert (found.best, found.last) == (alone.best, alone.last)
-        assert found.best == found.coarse.max()
+    for chain, own, found in zip(chains, stops, rated, strict=True):
+        (alone,) = kernel.rate_chains([chain], [own], coarse=held_out, full=held_out)
+        assert found.coarse.tolist() == alone.coarse.tolist() == list(found.full.values())
+        assert found.full == alone.full
 
 
-def test_tf32_products_are_close() -> None:
+@pytest.mark.parametrize("precision", ["float16", "tf32"])
+def test_short_products_are_close(precision: Precision) -> None:
     job = replace(make_jobs(make_plain)[0], work="gradient")
-    short = CnnKernel(make_plain, "multiclass", LocalOptimizer()).run([job])[0]
+    short = CnnKernel(make_plain, "multiclass", LocalOptimizer(), precision=precision).run([job])
     exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu").run([job])[0]
-    assert np.linalg.norm(short - exact) < 0.02 * np.linalg.norm(exact)
+    assert np.linalg.norm(short[0] - exact) < 0.02 * np.linalg.norm(exact)
+
+
+def test_what_16_bits_cannot_hold_is_computed_with_more() -> None:
+    """Features beyond 65,504, beside a job that fits."""
+    small = make_jobs(make_plain)[0]
+    features = small.examples.features * np.float32(1e6)
+    large = replace(small, examples=Examples(features, small.examples.labels))
+    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer())
+    exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), precision="tf32")
+    found = kernel.run([small, large])
+    assert found[0].tobytes() == kernel.run([small])[0].tobytes()
+    assert found[1].tobytes() == exact.run([large])[0].tobytes()
+    assert np.isfinite(found[1]).all()
+
+
+def test_images_go_to_this_kernel() -> None:
     assert isinstance(choose_kernel(make_plain, "multiclass", LocalOptimizer(), "cuda"), CnnKernel)

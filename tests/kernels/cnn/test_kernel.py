@@ -17,6 +17,7 @@ from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory
+from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.kernel import CnnKernel
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
@@ -27,6 +28,7 @@ from tests.support.small_cnns import (
     make_examples,
     make_jobs,
     make_plain,
+    start_together,
 )
 
 
@@ -86,8 +88,8 @@ def test_a_chain_is_its_jobs_one_after_the_other(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("covertfl.kernels.cnn.steps._TABLE_STEPS", 2)
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
     for chain, result in zip(make_chains(), kernel.run_chains(make_chains()), strict=True):
-        weights = chain[0].weights
-        for job in chain:
+        weights = chain[0][0].weights
+        for (job,) in chain:
             weights = kernel.run([replace(job, weights=weights)])[0]
         np.testing.assert_allclose(result, weights, rtol=0.0, atol=1e-5)
 
@@ -96,7 +98,7 @@ def test_momentum_begins_anew_in_every_job_of_a_chain() -> None:
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["momentum"], "cpu")
     chain = make_chains()[0]
     middle = kernel.run_chains([chain[:2]])[0]
-    expected = kernel.run([replace(chain[2], weights=middle)])[0]
+    expected = kernel.run([replace(chain[2][0], weights=middle)])[0]
     np.testing.assert_allclose(kernel.run_chains([chain])[0], expected, rtol=0.0, atol=1e-6)
 
 
@@ -105,13 +107,55 @@ def test_a_mean_is_that_of_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", 2)
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
     jobs = make_jobs(make_dropping)
-    groups = [jobs[:3], [jobs[4], jobs[0], jobs[3]], jobs[6:8]]
+    groups = [start_together(group) for group in (jobs[:3], [jobs[4], jobs[0], jobs[3]], jobs[6:8])]
     for group, mean in zip(groups, kernel.average_jobs(groups), strict=True):
         rows = [len(job.rows) for job in group]
         expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
         np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-6)
     with pytest.raises(InvalidInput, match="at least one example"):
         kernel.average_jobs([jobs[:1], [jobs[2]]])
+
+
+def test_a_chain_of_means_is_its_moves_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As FedAvg goes from round to round, in the company of other chains, in few slots or many."""
+    jobs = [job for job in make_jobs(make_dropping) if job.work == "train"]
+    rounds = [jobs[:3], [jobs[3], jobs[2]], [jobs[1]], [jobs[2]], jobs[:4]]
+    chains = [[start_together(move) for move in rounds], *make_chains(), [[jobs[2]]]]
+    found = []
+    for most in (1, 2, 512):
+        monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", most)
+        kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
+        found.append(kernel.run_chains(chains))
+    weights = chains[0][0][0].weights
+    for move in chains[0]:
+        own = [replace(job, weights=weights) for job in move]
+        weights = kernel.average_jobs([own])[0] if any(len(job.rows) for job in move) else weights
+    for results in found:
+        np.testing.assert_allclose(results[0], weights, rtol=0.0, atol=1e-5)
+        assert results[-1].tobytes() == jobs[2].weights.tobytes()
+        for one, other in zip(results, found[0], strict=True):
+            np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-5)
+
+
+def test_chains_that_do_not_fit_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
+    together = kernel.run_chains(make_chains())
+    monkeypatch.setattr("covertfl.kernels.cnn.kernel._HELD_FLOATS", 3 * kernel.layout.size)
+    for one, other in zip(together, kernel.run_chains(make_chains()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-6)
+
+
+def test_what_a_slot_held_before_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that follows one whose weights are not finite, with every optimizer."""
+    monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", 1)
+    job = replace(make_jobs(make_plain)[0], rows=np.arange(30))
+    spoiled = Examples(np.full_like(job.examples.features, np.nan), job.examples.labels)
+    long = replace(job, examples=spoiled, rows=np.arange(50))
+    for optimizer in OPTIMIZERS.values():
+        kernel = CnnKernel(make_plain, "multiclass", optimizer, "cpu")
+        bad, good = kernel.run([long, job])
+        assert not np.isfinite(bad).all()
+        np.testing.assert_array_equal(good, kernel.run([job])[0])
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -141,8 +185,9 @@ def test_a_binary_loss_worked_by_hand() -> None:
     np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
     assert not gradient[:-1].any()
     still = replace(job, rows=job.rows[:0], work="train")
-    (rated,) = kernel.rate_chains([[still]], [(0, 1)], coarse=examples, full=examples)
-    assert rated.coarse.tolist() == [0.75, 0.75] and rated.best == rated.last == 0.75
+    stops = [Stops((0, 1), (1,))]
+    (rated,) = kernel.rate_chains([[[still]]], stops, coarse=examples, full=examples)
+    assert rated.coarse.tolist() == [0.75, 0.75] and rated.full == {0: 0.75, 1: 0.75}
 
 
 def test_what_is_not_finite_stays_with_its_job() -> None:
@@ -202,14 +247,17 @@ def test_bad_jobs_are_refused() -> None:
     for case, message in cases:
         with pytest.raises(InvalidInput, match=message):
             kernel.run([case])
-    with pytest.raises(InvalidInput, match="at least one job"):
-        kernel.run_chains([[]])
+    for empty in ([], [[job], []]):
+        with pytest.raises(InvalidInput, match="at least one job"):
+            kernel.run_chains([empty])
     with pytest.raises(InvalidInput, match="must train"):
-        kernel.run_chains([[job, replace(job, work="gradient")]])
+        kernel.run_chains([[[job], [replace(job, work="gradient")]]])
     with pytest.raises(InvalidInput, match="same batch size"):
-        kernel.run_chains([[job, replace(job, batch_size=3)]])
+        kernel.run_chains([[[job], [replace(job, batch_size=3)]]])
+    with pytest.raises(InvalidInput, match="the same weights"):
+        kernel.run_chains([[[job, replace(job, weights=job.weights + 1.0)]]])
     with pytest.raises(InvalidInput, match="one output"):
         binary = replace(job, examples=Examples(features, np.zeros(60, np.float32)))
         CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu").run([binary])
-    with pytest.raises(InvalidInput, match="precision must be tf32 or float32"):
+    with pytest.raises(InvalidInput, match="precision must be float16 or tf32 or"):
         CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu", precision="half")  # type: ignore[arg-type]

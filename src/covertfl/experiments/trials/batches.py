@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from covertfl.experiments.trials.scorer import BatchKernel, Jobs
 from covertfl.experiments.trials.walks import Request, ToAverage, ToChain, ToRate, Trajectory, Walk
+from covertfl.kernels.chain import RatedChain
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import make_replies
@@ -16,12 +17,7 @@ from covertfl.runs.driver import drive
 from covertfl.runs.learner import average_replies, sift_replies
 from covertfl.runs.responder import ClientWork
 
-if TYPE_CHECKING:
-    from covertfl.kernels.cnn.ratings import RatedChain
-
 _Kind = TypeVar("_Kind", ToAverage, ToChain, ToRate)
-# Chains that are carried out between two reports of progress.
-_CHAINS_AT_ONCE = 512
 
 
 def run_walks(
@@ -47,11 +43,13 @@ def run_walks(
         if rates := _choose(waiting, ToRate):
             return _rate(rates)
         chains = _choose(waiting, ToChain)
-        asked = _take_part(chains) if chains else waiting
-        answers = _carry_out(kernels, asked)
+        asked: Mapping[int, Request] = chains or waiting
         trained = {number: count_rows(_list_jobs(request)) for number, request in asked.items()}
         for number, count in trained.items():
             examples[number] += count
+        if chains:
+            return _rate_chains(kernels, chains, on_batch)
+        answers = _carry_out(kernels, waiting)
         if on_batch is not None:
             on_batch(sum(trained.values()))
         return answers
@@ -72,13 +70,6 @@ def count_rows(jobs: Jobs) -> int:
 
 def _choose(waiting: Mapping[int, Request], kind: type[_Kind]) -> dict[int, _Kind]:
     return {number: request for number, request in waiting.items() if isinstance(request, kind)}
-
-
-def _take_part(chains: Mapping[int, ToChain]) -> dict[int, Request]:
-    """Return the longest chains, so that all chains are done in a few portions of equal size."""
-    portions = -(-len(chains) // _CHAINS_AT_ONCE)
-    longest = sorted(chains, key=lambda number: -count_rows(chains[number].jobs))
-    return {number: chains[number] for number in longest[: -(-len(chains) // portions)]}
 
 
 def _list_jobs(request: Request) -> Jobs:
@@ -105,7 +96,6 @@ def _carry_out(kernels: Sequence[LocalKernel], asked: Mapping[int, Request]) -> 
     done: dict[int, Any] = {}
     for kernel in {id(kernels[number]): kernels[number] for number in asked}.values():
         members = {number: one for number, one in asked.items() if kernels[number] is kernel}
-        done |= _rate_chains(kernel, _choose(members, ToChain))
         done |= _average_on_kernel(kernel, _choose(members, ToAverage))
         rest = {number: one for number, one in members.items() if number not in done}
         if not rest:
@@ -117,15 +107,26 @@ def _carry_out(kernels: Sequence[LocalKernel], asked: Mapping[int, Request]) -> 
     return done
 
 
-def _rate_chains(kernel: LocalKernel, asked: Mapping[int, ToChain]) -> dict[int, RatedChain]:
-    """Rate chains, those with the same examples together."""
+def _rate_chains(
+    kernels: Sequence[LocalKernel],
+    asked: Mapping[int, ToChain],
+    on_batch: Callable[[int], None] | None,
+) -> dict[int, RatedChain]:
+    """Rate chains, those with the same kernel and examples together."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, one in asked.items():
+        groups.setdefault((id(kernels[number]), id(one.scorer)), []).append(number)
     done: dict[int, RatedChain] = {}
-    for scorer in {id(one.scorer): one.scorer for one in asked.values()}.values():
-        members = [number for number, one in asked.items() if one.scorer is scorer]
-        chains = [asked[number].jobs for number in members]
-        stops = [asked[number].stops for number in members]
+    for members in groups.values():
+        kernel, scorer = kernels[members[0]], asked[members[0]].scorer
         assert isinstance(kernel, BatchKernel)
-        rated = kernel.rate_chains(chains, stops, coarse=scorer.coarse, full=scorer.full)
+        rated = kernel.rate_chains(
+            [asked[number].moves for number in members],
+            [asked[number].stops for number in members],
+            coarse=scorer.coarse,
+            full=scorer.full,
+            on_examples=on_batch,
+        )
         done |= dict(zip(members, rated, strict=True))
     return done
 

@@ -31,16 +31,9 @@ from covertfl.experiments.trials.schedule import (
     list_needed_moves,
     score_estimate,
 )
-from covertfl.experiments.trials.scorer import BatchKernel, Scorer
+from covertfl.experiments.trials.scorer import Scorer
 from covertfl.experiments.trials.setups import PublicData, Trial
-from covertfl.experiments.trials.walks import (
-    SharedSteps,
-    Trajectory,
-    Walk,
-    walk_chain,
-    walk_decoy,
-    walk_truth,
-)
+from covertfl.experiments.trials.walks import SharedSteps, Trajectory, Walk, walk_decoy, walk_truth
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
 
@@ -201,10 +194,10 @@ class Part:
             return walk_truth(trial.clients, schedule, scorer, keeps_weights=keeps, shared=shared)
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
-        is_chain = self.against.decoy == "public" and trial.setup.algorithm == "fedavg"
-        if is_chain and self.needed[-1] > 0 and isinstance(clients.kernel, BatchKernel):
-            return walk_chain(clients, schedule, self.needed, scorer)
-        return walk_decoy(clients, schedule, self.needed, scorer, self.truth, shared=shared)
+        is_chain = self.against.decoy == "public"
+        return walk_decoy(
+            clients, schedule, self.needed, scorer, self.truth, is_chain=is_chain, shared=shared
+        )
 
     def count_examples(self) -> int:
         """Return the number of examples to train on; for a decoy an estimate."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.scores import score_accuracy
 from covertfl.tasks.task import TrainingTask
-
-if TYPE_CHECKING:
-    from covertfl.kernels.cnn.ratings import RatedChain
 
 Jobs = Sequence[LocalJob]
 
@@ -35,13 +33,14 @@ class BatchKernel(Protocol):
 
     def rate_chains(
         self,
-        chains: Sequence[Jobs],
-        stops: Sequence[Sequence[int]],
+        chains: Sequence[Moves],
+        stops: Sequence[Stops],
         *,
         coarse: Examples,
         full: Examples,
+        on_examples: Callable[[int], None] | None = None,
     ) -> list[RatedChain]:
-        """Run the jobs of chains in order, and rate weights at stops (numbers of jobs done)."""
+        """Carry out the moves of chains and rate weights; report examples that were trained on."""
         ...
 
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from covertfl.experiments.trials.schedule import NO_REPLIES, Schedule, follow_estimate
-from covertfl.experiments.trials.scorer import Jobs, Scorer
-from covertfl.kernels.job import LocalJob
+from covertfl.experiments.trials.scorer import BatchKernel, Jobs, Scorer
+from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import start_trajectories
 from covertfl.runs.learner import LearnerState, move_to_average
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import ClientWork, Outcome, Query, ServerWork, Work
-
-if TYPE_CHECKING:
-    from covertfl.kernels.cnn.ratings import RatedChain
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +35,16 @@ class ToAverage:
 
 @dataclass(frozen=True, eq=False)
 class ToChain:
-    """Jobs to be carried out one after the other, and the stops at which weights are rated."""
+    """Moves to be carried out one after the other, and the stops at which weights are rated."""
 
-    jobs: Jobs
-    stops: Sequence[int]
+    moves: Moves
+    stops: Stops
     scorer: Scorer
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of all moves."""
+        return [job for move in self.moves for job in move]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +160,14 @@ def walk_truth(
     learner = start_trajectories(clients.settings, clients)
     queries = schedule.list_queries(learns=True)
     last_held = follow_estimate(schedule)[-1].true
-    rating = _Rating(scorer, {len(queries), last_held or 0}, shared)
+    fully = {len(queries), last_held or 0}
+    if queries and not keeps_weights and can_chain(clients):
+        works = (ClientWork(n, learner.true, schedule.attendances[n - 1]) for n, _ in queries)
+        moves = [clients.make_jobs(work) for work in works]
+        found = yield from _follow_chain(moves, Stops(range(len(queries) + 1), fully), scorer)
+        if found is not None:
+            return found
+    rating = _Rating(scorer, fully, shared)
     yield from rating.take(line, learner.true)
     kept = [learner.true]
     for number, _ in queries:
@@ -188,6 +197,7 @@ def walk_decoy(
     scorer: Scorer,
     truth: Sequence[Vector] = (),
     *,
+    is_chain: bool = False,
     shared: SharedSteps | None = None,
 ) -> Walk:
     """Train the decoy up to the last number of moves that is needed.
@@ -198,16 +208,24 @@ def walk_decoy(
     Parameters
     ----------
     needed : numbers of moves after which the weights are rated, in increasing order, at least one
+    is_chain : whether the decoy's jobs do not depend on its weights, and its move is their result
     truth : true weights by number of updates, for decoys that use them
     shared : steps that walks of other policies make too
     """
     shared, line = shared or SharedSteps(), Line()
     learner = start_trajectories(clients.settings, clients)
+    queries = schedule.list_queries(learns=False)[: needed[-1]]
+    if queries and is_chain and can_chain(clients):
+        asked = [_query_decoy(schedule, learner, *query) for query in queries]
+        moves = [clients.plan_decoy(learner, sent, outcome)[1] for sent, outcome in asked]
+        found = yield from _follow_chain(moves, Stops(needed, needed[-1:]), scorer)
+        if found is not None:
+            return found
     rating = _Rating(scorer, set(needed[-1:]), shared)
     updates = [number for number, _ in schedule.list_queries(learns=True)]
     if 0 in needed:
         yield from rating.take(line, learner.decoys[0])
-    for number, oracle_state in schedule.list_queries(learns=False)[: needed[-1]]:
+    for number, oracle_state in queries:
         # A decoy that uses the true weights depends on the rounds that led to them.
         made = [update for update in updates if update < number] if truth else []
         if truth:
@@ -221,26 +239,22 @@ def walk_decoy(
     return (yield from rating.close())
 
 
-def walk_chain(
-    clients: ClientResponder, schedule: Schedule, needed: Sequence[int], scorer: Scorer
-) -> Walk:
-    """Train a decoy whose jobs are known beforehand, as one chain; otherwise as `walk_decoy`.
+def can_chain(clients: ClientResponder) -> bool:
+    """Return whether the kernel can carry out all moves of a trajectory by itself."""
+    return clients.replies_are_weights and isinstance(clients.kernel, BatchKernel)
 
-    Parameters
-    ----------
-    clients : with a decoy whose jobs do not depend on its weights, and whose move is their result
-    needed : as for `walk_decoy`, with a number above zero
+
+def _follow_chain(
+    moves: Moves, stops: Stops, scorer: Scorer
+) -> Generator[Request, Any, Trajectory | None]:
+    """Train a trajectory whose jobs are known beforehand.
+
+    None if its weights do not stay finite: then replies have to be sifted, move by move.
     """
-    learner = start_trajectories(clients.settings, clients)
-    jobs: list[LocalJob] = []
-    for number, oracle_state in schedule.list_queries(learns=False)[: needed[-1]]:
-        sent, outcome = _query_decoy(schedule, learner, number, oracle_state)
-        jobs += clients.plan_decoy(learner, sent, outcome)[1]
-    rated: RatedChain = yield ToChain(jobs, needed, scorer)
-    return Trajectory(
-        dict(zip(needed, rated.coarse.tolist(), strict=True)),
-        {needed[-1]: rated.last, needed[int(rated.coarse.argmax())]: rated.best},
-    )
+    rated: RatedChain = yield ToChain(moves, stops, scorer)
+    if not rated.is_finite:
+        return None
+    return Trajectory(dict(zip(stops.coarse, rated.coarse.tolist(), strict=True)), dict(rated.full))
 
 
 def _query_decoy(

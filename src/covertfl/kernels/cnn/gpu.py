@@ -7,6 +7,8 @@ Arrays are laid out as `blocks` describes, with a leading axis of jobs and one o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 
@@ -16,28 +18,51 @@ from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
 from covertfl.kernels.job import LocalOptimizer
 
 _BLOCK_SIZE = 1024
-# Tiles of the products, chosen by measurements on one type of GPU, where reads from its cache limit
-# the speed.  They are fixed because BK determines the order of sums.
-_CONVOLVE = {"BM": 128, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
-_TRANSPOSED = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
-_CORRELATE = {"BM": 32, "BN": 128, "BK": 32, "num_warps": 4, "num_stages": 3}
+# Gradients of 16-bit floats are multiplied by this, so that small ones are not lost.
+_SCALE = 1024.0
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Tiles of the products: rows, columns and depth, and the warps and stages of a program.
+
+    Chosen by measurements on one type of GPU, where reads from its cache limit the speed.  They are
+    fixed because the depth determines the order of sums.
+    """
+
+    convolve: tuple[int, int, int, int, int]
+    transposed: tuple[int, int, int, int, int]
+    correlate: tuple[int, int, int, int, int]
+
+
+_LONG = _Tiles((128, 64, 32, 4, 2), (64, 64, 32, 4, 2), (32, 128, 32, 4, 3))
+_SHORT = _Tiles((256, 64, 32, 4, 4), (256, 64, 32, 4, 3), (64, 128, 64, 4, 3))
 
 
 class TritonPasses:
-    """The passes of `PlainPasses` in Triton."""
+    """The passes of `PlainPasses` in Triton.
+
+    Parameters
+    ----------
+    precision : float16, tf32, or tf32x3 for the accuracy of 32-bit floats
+    """
 
     def __init__(self, precision: str) -> None:
-        self.precision = precision  # tf32, or tf32x3 for the accuracy of 32-bit floats
+        is_short = precision == "float16"
+        self.dtype = torch.float16 if is_short else torch.float32
+        self.scale = _SCALE if is_short else 1.0
+        self._tiles = _SHORT if is_short else _LONG
+        self._precision = "tf32" if is_short else precision  # of products of 32-bit floats
 
-    def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return y (J, B, rows, columns, outputs)."""
+    def convolve(
+        self, block: Block, x: torch.Tensor, weights: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Return y (J, B, rows, columns, outputs) as numbers of a type."""
         jobs, examples = x.shape[:2]
-        y = x.new_empty((jobs, examples, block.out_height, block.out_width, block.outputs))
+        shape = (jobs, examples, block.out_height, block.out_width, block.outputs)
+        y = x.new_empty(shape, dtype=dtype)
         rows = examples * block.out_height * block.out_width
-        tiles = _CONVOLVE | {
-            "BM": max(_tile(rows, _CONVOLVE["BM"]), 64),
-            "BN": _tile(block.outputs, _CONVOLVE["BN"]),
-        }
+        tiles = _size_tiles(self._tiles.convolve, max(rows, 64), block.outputs, block.depth)
         grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.outputs, tiles["BN"]), jobs)
         gpu_kernels.convolve_kernel[grid](
             x,
@@ -50,7 +75,7 @@ class TritonPasses:
             **_sizes(block),
             HAS_BIAS=block.biases_start is not None,
             RELU=block.is_rectified,
-            PRECISION=self.precision,
+            PRECISION=self._precision,
             **tiles,
         )
         return y
@@ -62,10 +87,7 @@ class TritonPasses:
         jobs, examples = dy.shape[:2]
         dx = dy.new_empty((jobs, examples, block.height, block.width, block.channels))
         rows = examples * block.height * block.width
-        tiles = _TRANSPOSED | {
-            "BN": _tile(block.channels, _TRANSPOSED["BN"]),
-            "BK": _tile(block.outputs, _TRANSPOSED["BK"]),
-        }
+        tiles = _size_tiles(self._tiles.transposed, max(rows, 64), block.channels, block.outputs)
         grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.channels, tiles["BN"]), jobs)
         own, strides = _transpose_weights(block, weights)
         gpu_kernels.convolve_transposed_kernel[grid](
@@ -78,7 +100,7 @@ class TritonPasses:
             **strides,
             **_sizes(block),
             MASKED=x is not None,
-            PRECISION=self.precision,
+            PRECISION=self._precision,
             **tiles,
         )
         return dx
@@ -89,11 +111,8 @@ class TritonPasses:
         """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
         jobs, examples = dy.shape[:2]
         rows = examples * block.out_height * block.out_width
-        tiles = _CORRELATE | {
-            "BM": _tile(block.outputs, _CORRELATE["BM"]),
-            "BK": 64 if block.depth <= 32 else _CORRELATE["BK"],
-            "BN": _tile(block.depth, _CORRELATE["BN"]),
-        }
+        tiles = _size_tiles(self._tiles.correlate, block.outputs, block.depth, rows)
+        tiles["BK"] = 64 if block.depth <= 32 else self._tiles.correlate[2]
         grid = (
             triton.cdiv(block.outputs, tiles["BM"]) * triton.cdiv(block.depth, tiles["BN"]),
             jobs,
@@ -103,10 +122,11 @@ class TritonPasses:
             dy,
             gradient[:, block.weights_start :],
             rows,
+            1.0 / self.scale,
             x.stride(0),
             gradient.stride(0),
             **_sizes(block),
-            PRECISION=self.precision,
+            PRECISION=self._precision,
             **tiles,
         )
         if block.biases_start is not None:
@@ -115,6 +135,7 @@ class TritonPasses:
                 dy,
                 gradient[:, block.biases_start :],
                 rows,
+                1.0 / self.scale,
                 gradient.stride(0),
                 N=block.outputs,
                 BM=256,
@@ -194,6 +215,20 @@ def _transpose_weights(block: Block, weights: torch.Tensor) -> tuple[torch.Tenso
         return own, {"O_STRIDE": block.depth, "C_STRIDE": 1}
     turned = own.view(-1, block.outputs, taps, block.channels).transpose(1, 3).contiguous()
     return turned, {"O_STRIDE": 1, "C_STRIDE": taps * block.outputs}
+
+
+def _size_tiles(
+    tiles: tuple[int, int, int, int, int], rows: int, columns: int, depth: int
+) -> dict[str, int]:
+    """Return the tiles of a product of some size, as the kernels name them."""
+    most_rows, most_columns, most_depth, warps, stages = tiles
+    return {
+        "BM": _tile(rows, most_rows),
+        "BN": _tile(columns, most_columns),
+        "BK": _tile(depth, most_depth),
+        "num_warps": warps,
+        "num_stages": stages,
+    }
 
 
 def _tile(size: int, most: int) -> int:

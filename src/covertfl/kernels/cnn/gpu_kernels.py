@@ -162,6 +162,7 @@ def correlate_kernel(
     dy,
     dw,
     num_rows,
+    scale,
     x_stride,
     w_stride,
     H: tl.constexpr,
@@ -200,11 +201,13 @@ def correlate_kernel(
             right = tl.load(x + windows[:, None] + taps[None, :], mask=mask, other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     mask = (n < N)[:, None] & (k < K)[None, :]
-    tl.store(dw + job * w_stride + n[:, None] * K + k[None, :], total, mask=mask)
+    tl.store(dw + job * w_stride + n[:, None] * K + k[None, :], total * scale, mask=mask)
 
 
 @triton.jit
-def sum_kernel(dy, db, num_rows, w_stride, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def sum_kernel(
+    dy, db, num_rows, scale, w_stride, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
     """Compute the gradient by a block's biases."""
     job = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -214,7 +217,7 @@ def sum_kernel(dy, db, num_rows, w_stride, N: tl.constexpr, BM: tl.constexpr, BN
         m = start + tl.arange(0, BM)
         mask = (m < num_rows)[:, None] & (n < N)[None, :]
         total += tl.load(dy + m[:, None] * N + n[None, :], mask=mask, other=0.0)
-    tl.store(db + job * w_stride + n, tl.sum(total, axis=0), mask=n < N)
+    tl.store(db + job * w_stride + n, tl.sum(total, axis=0) * scale, mask=n < N)
 
 
 @triton.jit

@@ -1,23 +1,24 @@
 """Local jobs of small convolutional networks on a GPU: many jobs as one stack of networks.
 
-A step takes one batch of every job; each network of the stack has its own weights.  Jobs are sorted
-by length, and the stack shrinks as short ones end.  Dropout uses the masks of
-`dropout.dropout_mask`.
+A step takes one batch of every job in the stack; each network has its own weights.  When a job has
+ended another one takes its place (`slots`).  Dropout uses the masks of `dropout.dropout_mask`.
 
-On a GPU the factors of products have 10 bits of mantissa (TF32) and sums are 32-bit floats, unless
-a higher precision is chosen.  Results repeat exactly from run to run and do not depend on the other
-jobs of the stack.  On a CPU the same steps consist of plain torch functions, for tests; there the
-last bits may depend on the other jobs.
+On a GPU the factors of products have 10 bits of mantissa, as 16-bit floats (gradients are scaled to
+their range) or as TF32, and sums are 32-bit floats, unless a higher precision is chosen.  What is
+not finite with 16-bit floats, whose range is small, is computed again in TF32.  Results repeat
+exactly from run to run and do not depend on the other jobs of the stack.  On a CPU the same steps
+consist of plain torch functions, for tests; there the last bits may depend on the other jobs.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -25,11 +26,13 @@ from torch import nn
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.module import ModelFactory, describe_layout
+from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.cnn.blocks import Network, describe_network
-from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
+from covertfl.kernels.cnn.chains import ChainStack, Moved, average_results
+from covertfl.kernels.cnn.memory import DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.ratings import ChainRatings, RatedChain
-from covertfl.kernels.cnn.steps import Steps, count_stacked, count_steps, find_stops, plan_chain
+from covertfl.kernels.cnn.ratings import ChainRatings, Rater
+from covertfl.kernels.cnn.steps import count_stacked
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
 from covertfl.kernels.weights import Float32Array, Vector
@@ -37,10 +40,13 @@ from covertfl.kernels.weights import Float32Array, Vector
 if TYPE_CHECKING:
     from covertfl.kernels.cnn.gpu import TritonPasses
 
-Precision = Literal["tf32", "float32"]
+Precision = Literal["float16", "tf32", "float32"]
+Note = Callable[[torch.Tensor, Moved], None]
+_Result = TypeVar("_Result")
 
-# Number of weights that predict together, which bounds the memory.
-_PREDICTED_WEIGHTS = 64
+# Number of weights that predict together, and of floats in the weights of chains that run together,
+# which bound the memory.
+_PREDICTED_WEIGHTS, _HELD_FLOATS = 64, 2**31
 _LARGEST_SIDE = 128
 
 
@@ -59,11 +65,20 @@ def find_image(module: nn.Module) -> tuple[int, int, int] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Stack:
-    """Chains that run together, in falling order of length, and their numbers."""
+class _Part:
+    """Chains of one kind that run together, and their numbers."""
 
     numbers: list[int]
-    chains: list[Sequence[LocalJob]]
+    chains: list[Moves]
+
+    @property
+    def jobs(self) -> list[LocalJob]:
+        """All jobs."""
+        return [job for chain in self.chains for move in chain for job in move]
+
+    def choose(self, places: Sequence[int]) -> _Part:
+        """Return some of the chains."""
+        return _Part([self.numbers[n] for n in places], [self.chains[n] for n in places])
 
 
 class CnnKernel:
@@ -74,7 +89,7 @@ class CnnKernel:
     model_factory : returns the module, one that `fits_cnn_kernel`
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
     device : cuda, or cpu for tests
-    precision : of products on a GPU: tf32, or float32 at about half the speed
+    precision : of products on a GPU: float16, tf32 at about half the speed, or float32 at a quarter
     """
 
     def __init__(
@@ -84,7 +99,7 @@ class CnnKernel:
         optimizer: LocalOptimizer,
         device: str = "cuda",
         *,
-        precision: Precision = "tf32",
+        precision: Precision = "float16",
     ) -> None:
         with torch.random.fork_rng(devices=[]):
             self._module = model_factory()
@@ -93,92 +108,90 @@ class CnnKernel:
         self.optimizer = optimizer
         self.device = torch.device(device)
         self._memory = DeviceMemory(self.device, self.layout.size)
-        self._trainer = StackTrainer(self._choose_passes(precision), loss, optimizer, self._memory)
+        if precision not in get_args(Precision):
+            allowed = " or ".join(get_args(Precision))
+            raise InvalidInput(f"precision must be {allowed}, got {precision!r}")
+        self._trainers = [self._make_trainer(precision)]
+        if precision == "float16" and self.device.type != "cpu":
+            self._trainers.append(self._make_trainer("tf32"))  # for what is not finite
         self._lock = Lock()
         self._networks: dict[tuple[int, ...], Network] = {}
         # Sets whose labels all fit the model.
         self._fitting: weakref.WeakSet[Examples] = weakref.WeakSet()
 
-    def _choose_passes(self, precision: Precision) -> PlainPasses | TritonPasses:
-        if precision not in ("tf32", "float32"):
-            raise InvalidInput(f"precision must be tf32 or float32, got {precision!r}")
-        if self.device.type == "cpu":
-            return PlainPasses()
-        from covertfl.kernels.cnn.gpu import TritonPasses
+    def _make_trainer(self, precision: Precision) -> StackTrainer:
+        passes: PlainPasses | TritonPasses = PlainPasses()
+        if self.device.type != "cpu":
+            from covertfl.kernels.cnn.gpu import TritonPasses
 
-        return TritonPasses("tf32" if precision == "tf32" else "tf32x3")
+            passes = TritonPasses("tf32x3" if precision == "float32" else precision)
+        return StackTrainer(passes, self.loss, self.optimizer, self._memory)
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         """Return the weights after each job, or its gradient."""
-        return self.run_chains([[job] for job in jobs])
-
-    def run_chains(self, chains: Sequence[Sequence[LocalJob]]) -> list[Vector]:
-        """Return the weights after the last job of each chain.
-
-        A job of a chain starts from the weights after the previous one, with a new optimizer; only
-        the first uses its own weights.  Nothing leaves the device in between.  The jobs of a chain,
-        at least one, have the same batch size; gradients are possible only in chains of one job.
-        """
-        for chain in chains:
-            self._check_chain(chain)
-        found: dict[int, Vector] = {}
-        with self._at_work():
-            for stack in self._list_stacks(chains):
-                results = self._memory.download(self._run_stack(stack))
-                found.update(zip(stack.numbers, results, strict=True))
-        return [found[number] for number in range(len(chains))]
+        return self.run_chains([[[job]] for job in jobs])
 
     def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
         """Return the mean result of each group's jobs, weighted by their rows (FedAvg, FedSGD).
 
-        It is summed in double precision, jobs with more batches first, so that it depends on the
-        group alone.  Only means leave the device.
+        Only means leave the device.
         """
-        jobs = [job for group in groups for job in group]
-        owners = [number for number, group in enumerate(groups) for _ in group]
-        sizes = [sum(len(job.rows) for job in group) for group in groups]
-        if not all(sizes):
+        if not all(any(len(job.rows) for job in group) for group in groups):
             raise InvalidInput("a mean needs at least one example, got none")
-        for job in jobs:
-            self._check_chain([job])
-        with self._at_work():
-            shape = (len(groups), self.layout.size)
-            totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
-            for stack in self._list_stacks([[job] for job in jobs]):
-                for number, result in zip(stack.numbers, self._run_stack(stack), strict=True):
-                    totals[owners[number]].add_(result, alpha=len(jobs[number].rows))
-            counts = torch.tensor(sizes, dtype=torch.float64, device=self.device)
-            return self._memory.download((totals / counts[:, None]).float())
+        return self.run_chains([[group] for group in groups])
+
+    def run_chains(self, chains: Sequence[Moves]) -> list[Vector]:
+        """Return the weights after the last move of each chain.
+
+        A move is a group of jobs, at least one, and leads to the mean of their results, weighted by
+        their rows.  It starts from the weights after the previous one; only the jobs of the first
+        move use their own weights, which are the same.  Nothing leaves the device in between.  The
+        jobs of a chain have the same batch size; gradients are possible only in chains of one move.
+        """
+        for chain in chains:
+            self._check_chain(chain)
+
+        def run(trainer: StackTrainer, part: _Part) -> list[tuple[Vector, bool]]:
+            network = self._find_part_network(part)
+            places = torch.from_numpy(network.places).to(self.device)
+            results = self._run_part(trainer, part).index_select(1, places)
+            is_finite = results.isfinite().all(dim=1).tolist()
+            return list(zip(self._memory.download(results), is_finite, strict=True))
+
+        return self._run_parts(chains, run)
 
     def rate_chains(
         self,
-        chains: Sequence[Sequence[LocalJob]],
-        stops: Sequence[Sequence[int]],
+        chains: Sequence[Moves],
+        stops: Sequence[Stops],
         *,
         coarse: Examples,
         full: Examples,
+        on_examples: Callable[[int], None] | None = None,
     ) -> list[RatedChain]:
         """Run chains as `run_chains` does and return their accuracies along the way.
 
         Parameters
         ----------
         chains : as for `run_chains`, of jobs that train
-        stops : for each chain, the numbers of jobs after which it is rated, rising, from 0
-        coarse : examples for every stop
-        full : examples for the best stop and for the end
+        stops : for each chain, the numbers of moves after which it is rated, from 0
+        coarse, full : examples for the two ratings of `Stops`
+        on_examples : called now and then with the number of examples trained on since the last call
         """
         for chain, places in zip(chains, stops, strict=True):
             self._check_chain(chain)
-            if chain[0].work != "train" or not places or not 0 <= places[-1] <= len(chain):
+            is_inside = all(0 <= stop <= len(chain) for stop in (*places.coarse, *places.full))
+            if chain[0][0].work != "train" or not places.coarse or not is_inside:
                 raise InvalidInput(
-                    "a rated chain must train and have stops between 0 and its number of jobs"
+                    "a rated chain must train and have stops between 0 and its number of moves"
                 )
-        found: dict[int, RatedChain] = {}
-        with self._at_work():
-            for stack in self._list_stacks(chains):
-                rated = self._rate_stack(stack, [stops[n] for n in stack.numbers], coarse, full)
-                found.update(zip(stack.numbers, rated, strict=True))
-        return [found[number] for number in range(len(chains))]
+
+        def rate(trainer: StackTrainer, part: _Part) -> list[tuple[RatedChain, bool]]:
+            own = [stops[number] for number in part.numbers]
+            rated = self._rate_part(trainer, part, own, coarse, full, on_examples)
+            return [(each, each.is_finite) for each in rated]
+
+        return self._run_parts(chains, rate)
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -191,31 +204,61 @@ class CnnKernel:
         ):
             yield
 
-    def _list_stacks(self, chains: Sequence[Sequence[LocalJob]]) -> Iterator[_Stack]:
-        """Yield stacks of chains of one kind, the longest first."""
+    def _run_parts(
+        self,
+        chains: Sequence[Moves],
+        run: Callable[[StackTrainer, _Part], list[tuple[_Result, bool]]],
+    ) -> list[_Result]:
+        """Return the results of chains; what is not finite is computed again where that may help.
+
+        `run` returns a result for each chain, and whether it is finite.
+        """
+        found: dict[int, _Result] = {}
+        with self._at_work():
+            for whole in self._list_parts(chains):
+                part = whole
+                for trainer in self._trainers:
+                    results = run(trainer, part)
+                    found |= {n: one for n, (one, _) in zip(part.numbers, results, strict=True)}
+                    part = part.choose(
+                        [n for n, (_, is_finite) in enumerate(results) if not is_finite]
+                    )
+                    if not part.numbers:
+                        break
+        return [found[number] for number in range(len(chains))]
+
+    def _list_parts(self, chains: Sequence[Moves]) -> Iterator[_Part]:
+        """Yield chains of one kind, as many as their weights fit into the memory."""
         kinds: dict[tuple[str, int, tuple[int, ...]], list[int]] = {}
         for number, chain in enumerate(chains):
-            image = chain[0].examples.features.shape[1:]
-            kinds.setdefault((chain[0].work, chain[0].batch_size, image), []).append(number)
-        for (_, batch_size, _), members in kinds.items():
-            members.sort(key=lambda number: -count_steps(chains[number]))
-            most = count_stacked(batch_size)
-            for start in range(0, len(members), most):
-                numbers = members[start : start + most]
-                yield _Stack(numbers, [chains[number] for number in numbers])
+            job = chain[0][0]
+            kind = (job.work, job.batch_size, job.examples.features.shape[1:])
+            kinds.setdefault(kind, []).append(number)
+        for members in kinds.values():
+            held = np.cumsum([1 + max(map(len, chains[number])) for number in members])
+            turns = dict(
+                zip(members, (held * self.layout.size // _HELD_FLOATS).tolist(), strict=True)
+            )
+            for _, group in itertools.groupby(members, key=turns.__getitem__):
+                numbers = list(group)
+                yield _Part(numbers, [chains[number] for number in numbers])
 
-    def _check_chain(self, chain: Sequence[LocalJob]) -> None:
-        if not chain:
-            raise InvalidInput("a chain must have at least one job, got none")
-        for job in chain:
+    def _check_chain(self, chain: Moves) -> None:
+        if not chain or not all(chain):
+            raise InvalidInput("a chain must have at least one job in every move, got none")
+        jobs = [job for move in chain for job in move]
+        for job in jobs:
             check_job(job, self.layout, self.loss)
             network = self._find_network(job.examples.features.shape[1:])
             self._check_labels(job, network.blocks[-1].outputs)
-        forms = {(job.work, job.batch_size, job.examples.features.shape[1:]) for job in chain}
-        if len(forms) > 1 or (len(chain) > 1 and chain[0].work == "gradient"):
+        forms = {(job.work, job.batch_size, job.examples.features.shape[1:]) for job in jobs}
+        if len(forms) > 1 or (len(chain) > 1 and chain[0][0].work == "gradient"):
             raise InvalidInput(
                 "all jobs of a chain must train, with the same batch size and size of images"
             )
+        first = chain[0][0].weights
+        if not all(job.weights is first or np.array_equal(job.weights, first) for job in chain[0]):
+            raise InvalidInput("all jobs of a move must start from the same weights")
 
     def _check_labels(self, job: LocalJob, outputs: int) -> None:
         if self.loss == "binary" and outputs != 1:
@@ -240,52 +283,67 @@ class CnnKernel:
             self._networks[image] = network
         return self._networks[image]
 
-    def _run_stack(self, stack: _Stack) -> torch.Tensor:
-        """Return (J, P) results, on the device."""
-        network, data, plans, weights = self._load_stack(stack)
-        if stack.chains[0][0].work == "train":
-            for _ in self._trainer.train(network, data, plans, weights):
-                pass
-        else:
-            weights = self._trainer.sum_gradients(network, data, plans, weights)
-        return weights.index_select(1, torch.from_numpy(network.places).to(self.device))
+    def _find_part_network(self, part: _Part) -> Network:
+        return self._find_network(part.chains[0][0][0].examples.features.shape[1:])
 
-    def _load_stack(
-        self, stack: _Stack
-    ) -> tuple[Network, DeviceExamples, list[Steps], torch.Tensor]:
-        """Return what the steps of a stack need, on the device."""
-        jobs = [job for chain in stack.chains for job in chain]
-        network = self._find_network(jobs[0].examples.features.shape[1:])
+    def _run_part(
+        self, trainer: StackTrainer, part: _Part, note: Note | None = None
+    ) -> torch.Tensor:
+        """Return (C, padded) results on the device; `note` is called as weights change."""
+        network, jobs = self._find_part_network(part), part.jobs
         data = self._memory.load_examples(jobs)
         # A batch is no wider than the longest job.
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
-        plans = [plan_chain(chain, data, width) for chain in stack.chains]
-        weights = self._memory.load_weights(network, [chain[0].weights for chain in stack.chains])
-        return network, data, plans, weights
+        weights = self._load_starts(network, part)
+        if jobs[0].work == "gradient":
+            counts = [len(chain[0]) for chain in part.chains]
+            own = weights.repeat_interleave(torch.tensor(counts, device=self.device), dim=0)
+            sums = torch.split(trainer.sum_gradients(network, data, jobs, width, own), counts)
+            pairs = zip(sums, part.chains, strict=True)
+            return torch.stack([average_results(group, chain[0]) for group, chain in pairs])
+        stack = ChainStack(part.chains, weights, count_stacked(width), self._memory.send)
+        steps = trainer.train(network, data, stack.list_stretches(), width, stack.slots)
+        for time in itertools.chain(steps, [stack.num_steps]):
+            moved = stack.exchange(time)
+            if note is not None:
+                note(stack.weights, moved)
+        return stack.weights
 
-    def _rate_stack(
-        self, stack: _Stack, stops: Sequence[Sequence[int]], coarse: Examples, full: Examples
+    def _load_starts(self, network: Network, part: _Part) -> torch.Tensor:
+        """Return the (C, padded) initial weights of chains."""
+        return self._memory.load_weights(network, [chain[0][0].weights for chain in part.chains])
+
+    def _rate_part(
+        self,
+        trainer: StackTrainer,
+        part: _Part,
+        stops: Sequence[Stops],
+        coarse: Examples,
+        full: Examples,
+        on_examples: Callable[[int], None] | None,
     ) -> list[RatedChain]:
-        """Return the accuracies along the chains of a stack."""
-        network, data, plans, weights = self._load_stack(stack)
-        places = [find_stops(*pair) for pair in zip(stack.chains, stops, strict=True)]
-        ratings = ChainRatings(self._make_rater(network, coarse), weights, places)
-        ratings.note(weights, 0)
-        for step in self._trainer.train(network, data, plans, weights):
-            ratings.note(weights, step)
-        ratings.settle()
-        rate_fully = self._make_rater(network, full)
-        return ratings.collect(rate_fully(ratings.best), rate_fully(weights))
+        """Return the accuracies along chains."""
+        network = self._find_part_network(part)
+        weights = self._load_starts(network, part)
+        ratings = ChainRatings(self._make_rater(trainer, network, coarse), weights, stops)
+        ratings.note(weights, [(number, 0) for number in range(len(weights))])
 
-    def _make_rater(
-        self, network: Network, examples: Examples
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        def note(weights: torch.Tensor, moved: Moved) -> None:
+            ratings.note(weights, moved)
+            if moved and on_examples is not None:
+                moves = [part.chains[chain][number - 1] for chain, number in moved]
+                on_examples(sum(len(job.rows) for move in moves for job in move))
+
+        last = self._run_part(trainer, part, note)
+        return ratings.collect(self._make_rater(trainer, network, full), last)
+
+    def _make_rater(self, trainer: StackTrainer, network: Network, examples: Examples) -> Rater:
         """Return a function that finds the accuracies of stacked weights."""
         images = self._memory.move_images(examples.features)
         labels = torch.tensor(examples.labels, device=self.device)
 
         def rate_some(stack: torch.Tensor) -> torch.Tensor:
-            outputs = self._trainer.predict(network, stack, images)
+            outputs = trainer.predict(network, stack, images)
             predicted = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
             return (predicted == labels).double().mean(dim=1)
 
@@ -310,5 +368,5 @@ class CnnKernel:
             for start in range(0, len(weights), _PREDICTED_WEIGHTS):
                 some = slice(start, start + _PREDICTED_WEIGHTS)
                 stack = self._memory.load_weights(network, weights[some])
-                found[some] = self._trainer.predict(network, stack, images).cpu().numpy()
+                found[some] = self._trainers[0].predict(network, stack, images).cpu().numpy()
         return found

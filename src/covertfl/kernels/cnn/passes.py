@@ -20,15 +20,21 @@ class PlainPasses:
     are the gradients of the loss by them.
     """
 
-    def convolve(self, block: Block, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return y (J, B, rows, columns, outputs)."""
+    dtype = torch.float32  # of inputs, outputs and their gradients
+    scale = 1.0  # by which gradients by inputs and outputs are multiplied
+
+    def convolve(
+        self, block: Block, x: torch.Tensor, weights: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Return y (J, B, rows, columns, outputs) as numbers of a type."""
         y = _unfold(block, x) @ _view_weights(block, weights).transpose(1, 2)
         if block.biases_start is not None:
             stop = block.biases_start + block.outputs
             y += weights[:, None, block.biases_start : stop]
         if block.is_rectified:
             y.relu_()
-        return y.view(*x.shape[:2], block.out_height, block.out_width, block.outputs)
+        shape = *x.shape[:2], block.out_height, block.out_width, block.outputs
+        return y.view(shape).to(dtype)
 
     def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """Return z: y after pooling and, if there are keys, dropout."""

@@ -3,91 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from covertfl.arrays import FloatArray
+from covertfl.kernels.chain import RatedChain, Stops
+
+Rater = Callable[[torch.Tensor], torch.Tensor]  # (K,) ratings of stacked weights (K, padded)
 
 # Number of weights that are rated together, to keep the device busy.
 _ENOUGH = 64
 
 
-@dataclass(frozen=True, eq=False)
-class RatedChain:
-    """Accuracies along a chain of jobs."""
-
-    coarse: FloatArray  # (k,) at its stops, on few examples
-    best: float  # at the first of its best stops, on more examples
-    last: float  # at its end, on more examples
-
-
 class ChainRatings:
     """Ratings of chains at their stops, computed for many weights at once.
 
-    Attribute `best` holds the weights of each chain's first best stop so far.
-
     Parameters
     ----------
-    rate : returns the (K,) ratings of stacked weights (K, padded)
-    weights : (J, padded) initial weights
-    stops : for each chain, the steps after which it is rated, rising, at least one
+    weights : (C, padded) initial weights
     """
 
-    def __init__(
-        self,
-        rate: Callable[[torch.Tensor], torch.Tensor],
-        weights: torch.Tensor,
-        stops: Sequence[Sequence[int]],
-    ) -> None:
-        self.best = weights.clone()
+    def __init__(self, rate: Rater, weights: torch.Tensor, stops: Sequence[Stops]) -> None:
         self._rate, self._stops = rate, stops
+        self._coarse = [frozenset(each.coarse) for each in stops]
+        self._best = weights.clone()  # of each chain's first best stop so far
         self._most = torch.full((len(weights),), -1.0, dtype=torch.float64, device=weights.device)
-        self._stopping: dict[int, list[int]] = {}
-        for number, steps in enumerate(stops):
-            for step in dict.fromkeys(steps):
-                self._stopping.setdefault(step, []).append(number)
-        self._numbers: list[int] = []
-        self._waiting: list[torch.Tensor] = []
-        self._found: list[tuple[list[int], torch.Tensor]] = []
+        self._waiting: dict[int, int] = {}  # moves by chain
+        self._stacked: list[torch.Tensor] = []
+        self._found: list[tuple[dict[int, int], torch.Tensor]] = []
+        self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
-    def note(self, weights: torch.Tensor, step: int) -> None:
-        """Take note of the weights of the chains that stop after a step."""
-        numbers = self._stopping.get(step, [])
-        if not numbers:
-            return
-        # A chain must not wait twice, because each rating is compared with the best before it.
-        if not set(numbers).isdisjoint(self._numbers):
-            self.settle()
-        self._waiting.append(weights[torch.tensor(numbers, device=weights.device)])
-        self._numbers += numbers
-        if len(self._numbers) >= _ENOUGH:
+    def note(self, weights: torch.Tensor, moved: Sequence[tuple[int, int]]) -> None:
+        """Take note of (C, padded) weights of some chains, given with their numbers of moves."""
+        for chain, moves in moved:
+            if moves in self._stops[chain].full:
+                self._kept[chain, moves] = weights[chain].clone()
+        rated = [(chain, moves) for chain, moves in moved if moves in self._coarse[chain]]
+        for chain, moves in rated:
+            # A chain must not wait twice: each rating is compared with the best before it.
+            if chain in self._waiting:
+                self.settle()
+            self._waiting[chain] = moves
+            self._stacked.append(weights[chain].clone())
+        if len(self._waiting) >= _ENOUGH:
             self.settle()
 
     def settle(self) -> None:
         """Rate the weights that still wait."""
-        if not self._numbers:
+        if not self._waiting:
             return
-        stack = torch.cat(self._waiting)
+        stack = torch.stack(self._stacked)
         ratings = self._rate(stack)
-        places = torch.tensor(self._numbers, device=stack.device)
+        places = torch.tensor(list(self._waiting), device=stack.device)
         is_better = ratings > self._most[places]
         self._most[places] = torch.maximum(ratings, self._most[places])
-        self.best[places] = torch.where(is_better[:, None], stack, self.best[places])
-        self._found.append((self._numbers, ratings))
-        self._numbers, self._waiting = [], []
+        self._best[places] = torch.where(is_better[:, None], stack, self._best[places])
+        self._found.append((self._waiting, ratings))
+        self._waiting, self._stacked = {}, []
 
-    def collect(self, best: torch.Tensor, last: torch.Tensor) -> list[RatedChain]:
-        """Return all ratings, given the (J,) ratings of `best` and of the end on more examples."""
-        found: list[list[float]] = [[] for _ in self._stops]
-        for numbers, ratings in self._found:
-            for number, rating in zip(numbers, ratings.tolist(), strict=True):
-                found[number].append(rating)
-        chains = []
-        for steps, rated, of_best, of_last in zip(
-            self._stops, found, best.tolist(), last.tolist(), strict=True
-        ):
-            by_step = dict(zip(dict.fromkeys(steps), rated, strict=True))
-            chains.append(RatedChain(np.array([by_step[step] for step in steps]), of_best, of_last))
-        return chains
+    def collect(self, rate_fully: Rater, weights: torch.Tensor) -> list[RatedChain]:
+        """Return all ratings, given the (C, padded) weights at the end."""
+        self.settle()
+        rated = rate_fully(torch.stack([*self._best, *self._kept.values()])).tolist()
+        full: list[dict[int, float]] = [{} for _ in self._stops]
+        for (chain, moves), rating in zip(self._kept, rated[len(full) :], strict=True):
+            full[chain][moves] = rating
+        by_moves: list[dict[int, float]] = [{} for _ in self._stops]
+        for waited, ratings in self._found:
+            for (chain, moves), rating in zip(waited.items(), ratings.tolist(), strict=True):
+                by_moves[chain][moves] = rating
+        found = []
+        finite = weights.isfinite().all(dim=1).tolist()
+        for chain, stops in enumerate(self._stops):
+            coarse = np.array([by_moves[chain][moves] for moves in stops.coarse])
+            full[chain].setdefault(stops.coarse[int(coarse.argmax())], rated[chain])
+            found.append(RatedChain(coarse, full[chain], finite[chain]))
+        return found

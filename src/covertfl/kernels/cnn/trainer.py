@@ -13,8 +13,8 @@ import torch
 from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.steps import Step, Steps, count_stacked, list_steps
-from covertfl.kernels.job import LocalOptimizer, Loss
+from covertfl.kernels.cnn.steps import Step, Stretch, count_stacked, count_steps, list_steps
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss
 
 if TYPE_CHECKING:
     from covertfl.kernels.cnn.gpu import TritonPasses
@@ -39,48 +39,72 @@ class StackTrainer:
         self._memory, self._device = memory, memory.device
 
     def train(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Steps], weights: torch.Tensor
+        self,
+        network: Network,
+        data: DeviceExamples,
+        stretches: Sequence[Stretch],
+        width: int,
+        weights: torch.Tensor,
     ) -> Iterator[int]:
-        """Take all steps of all jobs; yield after each the number of steps taken."""
+        """Take all steps of (J, padded) weights in slots; yield the number of each before it."""
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
-        for step in list_steps(plans, self._optimizer, self._memory.send):
+        for step in self._list_steps(stretches, data, width):
+            yield step.number
             active = len(step.rows)
             held = weights[:active], gradient[:active]
             self._find_gradients(network, data, step, *held)
             self._update(*held, first[:active], second[:active], step.scales)
-            yield step.number + 1
 
     def sum_gradients(
-        self, network: Network, data: DeviceExamples, plans: Sequence[Steps], weights: torch.Tensor
+        self,
+        network: Network,
+        data: DeviceExamples,
+        jobs: Sequence[LocalJob],
+        width: int,
+        weights: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the gradients of the mean losses over all rows.
+        """Return the gradients of the mean losses over all rows at (J, padded) weights.
 
         The batches of a gradient do not depend on each other: a job is cut into pieces of few
         steps, so that long jobs leave no stack half empty.  Its pieces are summed in order.
         """
         found = torch.zeros_like(weights)
-        pieces = [(job, part) for job, plan in enumerate(plans) for part in plan.cut(_PIECE_STEPS)]
-        pieces.sort(key=lambda piece: -len(piece[1]))
-        most = count_stacked(plans[0].rows.shape[1])
-        for start in range(0, len(pieces), most):
-            owners, parts = zip(*pieces[start : start + most], strict=True)
-            held = weights[torch.tensor(owners, device=self._device)]
+        pieces = [
+            (number, first, min(_PIECE_STEPS, count_steps(job) - first))
+            for number, job in enumerate(jobs)
+            for first in range(0, count_steps(job), _PIECE_STEPS)
+        ]
+        pieces.sort(key=lambda piece: -piece[2])
+        most = count_stacked(width)
+        for begin in range(0, len(pieces), most):
+            some = pieces[begin : begin + most]
+            held = weights[torch.tensor([piece[0] for piece in some], device=self._device)]
             gradient, total = torch.zeros_like(held), torch.zeros_like(held)
-            for step in list_steps(parts, self._optimizer, self._memory.send):
+            stretches = [
+                Stretch(jobs[number], slot, 0, steps, first)
+                for slot, (number, first, steps) in enumerate(some)
+            ]
+            for step in self._list_steps(stretches, data, width):
                 active = len(step.rows)
                 self._find_gradients(network, data, step, held[:active], gradient[:active])
                 total[:active] += gradient[:active]
-            for job, sum_of_piece in zip(owners, total, strict=True):
-                found[job] += sum_of_piece
+            for (number, *_), sum_of_piece in zip(some, total, strict=True):
+                found[number] += sum_of_piece
         return found
+
+    def _list_steps(
+        self, stretches: Sequence[Stretch], data: DeviceExamples, width: int
+    ) -> Iterator[Step]:
+        return list_steps(stretches, data, width, self._optimizer, self._memory.send)
 
     def predict(self, network: Network, stack: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
         """Return the (K, n, outputs) outputs of stacked weights for the same images."""
+        own = stack.to(self._passes.dtype)
         outputs = [stack.new_empty((len(stack), 0, network.blocks[-1].outputs))]
         for start in range(0, len(images), _PREDICT_ROWS):
-            some = images[start : start + _PREDICT_ROWS].flatten(1)
+            some = images[start : start + _PREDICT_ROWS].flatten(1).to(self._passes.dtype)
             shared = some.expand(len(stack), *some.shape)
-            outputs.append(self._pass_forward(network, shared, stack, None)[0])
+            outputs.append(self._pass_forward(network, shared, own, None)[0])
         return torch.cat(outputs, dim=1)
 
     def _find_gradients(
@@ -92,11 +116,13 @@ class StackTrainer:
         gradient: torch.Tensor,
     ) -> None:
         """Store the gradients of the mean losses of one batch of each job in `gradient`."""
-        rows, keys = step.rows, step.keys
-        images = data.features.index_select(0, rows.flatten()).view(*rows.shape, -1)
-        outputs, values = self._pass_forward(network, images, weights, keys)
+        rows, keys, dtype = step.rows, step.keys, self._passes.dtype
+        own = weights.to(dtype)
+        images = data.features.index_select(0, rows.flatten()).to(dtype).view(*rows.shape, -1)
+        outputs, values = self._pass_forward(network, images, own, keys)
         labels = data.labels.index_select(0, rows.flatten()).view(rows.shape)
-        delta = self._differentiate_loss(outputs, labels) * step.shares[:, :, None]
+        shares = step.shares[:, :, None] * self._passes.scale
+        delta = (self._differentiate_loss(outputs, labels) * shares).to(dtype)
         for number in reversed(range(len(network.blocks))):
             block, (x, y) = network.blocks[number], values[number]
             if block.is_pooled:
@@ -105,7 +131,7 @@ class StackTrainer:
             if number:
                 before = network.blocks[number - 1]
                 mask = x if before.is_rectified and not before.is_pooled else None
-                delta = self._passes.convolve_transposed(block, delta, weights, mask)
+                delta = self._passes.convolve_transposed(block, delta, own, mask)
 
     def _pass_forward(
         self,
@@ -118,7 +144,8 @@ class StackTrainer:
         values, x = [], images
         for block in network.blocks:
             x = x.view(*x.shape[:2], block.height, block.width, block.channels)
-            y = self._passes.convolve(block, x, weights)
+            is_last = block is network.blocks[-1]
+            y = self._passes.convolve(block, x, weights, torch.float32 if is_last else x.dtype)
             if keys is not None:
                 values.append((x, y))
             is_pooled = block.pool > 1 or (block.rate is not None and keys is not None)
@@ -147,18 +174,20 @@ class StackTrainer:
 
             step_adam(options, weights, gradient, first, second, scales)
             return
-        is_first, rate, root = scales[:, :1], scales[:, 1:2], scales[:, 2:]
+        # What an earlier job has left in a slot, finite or not, does not enter the sums.
+        is_first, rate, root = scales[:, :1] > 0.0, scales[:, 1:2], scales[:, 2:]
         if options.weight_decay and options.name == "adamw":
             weights.mul_(1.0 - options.lr * options.weight_decay)
         elif options.weight_decay:
             gradient.add_(weights, alpha=options.weight_decay)
         if options.name == "sgd":
             if options.momentum:
-                first.mul_(options.momentum * (1.0 - is_first)).add_(gradient)
+                first.mul_(options.momentum).masked_fill_(is_first, 0.0).add_(gradient)
                 gradient = first
             weights.add_(gradient, alpha=-options.lr)
             return
         beta1, beta2 = options.betas
-        first.mul_(1.0 - is_first).lerp_(gradient, 1.0 - beta1)
-        second.mul_(beta2 * (1.0 - is_first)).addcmul_(gradient, gradient, value=1.0 - beta2)
+        first.masked_fill_(is_first, 0.0).lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).masked_fill_(is_first, 0.0)
+        second.addcmul_(gradient, gradient, value=1.0 - beta2)
         weights.sub_(rate * first / (second.sqrt() / root + options.eps))

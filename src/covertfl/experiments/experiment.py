@@ -71,6 +71,7 @@ class Experiment:
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
     numbers_seeds : whether its runs have the seeds that are requested
+    after : name of an experiment that has parts in common with it and comes first
     check : raise if data is missing, before anything is computed; None if all is in the package
     """
 
@@ -80,6 +81,7 @@ class Experiment:
     run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
     numbers_seeds: bool = False
+    after: str | None = None
     check: Callable[[], None] | None = None
 
 

@@ -163,4 +163,5 @@ FIGURE = Experiment(
     "Figure 3",
     run_figure,
     numbers_seeds=True,
+    after=TABLE.name,
 )

@@ -10,10 +10,12 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from covertfl.errors import CovertflError, InvalidInput
@@ -33,6 +35,7 @@ from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of computed parts
+LANES = 2  # processes for experiments on a GPU, and for others beside them
 OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results
 
 
@@ -57,7 +60,7 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run experiments one after the other; stored parts are not computed again.
 
-    If some train on a GPU, the others run at the same time in another process.
+    With a GPU, several run at the same time, in processes of their own (`list_lanes`).
 
     Parameters
     ----------
@@ -75,26 +78,43 @@ def reproduce(
         from covertfl.kernels.choose import check_device
 
         check_device(request.device)
-    # Those that need no GPU, if others use one.
-    apart = [name for name in names if not EXPERIMENTS[name].uses_gpu]
-    if request.device == "cpu" or len(apart) == len(names):
-        apart = []
-    found: dict[str, dict[str, Any]] = {}
+    lanes, found, lock = list_lanes(names, request.device), dict[str, dict[str, Any]](), Lock()
 
     def add(result: dict[str, Any]) -> None:
-        found[result["experiment"]] = result
-        if on_result is not None:
-            on_result(result)
+        with lock:
+            found[result["experiment"]] = result
+            if on_result is not None:
+                on_result(result)
 
-    with _work_beside(apart, request, out) as others:
-        for name in names:
-            if name not in apart:
-                add(_run_one(name, request, out, on_progress))
-        if apart and on_progress is not None:
-            on_progress(f"{', '.join(apart)}: on the processor", 0.0)
-        for result in others():
-            add(result)
+    with ExitStack() as stack:
+        others = [stack.enter_context(_work_beside(lane, request, out, add)) for lane in lanes[1:]]
+        for name in lanes[0]:
+            add(_run_one(name, request, out, on_progress))
+        if others and on_progress is not None:
+            left = [name for name in names if name not in found]
+            on_progress(f"{', '.join(left)}: in other processes", 0.0)
+        for wait in others:
+            wait()
     return [found[name] for name in names]
+
+
+def list_lanes(names: Sequence[str], device: str) -> list[list[str]]:
+    """Return the experiments that run one after the other in each process, the first in this one.
+
+    While one prepares its work, a GPU trains for another; those that need no GPU have processes of
+    their own.  An experiment that shares parts with an earlier one follows it.
+    """
+    if device == "cpu":
+        return [list(names)]
+    lanes: list[list[str]] = []
+    for uses_gpu in (True, False):
+        own: list[list[str]] = [[] for _ in range(LANES)]
+        for name in names:
+            if EXPERIMENTS[name].uses_gpu == uses_gpu:
+                shared = [lane for lane in own if EXPERIMENTS[name].after in lane]
+                (shared or [min(own, key=len)])[0].append(name)
+        lanes += [lane for lane in own if lane]
+    return lanes
 
 
 def _check_seeds(names: Sequence[str], request: Request) -> None:
@@ -136,12 +156,9 @@ def _run_one(
 
 @contextmanager
 def _work_beside(
-    names: Sequence[str], request: Request, out: Path
-) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    names: Sequence[str], request: Request, out: Path, on_result: Callable[[dict[str, Any]], None]
+) -> Iterator[Callable[[], None]]:
     """Run experiments in another process, which ends with the block; yield a function to wait."""
-    if not names:
-        yield list
-        return
     # A new process, not a copy of this one: it must not inherit a GPU.
     context = multiprocessing.get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
@@ -149,31 +166,36 @@ def _work_beside(
     process.start()
     writer.close()
 
-    def wait() -> list[dict[str, Any]]:
-        try:
-            results = reader.recv()
-        except EOFError:
-            process.join()
-            raise CovertflError(
-                f"the process for {', '.join(names)} ended with status {process.exitcode}"
-            ) from None
-        if isinstance(results, CovertflError):
-            raise results
-        found: list[dict[str, Any]] = results
-        return found
+    def receive() -> None:
+        left = list(names)
+        while left:
+            try:
+                result = reader.recv()
+            except EOFError:
+                process.join()
+                raise CovertflError(
+                    f"the process for {', '.join(left)} ended with status {process.exitcode}"
+                ) from None
+            if isinstance(result, CovertflError):
+                raise result
+            on_result(result)
+            left.remove(result["experiment"])
 
-    try:
-        yield wait
-    finally:
-        process.terminate()
-        process.join()
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(receive)
+        try:
+            yield received.result
+        finally:
+            process.terminate()
+            process.join()
 
 
 def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Path) -> None:
-    """Run experiments and send their results, or the error."""
+    """Run experiments and send each result, or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
     try:
-        writer.send([_run_one(name, request, out) for name in names])
+        for name in names:
+            writer.send(_run_one(name, request, out))
     except CovertflError as error:
         writer.send(error)
 

@@ -191,12 +191,26 @@ class Part:
         """Return the walk that trains it; `shared` are the steps of its family."""
         trial, schedule, keeps = self.trial, self.trial.schedule, self.keeps_weights
         if self.against is None:
-            return walk_truth(trial.clients, schedule, scorer, keeps_weights=keeps, shared=shared)
+            return walk_truth(
+                trial.clients,
+                schedule,
+                scorer,
+                keeps_weights=keeps,
+                shared=shared,
+                start=trial.start,
+            )
         clients = trial.with_public(self.against.public, self.against.decoy)
         # The paper's decoy under FedAvg is one long training, whatever the rounds bring.
         is_chain = self.against.decoy == "public"
         return walk_decoy(
-            clients, schedule, self.needed, scorer, self.truth, is_chain=is_chain, shared=shared
+            clients,
+            schedule,
+            self.needed,
+            scorer,
+            self.truth,
+            is_chain=is_chain,
+            shared=shared,
+            start=trial.start,
         )
 
     def count_examples(self) -> int:

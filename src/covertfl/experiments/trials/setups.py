@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,8 @@ from covertfl.experiments.trials.scorer import take_part
 from covertfl.files.toml import parse_toml
 from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation
+from covertfl.runs.federation import Federation, start_trajectories
+from covertfl.runs.learner import LearnerState
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
@@ -173,6 +174,11 @@ class Trial:
         device = self.federation.settings.sections.engine.device.partition(":")[0]
         setup = self.setup.describe()
         return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
+
+    @cached_property
+    def start(self) -> LearnerState:
+        """Trajectories before the first round, the same for every eavesdropper's decoy."""
+        return start_trajectories(self.federation.settings, self.clients)
 
     def evaluate(self) -> HorizonEvaluation:
         """Return the exact costs and probabilities of the policy, first oracle state stationary."""

@@ -149,15 +149,17 @@ def walk_truth(
     *,
     keeps_weights: bool = False,
     shared: SharedSteps | None = None,
+    start: LearnerState | None = None,
 ) -> Walk:
     """Train the true trajectory, in the rounds that move it.
 
     Which rounds do is in the schedule, decided by `runs.rounds.update_trajectories` (equation (1));
     how a round moves it is `runs.learner.move_to_average`, as in a training run.  Steps that walks
-    of other policies make too are in `shared`.
+    of other policies make too are in `shared`.  `start` are the trajectories before the first
+    round, None to draw them.
     """
     shared, line = shared or SharedSteps(), Line()
-    learner = start_trajectories(clients.settings, clients)
+    learner = start or start_trajectories(clients.settings, clients)
     queries = schedule.list_queries(learns=True)
     last_held = follow_estimate(schedule)[-1].true
     fully = {len(queries), last_held or 0}
@@ -199,6 +201,7 @@ def walk_decoy(
     *,
     is_chain: bool = False,
     shared: SharedSteps | None = None,
+    start: LearnerState | None = None,
 ) -> Walk:
     """Train the decoy up to the last number of moves that is needed.
 
@@ -211,9 +214,10 @@ def walk_decoy(
     is_chain : whether the decoy's jobs do not depend on its weights, and its move is their result
     truth : true weights by number of updates, for decoys that use them
     shared : steps that walks of other policies make too
+    start : trajectories before the first round, None to draw them
     """
     shared, line = shared or SharedSteps(), Line()
-    learner = start_trajectories(clients.settings, clients)
+    learner = start or start_trajectories(clients.settings, clients)
     queries = schedule.list_queries(learns=False)[: needed[-1]]
     if queries and is_chain and can_chain(clients):
         asked = [_query_decoy(schedule, learner, *query) for query in queries]

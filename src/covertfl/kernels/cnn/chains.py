@@ -7,20 +7,18 @@ by their rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from covertfl.kernels.chain import Moves
+from covertfl.kernels.cnn.memory import Send
 from covertfl.kernels.cnn.slots import MoveEnd, Stay, assign_slots, count_slots
 from covertfl.kernels.cnn.steps import Stretch, count_steps
 from covertfl.kernels.job import LocalJob
 
 Moved = list[tuple[int, int]]  # chains whose weights have changed, each with its number of moves
-Send = Callable[[npt.NDArray[Any]], torch.Tensor]
 
 
 class ChainStack:

@@ -325,7 +325,8 @@ class CnnKernel:
         """Return the accuracies along chains."""
         network = self._find_part_network(part)
         weights = self._load_starts(network, part)
-        ratings = ChainRatings(self._make_rater(trainer, network, coarse), weights, stops)
+        rate = self._make_rater(trainer, network, coarse)
+        ratings = ChainRatings(rate, weights, stops, self._memory.send)
         ratings.note(weights, [(number, 0) for number in range(len(weights))])
 
         def note(weights: torch.Tensor, moved: Moved) -> None:

@@ -16,6 +16,8 @@ from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.job import Examples, LocalJob, count_cores
 from covertfl.kernels.weights import Float32Array, Vector
 
+Send = Callable[[npt.NDArray[Any]], torch.Tensor]  # copies an array to the device
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceExamples:

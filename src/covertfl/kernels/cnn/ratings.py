@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from covertfl.kernels.chain import RatedChain, Stops
+from covertfl.kernels.cnn.memory import Send
 
 Rater = Callable[[torch.Tensor], torch.Tensor]  # (K,) ratings of stacked weights (K, padded)
 
@@ -21,10 +22,13 @@ class ChainRatings:
     Parameters
     ----------
     weights : (C, padded) initial weights
+    send : copies an array to the device
     """
 
-    def __init__(self, rate: Rater, weights: torch.Tensor, stops: Sequence[Stops]) -> None:
-        self._rate, self._stops = rate, stops
+    def __init__(
+        self, rate: Rater, weights: torch.Tensor, stops: Sequence[Stops], send: Send
+    ) -> None:
+        self._rate, self._stops, self._send = rate, stops, send
         self._coarse = [frozenset(each.coarse) for each in stops]
         self._best = weights.clone()  # of each chain's first best stop so far
         self._most = torch.full((len(weights),), -1.0, dtype=torch.float64, device=weights.device)
@@ -54,7 +58,7 @@ class ChainRatings:
             return
         stack = torch.stack(self._stacked)
         ratings = self._rate(stack)
-        places = torch.tensor(list(self._waiting), device=stack.device)
+        places = self._send(np.array(list(self._waiting)))
         is_better = ratings > self._most[places]
         self._most[places] = torch.maximum(ratings, self._most[places])
         self._best[places] = torch.where(is_better[:, None], stack, self._best[places])

@@ -6,7 +6,7 @@ example of zeros, whose loss has no weight; a slot without a job has such exampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from covertfl.kernels.cnn.memory import DeviceExamples
+from covertfl.kernels.cnn.memory import DeviceExamples, Send
 from covertfl.kernels.dropout import derive_dropout_keys
 from covertfl.kernels.job import LocalJob, LocalOptimizer
 from covertfl.kernels.weights import Float32Array
@@ -62,14 +62,11 @@ def list_steps(
     data: DeviceExamples,
     width: int,
     optimizer: LocalOptimizer,
-    send: Callable[[npt.NDArray[Any]], torch.Tensor],
+    send: Send,
 ) -> Iterator[Step]:
     """Yield the steps of stretches, which are in the order of their starts.
 
-    Parameters
-    ----------
-    width : number of rows of a batch
-    send : copies an array to the device
+    `width` is the number of rows of a batch.
     """
     num_steps = max((stretch.stop for stretch in stretches), default=0)
     active: list[Stretch] = []

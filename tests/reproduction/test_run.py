@@ -103,6 +103,8 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {**EXPERIMENTS, "busy": busy})
     monkeypatch.setattr("covertfl.reproduction.results.describe_machine", lambda device: device)
     monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
+    # Other processes do not know the experiment.
+    monkeypatch.setattr("covertfl.reproduction.workers.GPU_PROCESSES", 1)
 
 
 @pytest.mark.slow
@@ -113,11 +115,24 @@ def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
     names = ["theory", "busy", "figure-tracking"]
     results = reproduce(names, request, tmp_path, on_result=told.append)
     assert [result["experiment"] for result in results] == names
-    assert [result["experiment"] for result in told] == ["busy", "theory", "figure-tracking"]
+    assert told[0]["experiment"] == "busy"
+    assert sorted(result["experiment"] for result in told) == sorted(names)
     assert results[1]["on"] == "cuda"
     assert results[0]["made"]["command"] == "covertfl reproduce theory --seeds 2 --quick"
     alone = reproduce(["theory"], request, tmp_path)[0]
     assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("with_gpu")
+def test_parts_of_an_experiment_make_the_whole(tmp_path: Path) -> None:
+    asked = Request(quick=True, seeds=3, first_seed=4)
+    (alone,) = reproduce(["table-main"], asked, tmp_path / "alone")
+    (whole,) = reproduce(["table-main"], replace(asked, device="cuda"), tmp_path / "parts")
+    assert json.dumps(whole["rows"]) == json.dumps(alone["rows"])
+    assert whole["made"]["command"] == alone["made"]["command"]
+    stored = json.loads((tmp_path / "parts" / "table-main.json").read_text("utf-8"))
+    assert stored["made"]["wall_seconds"] == whole["made"]["wall_seconds"]
 
 
 @pytest.mark.slow
@@ -138,7 +153,7 @@ def kill_oneself(*_: object) -> None:
 def test_a_process_beside_that_is_killed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covertfl.reproduction.run._run_for", kill_oneself)
+    monkeypatch.setattr("covertfl.reproduction.workers._carry_out", kill_oneself)
     request = Request(quick=True, seeds=2, device="cuda")
     with pytest.raises(CovertflError, match="the process for theory ended with status -9"):
         reproduce(["theory", "busy"], request, tmp_path)
@@ -170,7 +185,7 @@ def test_command_line(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"an experiment must be table-main, .*got 'table-9'"):
-        choose_names("table-9")
+        choose_names(["theory", "table-9"])
     with pytest.raises(InvalidInput, match="preset must be one of sound"):
         Request(reading="paper")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="seeds must lie in"):
@@ -213,7 +228,8 @@ def test_missing_images_are_missed_before_anything_is_computed(
 
 def test_every_experiment_has_a_section() -> None:
     assert set(SECTIONS) == set(EXPERIMENTS)
-    assert choose_names("all") == list(EXPERIMENTS)
+    assert choose_names(["all"]) == list(EXPERIMENTS)
+    assert choose_names(["theory", "table-main", "theory"]) == ["theory", "table-main"]
 
 
 def test_command_names_what_is_not_usual() -> None:

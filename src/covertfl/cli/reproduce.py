@@ -13,7 +13,9 @@ from covertfl.errors import InvalidInput
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure, all, or page.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Tables and figures, all, or page.")
+    ],
     preset: Annotated[
         str,
         typer.Option(
@@ -40,7 +42,7 @@ def reproduce(
 ) -> None:
     """Compute the paper's tables and figures.
 
-    Our values have intervals and stand beside the paper's.  NAME is one of table-main,
+    Our values have intervals and stand beside the paper's.  A NAME is one of table-main,
     figure-accuracy, figure-spga, figure-tracking, figure-cost, theory, partial-oracle,
     table-mnist-20, table-mnist-50, table-fedsgd, table-states, random-policy, mnist-learners, or
     all of them: all.  Each writes DIR/NAME.json and, if it has one, a picture.  Finished parts are
@@ -55,9 +57,9 @@ def reproduce(
 
     request = Request(preset, seeds, quick, device, first_seed)  # type: ignore[arg-type]
     results: list[dict[str, Any]] = []
-    if name != PAGE:
-        results = _compute(name, request, out, as_json)
-    elif request != Request():
+    if PAGE not in names:
+        results = _compute(names, request, out, as_json)
+    elif request != Request() or len(names) > 1:
         raise InvalidInput("reproduce page computes nothing: it takes only --out, --page, --json")
     else:
         page = page or out / "reproduction.md"
@@ -69,7 +71,7 @@ def reproduce(
         print(f"Page: {page}")
 
 
-def _compute(name: str, request: Any, out: Path, as_json: bool) -> list[dict[str, Any]]:
+def _compute(names: list[str], request: Any, out: Path, as_json: bool) -> list[dict[str, Any]]:
     """Run the experiments of a name and print each result when it is done."""
     from covertfl.display.tables import print_tables
     from covertfl.reproduction.console import render_result
@@ -83,5 +85,5 @@ def _compute(name: str, request: Any, out: Path, as_json: bool) -> list[dict[str
     advice = "finished parts are kept: the same command continues"
     with advise_if_interrupted(advice), show_progress("reproduce") as on_progress:
         return run_experiments(
-            choose_names(name), request, out, on_progress=on_progress, on_result=show
+            choose_names(names), request, out, on_progress=on_progress, on_result=show
         )

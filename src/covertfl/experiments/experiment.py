@@ -70,7 +70,7 @@ class Experiment:
     name, title, paper : on the command line, on the page, and where the paper has it
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
-    numbers_seeds : whether its runs have the seeds that are requested
+    seeds : numbers of seeds in full and in the short form, None if its runs are not numbered
     after : name of an experiment that has parts in common with it and comes first
     check : raise if data is missing, before anything is computed; None if all is in the package
     """
@@ -80,7 +80,7 @@ class Experiment:
     paper: str
     run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
-    numbers_seeds: bool = False
+    seeds: tuple[int, int] | None = None
     after: str | None = None
     check: Callable[[], None] | None = None
 

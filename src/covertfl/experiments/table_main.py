@@ -155,13 +155,13 @@ TABLE = Experiment(
     "Main experiment: what learner and eavesdropper get",
     "Table 1",
     run_table,
-    numbers_seeds=True,
+    seeds=(SEEDS, QUICK_SEEDS),
 )
 FIGURE = Experiment(
     "figure-accuracy",
     "Accuracy by round, both scenarios",
     "Figure 3",
     run_figure,
-    numbers_seeds=True,
+    seeds=(SEEDS, QUICK_SEEDS),
     after=TABLE.name,
 )

@@ -6,19 +6,14 @@ its tables and pictures are made from that file alone.
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from covertfl.errors import CovertflError, InvalidInput
+from covertfl.errors import InvalidInput
 from covertfl.experiments.experiment import Request
 from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.experiments.trials.cells import CellStore
@@ -31,23 +26,22 @@ from covertfl.reproduction.results import (
     format_result,
     load_results,
 )
+from covertfl.reproduction.workers import Task, plan_tasks, run_tasks
 from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of computed parts
-LANES = 2  # processes for experiments on a GPU, and for others beside them
 OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results
 
 
-def choose_names(name: str) -> list[str]:
-    """Return the experiments that a name stands for."""
-    if name == ALL:
-        return list(EXPERIMENTS)
-    if name not in EXPERIMENTS:
-        raise InvalidInput(
-            f"an experiment must be {', '.join((*EXPERIMENTS, ALL, PAGE))}, got {name!r}"
-        )
-    return [name]
+def choose_names(asked: Sequence[str]) -> list[str]:
+    """Return the experiments that names, or `all`, stand for, each once."""
+    for name in asked:
+        if name not in (*EXPERIMENTS, ALL):
+            raise InvalidInput(
+                f"an experiment must be {', '.join((*EXPERIMENTS, ALL, PAGE))}, got {name!r}"
+            )
+    return list(EXPERIMENTS) if ALL in asked else list(dict.fromkeys(asked))
 
 
 def reproduce(
@@ -60,7 +54,7 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run experiments one after the other; stored parts are not computed again.
 
-    With a GPU, several run at the same time, in processes of their own (`list_lanes`).
+    With a GPU, several run at the same time, in processes of their own (`workers`).
 
     Parameters
     ----------
@@ -78,64 +72,51 @@ def reproduce(
         from covertfl.kernels.choose import check_device
 
         check_device(request.device)
-    lanes, found, lock = list_lanes(names, request.device), dict[str, dict[str, Any]](), Lock()
+    found: dict[str, dict[str, Any]] = {}
 
-    def add(result: dict[str, Any]) -> None:
-        with lock:
-            found[result["experiment"]] = result
-            if on_result is not None:
-                on_result(result)
+    def add(result: dict[str, Any], seconds: float | None = None) -> None:
+        if seconds is not None:
+            result["made"]["wall_seconds"] = round(seconds, 1)
+        found[result["experiment"]] = result
+        write_atomically(out / f"{result['experiment']}{RESULT_SUFFIX}", format_result(result))
+        if on_result is not None:
+            on_result(result)
 
-    with ExitStack() as stack:
-        others = [stack.enter_context(_work_beside(lane, request, out, add)) for lane in lanes[1:]]
-        for name in lanes[0]:
-            add(_run_one(name, request, out, on_progress))
-        if others and on_progress is not None:
-            left = [name for name in names if name not in found]
-            on_progress(f"{', '.join(left)}: in other processes", 0.0)
-        for wait in others:
-            wait()
-    return [found[name] for name in names]
-
-
-def list_lanes(names: Sequence[str], device: str) -> list[list[str]]:
-    """Return the experiments that run one after the other in each process, the first in this one.
-
-    While one prepares its work, a GPU trains for another; those that need no GPU have processes of
-    their own.  An experiment that shares parts with an earlier one follows it.
-    """
-    if device == "cpu":
-        return [list(names)]
-    lanes: list[list[str]] = []
-    for uses_gpu in (True, False):
-        own: list[list[str]] = [[] for _ in range(LANES)]
+    report = on_progress or (lambda detail, share: None)
+    if request.device == "cpu":
         for name in names:
-            if EXPERIMENTS[name].uses_gpu == uses_gpu:
-                shared = [lane for lane in own if EXPERIMENTS[name].after in lane]
-                (shared or [min(own, key=len)])[0].append(name)
-        lanes += [lane for lane in own if lane]
-    return lanes
+            add(_run_one(name, request, out, report))
+    else:
+        tasks = plan_tasks([EXPERIMENTS[name] for name in names], request)
+        run_tasks(tasks, partial(_run_task, out), on_progress=report, on_result=add)
+    return [found[name] for name in names]
 
 
 def _check_seeds(names: Sequence[str], request: Request) -> None:
     """Raise `InvalidInput` if the first seed is chosen for an experiment without numbered seeds."""
-    other = [name for name in names if not EXPERIMENTS[name].numbers_seeds]
+    other = [name for name in names if EXPERIMENTS[name].seeds is None]
     if request.first_seed != Request().first_seed and other:
-        known = [name for name, one in EXPERIMENTS.items() if one.numbers_seeds]
+        known = [name for name, one in EXPERIMENTS.items() if one.seeds is not None]
         raise InvalidInput(f"first_seed is only for {', '.join(known)}, got {', '.join(other)}")
 
 
+def _run_task(out: Path, task: Task) -> dict[str, Any] | None:
+    """Run an experiment, or a part of it, in a process of its own."""
+    request = task.request if task.uses_gpu else replace(task.request, device="cpu")
+    if not task.is_part:
+        return _run_one(task.name, request, out, lambda detail, share: None)
+    EXPERIMENTS[task.name].run(request, CellStore(out / CELLS))
+    return None
+
+
 def _run_one(
-    name: str, request: Request, out: Path, on_progress: Callable[[str, float], None] | None = None
+    name: str, request: Request, out: Path, on_progress: Callable[[str, float], None]
 ) -> dict[str, Any]:
-    """Run one experiment and write its result and picture."""
+    """Run one experiment and draw its picture."""
     experiment = EXPERIMENTS[name]
-    if not experiment.uses_gpu:
-        request = replace(request, device="cpu")
 
     def report(detail: str, share: float) -> None:
-        if on_progress is not None:
-            on_progress(f"{name}: {detail}", share)
+        on_progress(f"{name}: {detail}", share)
 
     started = time.perf_counter()
     store = CellStore(out / CELLS, report)
@@ -149,55 +130,8 @@ def _run_one(
         "made": describe_making(name, request, store.seconds, wall),
         **content,
     }
-    write_atomically(out / f"{name}{RESULT_SUFFIX}", format_result(result))
     draw_pictures([result], out)
     return result
-
-
-@contextmanager
-def _work_beside(
-    names: Sequence[str], request: Request, out: Path, on_result: Callable[[dict[str, Any]], None]
-) -> Iterator[Callable[[], None]]:
-    """Run experiments in another process, which ends with the block; yield a function to wait."""
-    # A new process, not a copy of this one: it must not inherit a GPU.
-    context = multiprocessing.get_context("spawn")
-    reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_run_for, args=(writer, list(names), request, out))
-    process.start()
-    writer.close()
-
-    def receive() -> None:
-        left = list(names)
-        while left:
-            try:
-                result = reader.recv()
-            except EOFError:
-                process.join()
-                raise CovertflError(
-                    f"the process for {', '.join(left)} ended with status {process.exitcode}"
-                ) from None
-            if isinstance(result, CovertflError):
-                raise result
-            on_result(result)
-            left.remove(result["experiment"])
-
-    with ThreadPoolExecutor(1) as pool:
-        received = pool.submit(receive)
-        try:
-            yield received.result
-        finally:
-            process.terminate()
-            process.join()
-
-
-def _run_for(writer: Connection, names: Sequence[str], request: Request, out: Path) -> None:
-    """Run experiments and send each result, or the error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
-    try:
-        for name in names:
-            writer.send(_run_one(name, request, out))
-    except CovertflError as error:
-        writer.send(error)
 
 
 def rebuild_page(results: Path, page: Path) -> None:

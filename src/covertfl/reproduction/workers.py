@@ -22,7 +22,7 @@ from typing import Any
 from covertfl.errors import CovertflError
 from covertfl.experiments.experiment import Experiment, Request
 
-# Processes of each kind, and parts of an experiment: few on a GPU, which is idle if parts are small.
+# Processes of each kind, and parts of an experiment: few on a GPU, which small ones leave idle.
 GPU_PROCESSES, GPU_PARTS = 4, 2
 CPU_PROCESSES, CPU_PARTS = 4, 4
 

@@ -69,7 +69,7 @@ def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
 def test_short_products_are_close(precision: Precision) -> None:
-    """Most of the difference is due to windows in which rounding makes another pixel the largest."""
+    """Most of the difference comes from windows where rounding makes another pixel the largest."""
     job = replace(make_jobs(make_plain)[0], work="gradient")
     short = CnnKernel(make_plain, "multiclass", LocalOptimizer(), precision=precision).run([job])
     exact = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu").run([job])[0]

@@ -36,7 +36,7 @@ class _Tiles:
 
 
 _LONG = _Tiles((128, 64, 32, 4, 2), (64, 64, 32, 4, 2), (32, 128, 32, 4, 3))
-_SHORT = _Tiles((256, 64, 32, 4, 4), (256, 64, 32, 4, 3), (64, 128, 64, 4, 3))
+_SHORT = _Tiles((256, 64, 32, 4, 4), (128, 64, 32, 4, 3), (64, 128, 64, 4, 3))
 
 
 class TritonPasses:
@@ -89,13 +89,14 @@ class TritonPasses:
         rows = examples * block.height * block.width
         tiles = _size_tiles(self._tiles.transposed, max(rows, 64), block.channels, block.outputs)
         grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.channels, tiles["BN"]), jobs)
-        own, strides = _transpose_weights(block, weights)
+        own, strides = _order_weights(block, weights)
         gpu_kernels.convolve_transposed_kernel[grid](
             dy,
             own,
             dx if x is None else x,
             dx,
             rows,
+            examples,
             own.stride(0),
             **strides,
             **_sizes(block),
@@ -117,19 +118,23 @@ class TritonPasses:
             triton.cdiv(block.outputs, tiles["BM"]) * triton.cdiv(block.depth, tiles["BN"]),
             jobs,
         )
+        has_biases = block.biases_start is not None
+        has_room = block.depth % tiles["BN"] != 0
         gpu_kernels.correlate_kernel[grid](
             x,
             dy,
             gradient[:, block.weights_start :],
+            gradient[:, block.biases_start or 0 :],
             rows,
             1.0 / self.scale,
             x.stride(0),
             gradient.stride(0),
             **_sizes(block),
+            SUMS=has_biases and has_room,
             PRECISION=self._precision,
             **tiles,
         )
-        if block.biases_start is not None:
+        if has_biases and not has_room:
             width = _tile(block.outputs, 64)
             gpu_kernels.sum_kernel[(triton.cdiv(block.outputs, width), jobs)](
                 dy,
@@ -203,18 +208,18 @@ def step_adam(
     )
 
 
-def _transpose_weights(block: Block, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, int]]:
-    """Return the weights of a block with outputs innermost, if worth a copy, and their strides.
+def _order_weights(block: Block, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, int]]:
+    """Return the weights of a block, and the strides of outputs, taps and channels.
 
-    Products are fastest if both sides are contiguous along the summed axis, but a layer with a
-    single tap reads each weight only once.
+    Products of 32-bit floats are fastest if both sides are contiguous along the summed axis, which
+    is worth a copy, unless a layer has a single tap and reads each weight only once.
     """
     taps = block.kernel_height * block.kernel_width
     own = weights[:, block.weights_start : block.weights_start + block.outputs * block.depth]
-    if taps == 1:
-        return own, {"O_STRIDE": block.depth, "C_STRIDE": 1}
+    if taps == 1 or weights.dtype == torch.float16:
+        return own, {"O_STRIDE": block.depth, "T_STRIDE": block.channels, "C_STRIDE": 1}
     turned = own.view(-1, block.outputs, taps, block.channels).transpose(1, 3).contiguous()
-    return turned, {"O_STRIDE": 1, "C_STRIDE": taps * block.outputs}
+    return turned, {"O_STRIDE": 1, "T_STRIDE": block.outputs, "C_STRIDE": taps * block.outputs}
 
 
 def _size_tiles(

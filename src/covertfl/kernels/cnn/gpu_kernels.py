@@ -101,8 +101,10 @@ def convolve_transposed_kernel(
     x,
     dx,
     num_rows,
+    num_images,
     w_stride,
     O_STRIDE: tl.constexpr,
+    T_STRIDE: tl.constexpr,
     C_STRIDE: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -118,39 +120,52 @@ def convolve_transposed_kernel(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Compute the gradient by a block's inputs from that by its outputs."""
+    """Compute the gradient by a block's inputs from that by its outputs.
+
+    A tile has the same few pixels of all images, so that taps which reach no output are left out.
+    """
     job = tl.program_id(1).to(tl.int64)
     tiles = tl.cdiv(C, BN)
-    m = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
+    begin = tl.program_id(0) // tiles * BM
+    m = tl.minimum(begin + tl.arange(0, BM), num_rows - 1)
     c = tl.program_id(0) % tiles * BN + tl.arange(0, BN)
-    image, row, column = m // (H * W), m % (H * W) // W, m % W
-    dy += job * (num_rows // (H * W)) * (OH * OW * N)
+    image, row, column = m % num_images, m // num_images // W, m // num_images % W
+    first, last = begin // num_images, (tl.minimum(begin + BM, num_rows) - 1) // num_images
+    is_one_row = first // W == last // W
+    left_column = tl.where(is_one_row, first % W, 0)
+    right_column = tl.where(is_one_row, last % W, W - 1)
+    top_tap = tl.maximum(first // W - OH + 1, 0)
+    left_tap = tl.maximum(left_column - OW + 1, 0)
+    taps_down = tl.minimum(last // W, K // (C * KW) - 1) - top_tap + 1
+    taps_across = tl.minimum(right_column, KW - 1) - left_tap + 1
+    dy += job * num_images * (OH * OW * N)
     weights += job * w_stride
     pixels = ((image * OH + row) * OW + column) * N
-    inside = m < num_rows
+    if C % BN == 0:
+        w_columns = c * C_STRIDE
+    else:
+        w_columns = tl.minimum(c, C - 1) * C_STRIDE
     parts: tl.constexpr = (N + BK - 1) // BK
     total = tl.zeros((BM, BN), tl.float32)
-    for step in range(0, K // C * parts):
-        tap = step // parts
+    for step in range(0, taps_down * taps_across * parts):
         o = step % parts * BK + tl.arange(0, BK)
-        up, left_by = tap // KW, tap % KW
-        real = (
-            inside & (row >= up) & (row - up < OH) & (column >= left_by) & (column - left_by < OW)
-        )
+        up = top_tap + step // parts // taps_across
+        left_by = left_tap + step // parts % taps_across
+        real = (row >= up) & (row - up < OH) & (column >= left_by) & (column - left_by < OW)
         mask = real[:, None]
         if N % BK != 0:
             mask = mask & (o < N)[None, :]
         left = tl.load(
             dy + pixels[:, None] + (o - (up * OW + left_by) * N)[None, :], mask=mask, other=0.0
         )
-        places = tl.minimum(c, C - 1)[None, :] * C_STRIDE + tap * N + o[:, None] * O_STRIDE
+        places = w_columns[None, :] + (up * KW + left_by) * T_STRIDE + o[:, None] * O_STRIDE
         if N % BK == 0:
             right = tl.load(weights + places)
         else:
             right = tl.load(weights + places, mask=(o < N)[:, None], other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
-    places = job * num_rows * C + m[:, None] * C + c[None, :]
-    mask = inside[:, None] & (c < C)[None, :]
+    places = job * num_rows * C + ((image * H + row) * W + column)[:, None] * C + c[None, :]
+    mask = (begin + tl.arange(0, BM) < num_rows)[:, None] & (c < C)[None, :]
     if MASKED:
         total = tl.where(tl.load(x + places, mask=mask, other=0.0) > 0.0, total, 0.0)
     tl.store(dx + places, total, mask=mask)
@@ -161,6 +176,7 @@ def correlate_kernel(
     x,
     dy,
     dw,
+    db,
     num_rows,
     scale,
     x_stride,
@@ -173,12 +189,16 @@ def correlate_kernel(
     OH: tl.constexpr,
     OW: tl.constexpr,
     N: tl.constexpr,
+    SUMS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Compute the gradient by a block's weights."""
+    """Compute the gradient by a block's weights, and by its biases if SUMS.
+
+    The latter is a product with ones, for which the last tile has room if K is no multiple of BN.
+    """
     job = tl.program_id(1).to(tl.int64)
     tiles = tl.cdiv(K, BN)
     n = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
@@ -199,7 +219,12 @@ def correlate_kernel(
         else:
             mask = (k < K)[None, :]
             right = tl.load(x + windows[:, None] + taps[None, :], mask=mask, other=0.0)
+        if SUMS:
+            right = tl.where((k == K)[None, :], 1.0, right).to(left.dtype)
         total = tl.dot(left, right, total, input_precision=PRECISION)
+    if SUMS:
+        places = db + job * w_stride + n[:, None] + (k - K)[None, :]
+        tl.store(places, total * scale, mask=(n < N)[:, None] & (k == K)[None, :])
     mask = (n < N)[:, None] & (k < K)[None, :]
     tl.store(dw + job * w_stride + n[:, None] * K + k[None, :], total * scale, mask=mask)
 

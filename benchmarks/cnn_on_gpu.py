@@ -2,7 +2,8 @@
 
 Measures the jobs of many clients with different weights, the same jobs as chains that stay on the
 device, forward passes of many weights, and the same jobs by `torch.func.vmap`, as in the autograd
-kernel.  Each is compared with the peak that the card reaches in one large TF32 matrix product.
+kernel.  Each is compared with the peak that the card reaches in one large product of 16-bit floats,
+or in TF32 where it computes with 32-bit floats.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,11 @@ class Row:
     images: int
     seconds: float
     flops: int
+    is_short: bool = True  # whether its products are of 16-bit floats
 
-    def describe(self, peak: float) -> str:
+    def describe(self, peaks: Mapping[bool, float]) -> str:
         """Format images per second, operations per second, and the share of the peak."""
+        peak = peaks[self.is_short]
         rate = self.images / self.seconds
         return (
             f"{self.name:<46} {self.seconds:8.3f} s {rate / 1e6:8.3f} million images/s "
@@ -47,11 +50,12 @@ class Row:
         )
 
 
-def measure_peak() -> float:
-    """Return the operations per second of one large TF32 matrix product."""
+def measure_peak(*, is_short: bool) -> float:
+    """Return the operations per second of one large product of 16-bit floats, or in TF32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
-    sides = [torch.randn((PEAK_SIZE, PEAK_SIZE), device="cuda") for _ in range(2)]
+    dtype = torch.float16 if is_short else torch.float32
+    sides = [torch.randn((PEAK_SIZE, PEAK_SIZE), device="cuda").to(dtype) for _ in range(2)]
     seconds = time_best(lambda: [sides[0] @ sides[1] for _ in range(PEAK_REPEATS)])
     torch.backends.cuda.matmul.allow_tf32 = before
     return float(2 * PEAK_SIZE**3 * PEAK_REPEATS / seconds)
@@ -96,6 +100,7 @@ def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
     jobs = make_jobs(num_jobs, num_images)
     images = num_jobs * num_images
     kernel = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
+    longer = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="tf32")
     exact = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="float32")
     general = TorchKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
     chains = [[[job]] * moves for job in jobs]
@@ -111,7 +116,8 @@ def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
             time_best(lambda: kernel.run_chains(chains)),
             network.flops,
         ),
-        Row(f"{title}, float32", images, time_best(lambda: exact.run(jobs)), network.flops),
+        Row(f"{title}, tf32", images, time_best(lambda: longer.run(jobs)), network.flops, False),
+        Row(f"{title}, float32", images, time_best(lambda: exact.run(jobs)), network.flops, False),
         Row(
             f"{len(few)} jobs of {num_images} images",
             len(few) * num_images,
@@ -123,6 +129,7 @@ def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
             len(few) * num_images,
             time_best(lambda: general.run(few)),
             network.flops,
+            False,
         ),
         Row(
             f"forward, {len(weights)} weights",
@@ -143,11 +150,14 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("this benchmark needs a CUDA GPU, and PyTorch found none")
         return 4
-    peak = measure_peak()
+    peaks = {is_short: measure_peak(is_short=is_short) for is_short in (True, False)}
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"one product of {PEAK_SIZE} x {PEAK_SIZE} in TF32: {peak / 1e12:.0f} TFLOP/s")
+    print(
+        f"one product of {PEAK_SIZE} x {PEAK_SIZE}: {peaks[True] / 1e12:.0f} TFLOP/s with 16-bit "
+        f"floats, {peaks[False] / 1e12:.0f} in TF32"
+    )
     for row in measure(options.jobs, options.images, options.moves):
-        print(row.describe(peak), flush=True)
+        print(row.describe(peaks), flush=True)
     return 0
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory, list_values
-from covertfl.kernels.cnn.kernel import CnnKernel
+from covertfl.kernels.cnn.kernel import CnnKernel, Precision
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
@@ -87,9 +87,9 @@ def list_kernels(device: str) -> list[tuple[str, ModelFactory, list[tuple[str, L
     def general(make_model: ModelFactory, *, batched: bool) -> LocalKernel:
         return TorchKernel(make_model, "multiclass", LocalOptimizer(), device, batched=batched)
 
-    def by_hand(make_model: ModelFactory) -> LocalKernel:
+    def by_hand(make_model: ModelFactory, precision: Precision) -> LocalKernel:
         optimizer = LocalOptimizer()
-        return CnnKernel(make_model, "multiclass", optimizer, device, precision="float32")
+        return CnnKernel(make_model, "multiclass", optimizer, device, precision=precision)
 
     models: list[tuple[str, ModelFactory, list[tuple[str, LocalKernel]]]] = []
     plain: tuple[tuple[str, ModelFactory], ...] = (
@@ -99,7 +99,8 @@ def list_kernels(device: str) -> list[tuple[str, ModelFactory, list[tuple[str, L
     for name, make_model in plain:
         kernels = [("vmap", general(make_model, batched=True))]
         if has_triton:
-            kernels.append(("by hand, float32", by_hand(make_model)))
+            kernels.append(("by hand, float32", by_hand(make_model, "float32")))
+            kernels.append(("by hand, float16", by_hand(make_model, "float16")))
         models.append((name, make_model, kernels))
     normed = (("vmap", True), ("one by one", False))
     models.append(

@@ -15,7 +15,8 @@ GPU = Request(device="cuda")
 
 
 def make(name: str, seeds: tuple[int, int] | None, *, gpu: bool, after: str | None = None) -> Any:
-    return Experiment(name, name, "nowhere", lambda request, store: {}, gpu, seeds, after)
+    parts = 2 if gpu else 4
+    return Experiment(name, name, "nowhere", lambda request, store: {}, gpu, seeds, parts, after)
 
 
 def test_seeds_are_divided_without_gaps() -> None:

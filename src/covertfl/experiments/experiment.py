@@ -71,6 +71,7 @@ class Experiment:
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
     seeds : numbers of seeds in full and in the short form, None if its runs are not numbered
+    parts : number of parts, by seeds, in which it is computed where several processes are at work
     after : name of an experiment that has parts in common with it and comes first
     check : raise if data is missing, before anything is computed; None if all is in the package
     """
@@ -81,6 +82,7 @@ class Experiment:
     run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
     seeds: tuple[int, int] | None = None
+    parts: int = 1
     after: str | None = None
     check: Callable[[], None] | None = None
 

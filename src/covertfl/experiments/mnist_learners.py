@@ -72,5 +72,5 @@ def _compare(setup: Setup, request: Request, store: CellStore) -> list[ResultDic
 
 
 LEARNERS = table_mnist.make_experiment(
-    "mnist-learners", "The learner on MNIST under other settings", "Appendix A", run
+    "mnist-learners", "The learner on MNIST under other settings", "Appendix A", run, parts=2
 )

@@ -39,4 +39,5 @@ TABLE = table_mnist.make_experiment(
     "Table 2, left, Appendix A",
     run,
     seeds=(SEEDS, table_mnist.QUICK_SEEDS),
+    parts=2,
 )

@@ -156,6 +156,7 @@ TABLE = Experiment(
     "Table 1",
     run_table,
     seeds=(SEEDS, QUICK_SEEDS),
+    parts=4,
 )
 FIGURE = Experiment(
     "figure-accuracy",
@@ -163,5 +164,6 @@ FIGURE = Experiment(
     "Figure 3",
     run_figure,
     seeds=(SEEDS, QUICK_SEEDS),
+    parts=4,
     after=TABLE.name,
 )

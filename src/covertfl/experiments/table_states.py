@@ -45,4 +45,5 @@ TABLE = table_mnist.make_experiment(
     "Table 2, right, Appendix A",
     run,
     seeds=(SEEDS, table_mnist.QUICK_SEEDS),
+    parts=2,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +23,9 @@ from typing import Any
 from covertfl.errors import CovertflError
 from covertfl.experiments.experiment import Experiment, Request
 
-# Processes of each kind, and parts of an experiment: few on a GPU, which small ones leave idle.
-GPU_PROCESSES, GPU_PARTS = 4, 2
-CPU_PROCESSES, CPU_PARTS = 4, 4
+GPU_PROCESSES, CPU_PROCESSES = 4, 4
+# Priority of processes without a GPU, so that the others do not let a GPU wait.
+NICENESS = 10
 
 Result = dict[str, Any]
 
@@ -67,11 +68,11 @@ def plan_tasks(experiments: Sequence[Experiment], request: Request) -> list[Task
 
 
 def divide_seeds(experiment: Experiment, request: Request) -> list[Request]:
-    """Return the request in parts of nearly equal numbers of seeds; none if there is one seed."""
+    """Return the request in parts of nearly equal numbers of seeds; none if there is one part."""
     if experiment.seeds is None:
         return []
     seeds = request.list_seeds(*experiment.seeds)
-    parts = min(GPU_PARTS if experiment.uses_gpu else CPU_PARTS, len(seeds))
+    parts = min(experiment.parts, len(seeds))
     if parts < 2:
         return []
     ends = [seeds.start + len(seeds) * part // parts for part in range(parts + 1)]
@@ -163,7 +164,10 @@ def run_tasks(
         for uses_gpu, most in ((True, GPU_PROCESSES), (False, CPU_PROCESSES)):
             kinds += [uses_gpu] * min(most, sum(task.uses_gpu == uses_gpu for task in tasks))
         pool = stack.enter_context(ThreadPoolExecutor(len(kinds)))
-        others = [stack.enter_context(_start_process(work)) for _ in kinds[1:]]
+        others = [
+            stack.enter_context(_start_process(work, 0 if uses_gpu else NICENESS))
+            for uses_gpu in kinds[1:]
+        ]
         waiting = [
             pool.submit(follow, other, kind) for other, kind in zip(others, kinds[1:], strict=True)
         ]
@@ -174,12 +178,12 @@ def run_tasks(
 
 
 @contextmanager
-def _start_process(work: Work) -> Iterator[Work]:
+def _start_process(work: Work, niceness: int) -> Iterator[Work]:
     """Start a process that carries out tasks until the block ends; yield a function to do so."""
     # A new process, not a copy of this one: it must not inherit a GPU.
     context = multiprocessing.get_context("spawn")
     own, its = context.Pipe()
-    process = context.Process(target=_carry_out, args=(its, work), daemon=True)
+    process = context.Process(target=_carry_out, args=(its, work, niceness), daemon=True)
     process.start()
     its.close()
 
@@ -204,8 +208,10 @@ def _start_process(work: Work) -> Iterator[Work]:
         process.join()
 
 
-def _carry_out(connection: Connection, work: Work) -> None:
+def _carry_out(connection: Connection, work: Work, niceness: int) -> None:
     """Carry out tasks as they come, and send the results or the error."""
+    if hasattr(os, "nice"):
+        os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
     while True:
         try:

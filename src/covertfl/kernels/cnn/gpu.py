@@ -36,7 +36,7 @@ class _Tiles:
 
 
 _LONG = _Tiles((128, 64, 32, 4, 2), (64, 64, 32, 4, 2), (32, 128, 32, 4, 3))
-_SHORT = _Tiles((256, 64, 32, 4, 4), (128, 64, 32, 4, 3), (64, 128, 64, 4, 3))
+_SHORT = _Tiles((256, 64, 32, 4, 4), (256, 64, 32, 4, 3), (64, 128, 64, 4, 3))
 
 
 class TritonPasses:
@@ -118,23 +118,19 @@ class TritonPasses:
             triton.cdiv(block.outputs, tiles["BM"]) * triton.cdiv(block.depth, tiles["BN"]),
             jobs,
         )
-        has_biases = block.biases_start is not None
-        has_room = block.depth % tiles["BN"] != 0
         gpu_kernels.correlate_kernel[grid](
             x,
             dy,
             gradient[:, block.weights_start :],
-            gradient[:, block.biases_start or 0 :],
             rows,
             1.0 / self.scale,
             x.stride(0),
             gradient.stride(0),
             **_sizes(block),
-            SUMS=has_biases and has_room,
             PRECISION=self._precision,
             **tiles,
         )
-        if has_biases and not has_room:
+        if block.biases_start is not None:
             width = _tile(block.outputs, 64)
             gpu_kernels.sum_kernel[(triton.cdiv(block.outputs, width), jobs)](
                 dy,

@@ -141,9 +141,8 @@ def convolve_transposed_kernel(
     dy += job * num_images * (OH * OW * N)
     weights += job * w_stride
     pixels = ((image * OH + row) * OW + column) * N
-    if C % BN == 0:
-        w_columns = c * C_STRIDE
-    else:
+    w_columns = c * C_STRIDE
+    if C % BN != 0:
         w_columns = tl.minimum(c, C - 1) * C_STRIDE
     parts: tl.constexpr = (N + BK - 1) // BK
     total = tl.zeros((BM, BN), tl.float32)
@@ -176,7 +175,6 @@ def correlate_kernel(
     x,
     dy,
     dw,
-    db,
     num_rows,
     scale,
     x_stride,
@@ -189,16 +187,12 @@ def correlate_kernel(
     OH: tl.constexpr,
     OW: tl.constexpr,
     N: tl.constexpr,
-    SUMS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Compute the gradient by a block's weights, and by its biases if SUMS.
-
-    The latter is a product with ones, for which the last tile has room if K is no multiple of BN.
-    """
+    """Compute the gradient by a block's weights."""
     job = tl.program_id(1).to(tl.int64)
     tiles = tl.cdiv(K, BN)
     n = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
@@ -219,12 +213,7 @@ def correlate_kernel(
         else:
             mask = (k < K)[None, :]
             right = tl.load(x + windows[:, None] + taps[None, :], mask=mask, other=0.0)
-        if SUMS:
-            right = tl.where((k == K)[None, :], 1.0, right).to(left.dtype)
         total = tl.dot(left, right, total, input_precision=PRECISION)
-    if SUMS:
-        places = db + job * w_stride + n[:, None] + (k - K)[None, :]
-        tl.store(places, total * scale, mask=(n < N)[:, None] & (k == K)[None, :])
     mask = (n < N)[:, None] & (k < K)[None, :]
     tl.store(dw + job * w_stride + n[:, None] * K + k[None, :], total * scale, mask=mask)
 

@@ -7,7 +7,8 @@ equation (6), and beside it the peak over all rounds.  A tie in the estimate cou
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from covertfl.experiments.trials.schedule import (
     score_estimate,
 )
 from covertfl.experiments.trials.scorer import Scorer
-from covertfl.experiments.trials.setups import PublicData, Trial
+from covertfl.experiments.trials.setups import PublicData, Trial, load_task
 from covertfl.experiments.trials.walks import SharedSteps, Trajectory, Walk, walk_decoy, walk_truth
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector
@@ -309,6 +310,7 @@ class CovertRuns:
                 self._count(0, spared=max(asked.count_examples() - trajectory.examples, 0))
                 found[places[number]] = replace(_unpack(content), weights=trajectory.weights)
 
+        self._load_tasks(parts.values())
         shared = {part.family: SharedSteps() for part in parts.values()}
         walks = [
             (
@@ -319,6 +321,13 @@ class CovertRuns:
         ]
         run_walks(walks, on_batch=self._count, on_end=keep, threads=self._threads)
         return found
+
+    def _load_tasks(self, parts: Collection[Part]) -> None:
+        """Load the data of all decoys, several at a time, so that a GPU need not wait for them."""
+        if self._threads > 1:
+            asked = {(p.trial.setup, p.trial.seed, p.against.public) for p in parts if p.against}
+            with ThreadPoolExecutor(self._threads) as pool:
+                list(pool.map(lambda place: load_task(*place), asked))
 
     def _count(self, examples: int, spared: int = 0) -> None:
         self._trained += examples

@@ -123,7 +123,7 @@ def make_run_content(setup: Setup, policy: str, seed: int, device: str) -> dict[
     }
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
     """Load model and data; the clients' rows do not depend on the public set."""
     settings = DataSettings(

@@ -36,11 +36,10 @@ def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> 
 
 
 def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    import torch
-
     from covertfl.kernels.autograd.module import describe_layout
+    from covertfl.kernels.generator import isolate_generator
 
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         layout = describe_layout(task.make_model())
     # Clients pull towards the true model: contradict more, and accept a higher public loss for it.
     base = _contradict(task, batch_size, rule)

@@ -13,6 +13,7 @@ from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory, describe_layout, list_values
 from covertfl.kernels.cnn.cpu import CnnCpuKernel, fits_cpu_kernel
 from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
+from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Vector
@@ -26,7 +27,7 @@ def choose_kernel(
     Convolutional networks on a GPU are trained with TF32 products (see `cnn.kernel`).
     """
     check_device(device)
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         module = make_model()
     if device != "cpu" and fits_cnn_kernel(module) and find_spec("triton") is not None:
         return CnnKernel(make_model, loss, optimizer, device)
@@ -74,7 +75,7 @@ def check_device(device: str) -> None:
 
 def draw_weights(make_model: ModelFactory, *, seed: int) -> Vector:
     """Return the weights of a freshly initialised model; torch's generator is left unchanged."""
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         torch.default_generator.manual_seed(seed)
         module = make_model()
     describe_layout(module)

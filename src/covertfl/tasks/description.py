@@ -26,9 +26,9 @@ def describe_model(task: TrainingTask) -> dict[str, Any]:
       public set of the map that inputs pass after it, null for none
     - `output`: its `meaning` and, for two classes, the `threshold` of the probability
     """
-    import torch
+    from covertfl.kernels.generator import isolate_generator
 
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         module = task.make_model()
     standardisation, is_binary = task.inputs.standardisation, task.loss == "binary"
     return {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+
 # Outputs of two forward passes that are equal but for rounding differ by less than this share.
 ROUNDING = 1e-4
 
@@ -39,7 +40,9 @@ def find_pivot(make_model: ModelMaker, shape: tuple[int, ...], name: str | None 
     import torch
     from torch import nn
 
-    with torch.random.fork_rng(devices=[]):
+    from covertfl.kernels.generator import isolate_generator
+
+    with isolate_generator():
         module, again = _draw(make_model, 0), _draw(make_model, 1)
         inputs = torch.randn(4, *shape)
         first = _find_first(module, inputs)

@@ -22,6 +22,7 @@ from covertfl.experiments.trials.scorer import Scorer
 from covertfl.experiments.trials.setups import (
     PublicData,
     Setup,
+    Trial,
     load_task,
     make_run_content,
     prepare_trial,
@@ -32,6 +33,7 @@ from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.models.export import export_model
 from covertfl.runs.build import KernelCache
+from covertfl.runs.federation import Federation
 from covertfl.runs.files import read_lines
 from covertfl.runs.participation import draw_state
 from covertfl.runs.run_file import build_run
@@ -298,21 +300,41 @@ def test_where_means_and_chains_are_worked_out_changes_nothing(
     runs = [prepare_trial(setup, policy, 5, kernels) for policy in ("greedy", "optimal")]
     against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
     device = OnDevice(runs[0].clients.kernel)
-    moved = [
-        replace(
-            run,
-            federation=replace(
-                run.federation, responder=replace(run.clients, kernel=cast(LocalKernel, device))
-            ),
-        )
-        for run in runs
-    ]
+
+    def move(run: Trial) -> Trial:
+        clients = replace(run.clients, kernel=cast(LocalKernel, device))
+        return replace(run, prepare=lambda: replace(run.federation, responder=clients))
+
+    moved = [move(run) for run in runs]
     here = CovertRuns(CellStore(tmp_path / "a"), stride=stride).work_out(runs, against)
     there = CovertRuns(CellStore(tmp_path / "b"), stride=stride).work_out(moved, against)
     assert device.calls > 2
     assert {place: vars(outcome) for place, outcome in here.items()} == {
         place: vars(outcome) for place, outcome in there.items()
     }
+
+
+def test_outcomes_in_the_store_need_no_preparation(tmp_path: Path) -> None:
+    """A second call reads them, and counts the same examples and about the same time."""
+    kernels = KernelCache()
+    runs = [prepare_trial(SETUP, policy, 5, kernels) for policy in ("greedy", "optimal")]
+    against = [Eavesdropping(PublicData(size=size)) for size in (0.5, 1.0)]
+    first, again = CellStore(tmp_path), CellStore(tmp_path)
+    worker, reader = CovertRuns(first), CovertRuns(again)
+    computed = worker.work_out(runs, against)
+
+    def refuse() -> Federation:
+        raise AssertionError("nothing is left to prepare")
+
+    read = reader.work_out([replace(run, prepare=refuse) for run in runs], against)
+    assert {place: vars(one) for place, one in read.items()} == {
+        place: vars(one) for place, one in computed.items()
+    }
+    assert reader.examples == worker.examples > 0
+    assert again.seconds == pytest.approx(first.seconds) and first.seconds > 0.0
+    with pytest.raises(AssertionError, match="nothing is left"):
+        more = [*against, Eavesdropping(PublicData(size=0.25))]
+        reader.work_out([replace(runs[0], prepare=refuse)], more)
 
 
 def test_a_reply_that_is_not_finite_is_left_out_of_a_mean() -> None:

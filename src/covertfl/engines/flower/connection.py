@@ -77,10 +77,10 @@ def connect_clients(
 
 def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:
     """Return the form in which the model travels: that of the first arrays, or of the model."""
-    import torch
+    from covertfl.kernels.generator import isolate_generator
 
     layout = clients.layout
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         module = clients.task.make_model()
     shared = set(dict(module.named_parameters(remove_duplicate=False))) - set(layout.names)
     if shared and (arrays is None or shared & set(arrays)):

@@ -247,24 +247,64 @@ class CovertRuns:
     ) -> dict[tuple[int, int], RunOutcome]:
         """Return the outcomes by number of trial and of eavesdropper.
 
-        `at_once` trials are trained as one batch and kept together, all of them if None.
+        `at_once` trials are trained as one batch and kept together, all of them if None.  A trial
+        whose outcomes are all in the store is not prepared.
         """
+        outcomes: dict[tuple[int, int], RunOutcome] = {}
+        missing = []
+        for number, trial in enumerate(trials):
+            kept = [self._store.find(self._make_key(trial, one)) for one in against]
+            contents = [content for content in kept if content is not None]
+            if len(contents) < len(against):
+                missing.append(number)
+                continue
+            self.examples += contents[0]["truth_examples"] if contents else 0
+            self.examples += sum(content["decoy_examples"] for content in contents)
+            for other, content in enumerate(contents):
+                outcomes[number, other] = _unpack_outcome(content["outcome"])
+        found = self._work_out([trials[number] for number in missing], against, at_once)
+        return outcomes | {(missing[n], other): one for (n, other), one in found.items()}
+
+    def _make_key(self, trial: Trial, against: Eavesdropping) -> Key:
+        """Return the key of an outcome."""
+        own = {**trial.key, "stride": self._stride, "form": CELL_FORM}
+        return {"part": "outcome", **own, **against.describe()}
+
+    def _work_out(
+        self, trials: Sequence[Trial], against: Sequence[Eavesdropping], at_once: int | None
+    ) -> dict[tuple[int, int], RunOutcome]:
+        """Compute and keep the outcomes of trials."""
         parts = _list_parts(trials, against)
         kept = {place: self._find(part) for place, part in parts.items()}
         found = {place: trajectory for place, trajectory in kept.items() if trajectory is not None}
         missing = {place: part for place, part in parts.items() if place not in found}
         self._store.plan(sum(part.count_examples() for part in missing.values()))
-        size = at_once or len(trials)
+        size = at_once or max(len(trials), 1)
         for start in range(0, len(trials), size):
             batch = {p: part for p, part in missing.items() if start <= p[0] < start + size}
             found |= self._train(batch)
         self.examples += sum(trajectory.examples for trajectory in found.values())
-        expected = [trial.evaluate() for trial in trials]
-        return {
-            (number, other): judge(trial.schedule, found[number, None], found[number, other], exact)
-            for number, (trial, exact) in enumerate(zip(trials, expected, strict=True))
-            for other in range(len(against))
-        }
+        outcomes = {}
+        for number, trial in enumerate(trials):
+            expected, truth = trial.evaluate(), found[number, None]
+            for other, one in enumerate(against):
+                decoy = found[number, other]
+                outcome = judge(trial.schedule, truth, decoy, expected)
+                outcomes[number, other] = outcome
+                seconds = self._store.count_seconds(parts[number, other].make_key(self._stride))
+                of_truth = self._store.count_seconds(parts[number, None].make_key(self._stride))
+                content = {
+                    "outcome": vars(outcome) | {"expected": vars(expected)},
+                    "truth_examples": truth.examples,
+                    "decoy_examples": decoy.examples,
+                }
+                self._store.keep(
+                    self._make_key(trial, one),
+                    content,
+                    seconds + of_truth / len(against),
+                    is_derived=True,
+                )
+        return outcomes
 
     def _find(self, part: Part) -> Trajectory | None:
         """Return a trajectory that needs no training or is in the store, None otherwise."""
@@ -349,6 +389,10 @@ def _list_parts(trials: Sequence[Trial], against: Sequence[Eavesdropping]) -> di
         needed = list_needed_moves(follow_estimate(trial.schedule))
         parts |= {(number, m): Part(trial, one, needed) for m, one in enumerate(against)}
     return parts
+
+
+def _unpack_outcome(content: Mapping[str, Any]) -> RunOutcome:
+    return RunOutcome(**{**content, "expected": HorizonEvaluation(**content["expected"])})
 
 
 def _pack(trajectory: Trajectory) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,13 +155,28 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One run of a setup, with its rounds drawn."""
+    """One run of a setup; what it needs is prepared, and its rounds are drawn, when first used.
+
+    Parameters
+    ----------
+    prepare : returns the federation
+    """
 
     setup: Setup
     policy: str
     seed: int
-    federation: Federation
-    schedule: Schedule
+    device: str
+    prepare: Callable[[], Federation]
+
+    @cached_property
+    def federation(self) -> Federation:
+        """Clients, policy and problem."""
+        return self.prepare()
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The rounds."""
+        return draw_schedule(self.federation)
 
     @property
     def clients(self) -> ClientResponder:
@@ -171,8 +187,7 @@ class Trial:
     @property
     def key(self) -> Key:
         """Return what determines the true trajectory; a GPU and a CPU give different ones."""
-        device = self.federation.settings.sections.engine.device.partition(":")[0]
-        setup = self.setup.describe()
+        setup, device = self.setup.describe(), self.device.partition(":")[0]
         return {"setup": setup, "policy": self.policy, "seed": self.seed, "device": device}
 
     @cached_property
@@ -203,10 +218,15 @@ class Trial:
 def prepare_trial(
     setup: Setup, policy: str, seed: int, kernels: KernelCache, *, device: str = "cpu"
 ) -> Trial:
-    """Solve for the policy of a run and draw its rounds."""
+    """Return a run whose policy is solved for, and whose rounds are drawn, when first used."""
+    return Trial(
+        setup, policy, seed, device, partial(_prepare, setup, policy, seed, kernels, device)
+    )
+
+
+def _prepare(setup: Setup, policy: str, seed: int, kernels: KernelCache, device: str) -> Federation:
     require_torch()
     content = make_run_content(setup, policy, seed, device)
     settings = build_run(content, "reproduce", folder=Path())
     settings = settings.with_task(load_task(setup, seed, PublicData()))
-    federation = build_federation(settings, kernels)
-    return Trial(setup, policy, seed, federation, draw_schedule(federation))
+    return build_federation(settings, kernels)

@@ -38,6 +38,7 @@ from covertfl.kernels.autograd.module import (
 from covertfl.kernels.autograd.stack import JobStacks
 from covertfl.kernels.autograd.traits import read_generator, set_buffer, set_training
 from covertfl.kernels.dropout import derive_dropout_key
+from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import (
     LocalJob,
     LocalOptimizer,
@@ -155,7 +156,7 @@ class TorchKernel:
         batched: bool | None = None,
         threads: int | None = None,
     ) -> None:
-        with torch.random.fork_rng(devices=[]):
+        with isolate_generator():
             module = model_factory()
         self.layout = describe_layout(module)
         self.loss: Loss = loss
@@ -180,7 +181,7 @@ class TorchKernel:
         """Run jobs one by one until one does not use torch's generator, the others in threads."""
         results: list[Vector] = []
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _single_threaded():
+        with isolate_generator(devices), _single_threaded():
             replica = self._take_replica(0)
             for job in jobs:
                 torch.default_generator.manual_seed(int(job.seed))

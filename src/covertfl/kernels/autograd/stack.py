@@ -29,6 +29,7 @@ from covertfl.kernels.autograd.module import (
 )
 from covertfl.kernels.autograd.traits import Traits, find_traits, set_training
 from covertfl.kernels.dropout import derive_dropout_key
+from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 
@@ -110,7 +111,7 @@ class JobStacks:
         Attention is computed by plain products, the only form that can be stacked.
         """
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _deterministic(), sdpa_kernel(SDPBackend.MATH):
+        with isolate_generator(devices), _deterministic(), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(int(job.seed))
             yield
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import nn
 
 from covertfl.arrays import FloatArray, IntArray
@@ -21,6 +20,7 @@ from covertfl.kernels.autograd.module import ModelFactory, describe_layout
 from covertfl.kernels.cnn.blocks import Block, Network, describe_network
 from covertfl.kernels.cnn.kernel import find_image
 from covertfl.kernels.compiled import count_threads, list_options, make_request, share_work
+from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_weights
 from covertfl.kernels.weights import Float32Array, Vector
 
@@ -96,7 +96,7 @@ class CnnCpuKernel:
         threads: int | None = None,
         vector_length: int = 16,
     ) -> None:
-        with torch.random.fork_rng(devices=[]):
+        with isolate_generator():
             self._module = model_factory()
         self.layout = describe_layout(self._module)
         self.loss: Loss = loss

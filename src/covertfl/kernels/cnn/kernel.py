@@ -34,6 +34,7 @@ from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.ratings import ChainRatings, Rater
 from covertfl.kernels.cnn.steps import count_stacked
 from covertfl.kernels.cnn.trainer import StackTrainer
+from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
 from covertfl.kernels.weights import Float32Array, Vector
 
@@ -101,7 +102,7 @@ class CnnKernel:
         *,
         precision: Precision = "float16",
     ) -> None:
-        with torch.random.fork_rng(devices=[]):
+        with isolate_generator():
             self._module = model_factory()
         self.layout = describe_layout(self._module)
         self.loss: Loss = loss

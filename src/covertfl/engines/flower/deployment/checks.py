@@ -86,11 +86,10 @@ def holding_run(path: Path) -> Iterator[bool]:
 
 def count_model_bytes(settings: RunSettings) -> int:
     """Return the size of the arrays of a built-in task's model."""
-    import torch
-
     from covertfl.kernels.autograd.module import describe_layout
+    from covertfl.kernels.generator import isolate_generator
 
-    with torch.random.fork_rng(devices=[]):
+    with isolate_generator():
         model = find_training_task(settings).make_model()
     return 4 * describe_layout(model).size
 

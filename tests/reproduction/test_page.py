@@ -130,7 +130,7 @@ def recompute(
 ) -> Any:
     from covertfl.experiments.trials.cells import CellStore
     from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping
-    from covertfl.experiments.trials.setups import prepare_trial
+    from covertfl.experiments.trials.trial import prepare_trial
     from covertfl.runs.build import KernelCache
 
     run = prepare_trial(setup, policy, 0, KernelCache(), device=device)
@@ -182,7 +182,7 @@ def list_setups() -> dict[str, Any]:
 def test_schedules_again(name: str) -> None:
     """Exposure and completion of every seed; they need no training."""
     pytest.importorskip("torch")
-    from covertfl.experiments.trials.setups import prepare_trial
+    from covertfl.experiments.trials.trial import prepare_trial
     from covertfl.runs.build import KernelCache
 
     setup, kernels = list_setups()[name], KernelCache()
@@ -215,7 +215,7 @@ def train_decoy(setup: Any, policy: str, public: Any) -> float:
     from covertfl.experiments.trials.batches import run_walks
     from covertfl.experiments.trials.schedule import follow_estimate
     from covertfl.experiments.trials.scorer import Scorer
-    from covertfl.experiments.trials.setups import prepare_trial
+    from covertfl.experiments.trials.trial import prepare_trial
     from covertfl.experiments.trials.walks import walk_decoy
     from covertfl.runs.build import KernelCache
 

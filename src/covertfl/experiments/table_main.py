@@ -21,8 +21,8 @@ from covertfl.experiments.trials.setups import (
     Setup,
     choose_acceptance,
     choose_learning_rate,
-    prepare_trial,
 )
+from covertfl.experiments.trials.trial import prepare_trial
 from covertfl.kernels.job import count_cores
 from covertfl.runs.build import KernelCache, require_torch
 

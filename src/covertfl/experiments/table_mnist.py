@@ -20,8 +20,8 @@ from covertfl.experiments.trials.setups import (
     Transition,
     choose_acceptance,
     choose_learning_rate,
-    prepare_trial,
 )
+from covertfl.experiments.trials.trial import prepare_trial
 from covertfl.kernels.job import count_cores
 from covertfl.runs.build import KernelCache, require_torch
 

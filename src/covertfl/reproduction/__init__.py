@@ -1,6 +1,7 @@
 """The paper's tables and figures computed again, and the page made from the results.
 
 `run`       experiments by name: `reproduce`, `rebuild_page`
+`workers`   several processes at work, on parts of experiments
 `results`   result files and how each was made
 `page`      the page as Markdown: `render_page`, `render_section`
 `console`   the tables of a result on the console: `render_result`

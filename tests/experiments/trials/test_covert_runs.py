@@ -19,14 +19,8 @@ from covertfl.experiments.trials.batches import run_walks
 from covertfl.experiments.trials.cells import CellStore
 from covertfl.experiments.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome
 from covertfl.experiments.trials.scorer import Scorer
-from covertfl.experiments.trials.setups import (
-    PublicData,
-    Setup,
-    Trial,
-    load_task,
-    make_run_content,
-    prepare_trial,
-)
+from covertfl.experiments.trials.setups import PublicData, Setup, load_task, make_run_content
+from covertfl.experiments.trials.trial import Trial, prepare_trial
 from covertfl.experiments.trials.walks import Trajectory, walk_truth
 from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel

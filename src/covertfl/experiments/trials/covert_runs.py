@@ -33,7 +33,8 @@ from covertfl.experiments.trials.schedule import (
     score_estimate,
 )
 from covertfl.experiments.trials.scorer import Scorer
-from covertfl.experiments.trials.setups import PublicData, Trial, load_task
+from covertfl.experiments.trials.setups import PublicData, load_task
+from covertfl.experiments.trials.trial import Trial
 from covertfl.experiments.trials.walks import SharedSteps, Trajectory, Walk, walk_decoy, walk_truth
 from covertfl.kernels.job import LocalKernel
 from covertfl.kernels.weights import Vector

@@ -3,7 +3,9 @@
 - `kernel`: the kernel (`CnnKernel`), and the modules it can run (`fits_cnn_kernel`)
 - `cpu`: the compiled kernel for a CPU (`CnnCpuKernel`), and the modules it can run
 - `blocks`: a network as blocks, and where its weights lie
-- `steps`: the steps of chains of jobs
+- `slots`: which job is in which slot of a stack, step by step
+- `chains`: weights of chains on the device, in and out of slots
+- `steps`: the rows of each step
 - `memory`: weights and examples on the device
 - `trainer`: gradients, optimizer and predictions of a stack
 - `ratings`: accuracies along chains of jobs

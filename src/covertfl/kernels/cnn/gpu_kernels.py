@@ -95,6 +95,33 @@ def convolve_kernel(
 
 
 @triton.jit
+def _bound_taps(
+    begin,
+    end,
+    num_images,
+    W: tl.constexpr,
+    KW: tl.constexpr,
+    KH: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+):
+    """Return the first tap down and across that reaches an output from a tile, and how many do.
+
+    The tile has rows from `begin` to `end`, that is some pixels of all images; if these lie in
+    several rows of an image, all columns count.
+    """
+    first, last = begin // num_images, (end - 1) // num_images
+    is_one_row = first // W == last // W
+    left_column = tl.where(is_one_row, first % W, 0)
+    right_column = tl.where(is_one_row, last % W, W - 1)
+    top_tap = tl.maximum(first // W - OH + 1, 0)
+    left_tap = tl.maximum(left_column - OW + 1, 0)
+    taps_down = tl.minimum(last // W, KH - 1) - top_tap + 1
+    taps_across = tl.minimum(right_column, KW - 1) - left_tap + 1
+    return top_tap, taps_down, left_tap, taps_across
+
+
+@triton.jit
 def convolve_transposed_kernel(
     dy,
     weights,
@@ -120,30 +147,19 @@ def convolve_transposed_kernel(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Compute the gradient by a block's inputs from that by its outputs.
-
-    A tile has the same few pixels of all images, so that taps which reach no output are left out.
-    """
+    """Compute the gradient by a block's inputs from that by its outputs."""
+    # A tile has few pixels, of all images, so that taps which reach no output can be left out.
     job = tl.program_id(1).to(tl.int64)
-    tiles = tl.cdiv(C, BN)
-    begin = tl.program_id(0) // tiles * BM
+    begin = tl.program_id(0) // tl.cdiv(C, BN) * BM
     m = tl.minimum(begin + tl.arange(0, BM), num_rows - 1)
-    c = tl.program_id(0) % tiles * BN + tl.arange(0, BN)
+    c = tl.program_id(0) % tl.cdiv(C, BN) * BN + tl.arange(0, BN)
     image, row, column = m % num_images, m // num_images // W, m // num_images % W
-    first, last = begin // num_images, (tl.minimum(begin + BM, num_rows) - 1) // num_images
-    is_one_row = first // W == last // W
-    left_column = tl.where(is_one_row, first % W, 0)
-    right_column = tl.where(is_one_row, last % W, W - 1)
-    top_tap = tl.maximum(first // W - OH + 1, 0)
-    left_tap = tl.maximum(left_column - OW + 1, 0)
-    taps_down = tl.minimum(last // W, K // (C * KW) - 1) - top_tap + 1
-    taps_across = tl.minimum(right_column, KW - 1) - left_tap + 1
+    top_tap, taps_down, left_tap, taps_across = _bound_taps(
+        begin, tl.minimum(begin + BM, num_rows), num_images, W, KW, K // (C * KW), OH, OW
+    )
     dy += job * num_images * (OH * OW * N)
-    weights += job * w_stride
+    weights += job * w_stride + (c if C % BN == 0 else tl.minimum(c, C - 1)) * C_STRIDE
     pixels = ((image * OH + row) * OW + column) * N
-    w_columns = c * C_STRIDE
-    if C % BN != 0:
-        w_columns = tl.minimum(c, C - 1) * C_STRIDE
     parts: tl.constexpr = (N + BK - 1) // BK
     total = tl.zeros((BM, BN), tl.float32)
     for step in range(0, taps_down * taps_across * parts):
@@ -157,11 +173,8 @@ def convolve_transposed_kernel(
         left = tl.load(
             dy + pixels[:, None] + (o - (up * OW + left_by) * N)[None, :], mask=mask, other=0.0
         )
-        places = w_columns[None, :] + (up * KW + left_by) * T_STRIDE + o[:, None] * O_STRIDE
-        if N % BK == 0:
-            right = tl.load(weights + places)
-        else:
-            right = tl.load(weights + places, mask=(o < N)[:, None], other=0.0)
+        right = weights[None, :] + (up * KW + left_by) * T_STRIDE + o[:, None] * O_STRIDE
+        right = tl.load(right) if N % BK == 0 else tl.load(right, mask=(o < N)[:, None], other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     places = job * num_rows * C + ((image * H + row) * W + column)[:, None] * C + c[None, :]
     mask = (begin + tl.arange(0, BM) < num_rows)[:, None] & (c < C)[None, :]

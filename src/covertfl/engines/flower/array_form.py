@@ -112,9 +112,13 @@ class ArrayForm:
         LookupError
             if no trajectory has these weights: encoding them now would take time
         """
+        return ArrayRecord(self.find_arrays(weights))
+
+    def find_arrays(self, weights: Vector) -> dict[str, Array]:
+        """Return the stored arrays of a trajectory's weights; raise as `find` does."""
         for known, arrays in self._ready.values():
             if known is weights:
-                return ArrayRecord(arrays)
+                return arrays
         raise LookupError("weights were not encoded before the round in which they are sent")
 
     def flatten(self, record: ArrayRecord) -> Vector:

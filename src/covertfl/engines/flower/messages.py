@@ -208,11 +208,16 @@ def restrict_metrics(records: Sequence[MetricRecord], examples_key: str) -> list
     return [MetricRecord({key: record[key] for key in sorted(shared)}) for record in records]
 
 
+def has_more(record: MetricRecord) -> bool:
+    """Return whether metrics hold more than the number of examples, as those of few clients do."""
+    return len(record) > 1
+
+
 def combine_metrics(
     records: Sequence[MetricRecord], examples_key: str, aggregate: AggregateMetrics
 ) -> MetricRecord | None:
     """Return the metrics of valid replies, aggregated; None where there are none."""
-    if all(len(record) < 2 for record in records):  # most clients only count their examples
+    if not any(map(has_more, records)):
         return None
     records = restrict_metrics(records, examples_key)
     if len(records[0]) < 2:

@@ -208,12 +208,14 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
     return {
         "federation": {
             "participation": [1, 2, max(clients, 3)],
+            "acceptance": "model",
             "batch_size": BATCH,
             "optimizer": {"name": "sgd", "lr": RATE},
         },
         "oracle": {
             "transition": [[0.6, 0.4, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]],
-            "success": [0.2, 0.5, 0.9],
+            # Only rounds with all clients succeed, so that replicas move on all replies.
+            "success": [0.01, 0.02, 0.9],
         },
         "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
         "horizon": {"rounds": rounds, "updates": updates},

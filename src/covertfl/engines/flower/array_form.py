@@ -171,7 +171,7 @@ class ArrayForm:
 
     @cached_property
     def _are_floats(self) -> bool:
-        """Whether all arrays are trained 32-bit floats, whose bytes need only be joined."""
+        """Whether all arrays are trained 32-bit floats."""
         return not self.fixed and all(dtype == np.float32 for dtype in self.dtypes.values())
 
     @cached_property
@@ -179,23 +179,23 @@ class ArrayForm:
         """Size in bytes of a record whose values `view` returns, as `count_bytes` counts it."""
         return sum(len(plan.name) + plan.whole_size + 8 * len(plan.shape) for plan in self._plans)
 
-    def view(self, record: ArrayRecord) -> list[memoryview] | None:
-        """Return the bytes of a record's values, in the order of the layout, without checking them.
+    def view(self, record: ArrayRecord) -> list[Vector] | None:
+        """Return views of a record's values, in the order of the layout, without checking them.
 
-        None if the record is not in every byte of its headers what the server itself would have
-        sent, or if the bytes are not those of a vector of 32-bit floats: it may be valid.
+        None if not all arrays are 32-bit floats with the very headers that the server itself would
+        have sent: the record may still be valid.
         """
         if not self._are_floats or len(record) != len(self._plans):
             return None
         arrays, views = dict(record.items()), []
-        for name, _, dtype_name, shape, _, header, whole_size in self._plans:
+        for name, dtype, dtype_name, shape, _, header, whole_size in self._plans:
             array = arrays.get(name)
             if array is None or array.dtype != dtype_name or array.shape != shape:
                 return None
             data = array.data
             if len(data) != whole_size or not data.startswith(header):
                 return None
-            views.append(memoryview(data)[len(header) :])
+            views.append(np.frombuffer(data, dtype, offset=len(header)))
         return views
 
     def check(self, record: ArrayRecord) -> None:
@@ -209,15 +209,12 @@ class ArrayForm:
         if not all(map(is_finite, self._decode_all(record))):
             raise RefusedReply("not finite")
 
-    def read(self, record: ArrayRecord, views: list[memoryview] | None = None) -> Vector:
+    def read(self, record: ArrayRecord, views: list[Vector] | None = None) -> Vector:
         """Decode the trained arrays of a client's record as one vector; refuse as `check` does.
 
         The squares of its values add up to a finite number.  `views` are what `view` has returned.
         """
-        if views is not None:
-            vector = np.frombuffer(bytearray().join(views), np.float32)
-        else:
-            vector = np.concatenate(self._decode_all(record))
+        vector = np.concatenate(views or self._decode_all(record))
         if vector.dtype != np.float32:
             with np.errstate(over="ignore"):
                 vector = vector.astype(np.float32)

@@ -109,7 +109,7 @@ def count_bytes(value: Any) -> int:
     return 8 * len(value) if isinstance(value, list) else 8
 
 
-def _view(content: RecordDict, form: ArrayForm) -> tuple[list[memoryview] | None, int]:
+def _view(content: RecordDict, form: ArrayForm) -> tuple[list[Vector] | None, int]:
     """Return what `ArrayForm.view` does for a reply's arrays, and its size in bytes."""
     views, size = None, 0
     for key, record in content.items():

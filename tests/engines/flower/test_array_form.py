@@ -36,7 +36,7 @@ def test_a_usual_record_is_viewed_in_the_order_of_the_layout() -> None:
     record = make_record()
     views = FORM.view(record)
     assert views is not None
-    assert b"".join(views) == VALUES.tobytes()
+    assert np.concatenate(views).tolist() == VALUES.tolist()
     assert FORM.usual_size == count_bytes(record)
     for read in (FORM.read(record, views), FORM.read(record)):
         assert read.dtype == np.float32

@@ -17,6 +17,7 @@ from covertfl.engines.flower.messages import (
     NOTHING,
     find_metrics,
     find_odd_metrics,
+    has_more,
     has_odd_metrics,
 )
 from covertfl.kernels.exact_sum import ExactSum
@@ -46,12 +47,14 @@ class Gathered:
         self._sum = ExactSum(size if keeping == "mean" else 0)
         self.messages: dict[int, Message] = {}
         self._metrics: dict[int, MetricRecord] = {}
+        # One record for all replies with the same count and nothing else, as most have.
+        self._plain: dict[int, MetricRecord] = {}
         self.average: Vector | None = None
 
     def begin(self) -> None:
         """Forget the replies of the last round."""
         self._sum.clear()
-        self.messages, self._metrics, self.average = {}, {}, None
+        self.messages, self._metrics, self._plain, self.average = {}, {}, {}, None
 
     def take(self, reply: Reply, message: Message, *, is_used: bool) -> Reply:
         """Keep a reply whose message was found valid; return it as far as it is kept.
@@ -68,6 +71,8 @@ class Gathered:
             reply = Reply(reply.client, NOTHING, reply.examples)
         else:
             self.messages[reply.client] = message
+        if not has_more(metrics):
+            metrics = self._plain.setdefault(reply.examples, metrics)
         self._metrics[reply.client] = metrics
         return reply
 

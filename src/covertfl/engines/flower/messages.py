@@ -104,8 +104,6 @@ def count_bytes(value: Any) -> int:
     """Return about how many bytes a record, or a value in one, takes."""
     if isinstance(value, int):
         return 8 + value.bit_length() // 8
-    if type(value) is MetricRecord:  # as below, sooner
-        return sum([len(key) + count_bytes(item) for key, item in value.items()])
     if isinstance(value, ArrayRecord):  # as below, many times as fast
         arrays = value.items()
         return sum([len(key) + len(one.data) + 8 * len(one.shape) for key, one in arrays])

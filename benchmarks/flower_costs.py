@@ -1,10 +1,12 @@
 """Measure what CovertStrategy costs compared with the strategy it wraps, for docs/scale.md.
 
-    python benchmarks/flower_costs.py [--only overhead|scale|rounds] [--quick] [--write]
-        [--parameters 1e5]
+    python benchmarks/flower_costs.py [--only rounds|overhead|scale] [--quick] [--parameters 1e5]
+    python benchmarks/flower_costs.py --write        # everything, into docs/scale.md
 
-Every federation runs in a separate process (`flower_process.py`), stock and covert in turn; those
-of `rounds` share one, so that a machine with other work slows both.
+Every federation runs in a separate process (`flower_process.py`); a covert and a stock one whose
+whole rounds are compared share a process and take turns, so that a machine with other work slows
+both.  `make bench` measures some of the sizes in the same way.  From a checkout without
+an installation: `python setup.py build_ext --inplace`, then PYTHONPATH=src.
 """
 
 from __future__ import annotations
@@ -17,33 +19,52 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flower_process import CHECKPOINT, CLIENTS, DECOY, OWN, RECORDS, WRAPPED
 from machine import describe_machine, is_busy
 from measurement import format_seconds, run_apart
+from section import Check, Section, render_table, write_block
 
-from covertfl.files.atomic import write_atomically
-
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 PROCESS = str(Path(__file__).with_name("flower_process.py"))
-LIMIT = 900.0
-TARGET = 0.05
-# Parameters, rounds and repeats of the whole round beside stock FedAvg's, with 20 clients.  A
-# generation of two replicas ends in every second round.
-ROUNDS = ((100_000, 14, 7), (10_000_000, 4, 4), (100_000_000, 4, 1))
-ROUND_CLIENTS, ROUND_LIMIT = 20, 7200.0
-# Parameters, clients, rounds and repeats: few clients if replies fill the memory.
-OVERHEAD = ((100_000, 10, 12, 3), (10_000_000, 4, 6, 1), (100_000_000, 2, 3, 1))
+LIMIT, PAIR_LIMIT = 1800.0, 7200.0
+# Share of a round, seconds of own work per reply with `MANY` clients of `SMALL` parameters, bytes
+# with 1,000 clients of 1e6 parameters.
+TARGET, REPLY_TARGET, MEMORY_TARGET = 0.05, 1e-4, 1e9
+MANY, SMALL = 10_000, 10_000
+# Bytes of replies up to which a stock server is measured beside the covert one.
+LARGEST_STOCK = 2e9
+SERVERS = {"FedAvg": (), "built-in": ("--built-in",)}
+
+
+class Size(NamedTuple):
+    """A federation to measure."""
+
+    parameters: int
+    clients: int
+    rounds: int
+    repeats: int = 1
+
+    @property
+    def name(self) -> str:
+        """Number of parameters, in short."""
+        return f"{self.parameters:.0e}".replace("e+0", "e")
+
+
+# A generation of two replicas ends in every second round.
+ROUNDS = (Size(10**5, 20, 14, 7), Size(10**7, 20, 4, 2), Size(10**8, 20, 3))
+# Few clients if their replies, which the stock server keeps, fill the memory.
+OVERHEAD = (Size(10**5, 20, 12, 3), Size(10**7, 4, 6), Size(10**8, 2, 3))
 SCALE = (
-    (10_000, 10, 8),
-    (10_000, 100, 8),
-    (10_000, 1_000, 6),
-    (10_000, 10_000, 3),
-    (1_000_000, 10, 8),
-    (1_000_000, 100, 6),
-    (10_000_000, 10, 4),
+    Size(SMALL, 10, 8),
+    Size(SMALL, 100, 8),
+    Size(SMALL, 1_000, 6),
+    Size(SMALL, MANY, 4),
+    Size(10**6, 10, 8),
+    Size(10**6, 100, 6),
+    Size(10**6, 1_000, 3),
+    Size(10**7, 10, 4),
 )
 
 
@@ -55,12 +76,10 @@ class Cost:
     ----------
     rounds : for each round, seconds by part
     memory : peak, in bytes
-    disk : bytes after all rounds
     """
 
     rounds: tuple[Mapping[str, float], ...]
     memory: int
-    disk: int
 
     def find(self, *parts: str) -> float:
         """Return the median over rounds of the total seconds of some parts."""
@@ -83,147 +102,192 @@ class Cost:
         )
 
 
-def run_one(kind: str, work: str, parameters: int, clients: int, rounds: int) -> Cost:
-    """Run one federation in a separate process."""
+def run_process(kind: str, work: str, size: Size, *options: object, limit: float = LIMIT) -> Any:
+    """Run a federation in a separate process; return what it measured."""
     with tempfile.TemporaryDirectory(prefix="covertfl-costs-") as folder:
-        arguments = (kind, work, parameters, clients, rounds, folder)
-        answer: Any = run_apart(PROCESS, arguments, limit=LIMIT)
+        arguments = (kind, work, size.parameters, size.clients, size.rounds, folder, *options)
+        answer = run_apart(PROCESS, arguments, limit=limit)
     if answer is None:
-        raise RuntimeError(f"{kind} {work} with {parameters} parameters took over {LIMIT:.0f} s")
-    return Cost(tuple(answer["rounds"]), answer["memory"], answer["disk"])
+        raise RuntimeError(f"{kind} {work} with {size.parameters} parameters took over {limit:g} s")
+    print_progress(f"{kind} {work} {size.name} with {size.clients} clients")
+    return answer
 
 
-def join(costs: Sequence[Cost]) -> Cost:
-    """Combine repeats; memory and disk are the largest."""
-    rounds = tuple(seconds for cost in costs for seconds in cost.rounds)
-    return Cost(rounds, max(c.memory for c in costs), max(c.disk for c in costs))
+def measure_costs(kind: str, work: str, size: Size, *options: object) -> Cost:
+    """Measure all repeats of a federation; its memory is the largest."""
+    answers = [run_process(kind, work, size, *options) for _ in range(size.repeats)]
+    rounds = tuple(seconds for answer in answers for seconds in answer["rounds"])
+    return Cost(rounds, max(answer["memory"] for answer in answers))
 
 
-def measure_overhead(*, quick: bool) -> tuple[list[str], bool]:
-    """Measure the time of each part of a round; return the table and whether the target is met."""
-    parts = {"records": (RECORDS,), "checkpoint": (CHECKPOINT,), "decoy": (DECOY,)}
-    lines = [
-        "| parameters | clients | their work | stock round | wrapped round | own code | "
-        + " | ".join(parts)
-        + " | memory: stock, covert, without records |",
-        "| ---: | ---: | --- |" + " ---: |" * (4 + len(parts)),
+# --- whole rounds beside stock ones -----------------------------------------------------------
+
+
+def measure_rounds(
+    sizes: Sequence[Size] = ROUNDS, servers: Sequence[str] = tuple(SERVERS)
+) -> Section:
+    """Compare whole rounds of replicas with stock rounds.
+
+    The ratio is the median over repeats, each of which compares rounds that followed one another.
+    Clients do the same work in both; what is left is also compared without them.  Sizes without
+    repeats take long, and are measured with the first server only.
+    """
+    rows, checks, ratios = [], [], {}
+    for size in sizes:
+        for server in servers if size.repeats > 1 else servers[:1]:
+            options = (*SERVERS[server], "--repeats", size.repeats)
+            answer = run_process("pair", "training", size, *options, limit=PAIR_LIMIT)
+            pairs = list(zip(answer["stock"], answer["replicas-2"], strict=True))
+            compared = [find_round(own) / find_round(plain) for plain, own in pairs]
+            more = statistics.median(
+                (find_round(own, CLIENTS) - find_round(plain, CLIENTS)) / find_round(plain)
+                for plain, own in pairs
+            )
+            ratio, name = statistics.median(compared), f"{size.name}, {server}"
+            rows.append((
+                size.name,
+                str(size.clients),
+                server,
+                format_seconds(statistics.median(find_round(plain) for plain, _ in pairs)),
+                format_seconds(statistics.median(find_round(own) for _, own in pairs)),
+                f"{ratio:.3f} ({', '.join(f'{value:.2f}' for value in sorted(compared))})",
+                f"{more:+.1%}",
+                f"{answer['memory'] / 1e9:.2g} GB",
+            ))  # fmt: skip
+            text = f"{name}: a covert round takes at most {1.0 + TARGET:g} times a stock round"
+            checks.append(Check(f"{text} ({ratio:.3f})", ratio <= 1.0 + TARGET))
+            text = f"{name}: beside the clients' work, at most {TARGET:.0%} of a round more"
+            checks.append(Check(f"{text} ({more:+.1%})", more <= TARGET))
+            ratios[f"stock to covert round, {name}"] = 1.0 / ratio
+    return Section(
+        "Flower: whole covert rounds beside stock ones",
+        (
+            "Both federations run in one process in turn, with clients that train one pass over "
+            "400 examples; the covert one has two replicas and no pacing.",
+        ),
+        ("parameters", "clients", "server", "stock round", "covert round", "ratio, by repeat",
+         "more beside clients' work", "memory of both"),
+        tuple(rows), tuple(checks), ratios,
+    )  # fmt: skip
+
+
+def find_round(rounds: Sequence[Mapping[str, float]], *without: str) -> float:
+    """Return the median seconds of a round, without some parts.
+
+    Rounds are averaged over generations of two, the second of which ends with more work.
+    """
+    totals = [
+        sum(seconds for part, seconds in parts.items() if part not in without) for parts in rounds
     ]
-    is_met = True
-    for parameters, clients, rounds, repeats in OVERHEAD[: 1 if quick else None]:
-        for work in ("training", "echo"):
-            found: dict[str, list[Cost]] = {"stock": [], "covert": [], "unrecorded": []}
-            for _ in range(repeats):
-                for kind, costs in found.items():
-                    if kind != "unrecorded" or work == "echo":
-                        costs.append(run_one(kind, work, parameters, clients, rounds))
-                        print_progress(f"{parameters} {work} {kind}: {costs[-1].total:.3g} s")
-            stock, covert = join(found["stock"]), join(found["covert"])
-            wrapped = covert.find(CLIENTS, WRAPPED)
-            memory = [stock.memory, covert.memory]
-            memory += [join(found["unrecorded"]).memory] if found["unrecorded"] else []
-            is_met = is_met and (work == "echo" or covert.own_share < TARGET)
-            cells = [
-                f"{parameters:.0e}".replace("e+0", "e"),
-                str(clients),
+    pairs = [statistics.fmean(totals[start : start + 2]) for start in range(0, len(totals) - 1, 2)]
+    return statistics.median(pairs or totals)
+
+
+# --- parts of a round -------------------------------------------------------------------------
+
+
+def measure_overhead(
+    sizes: Sequence[Size] = OVERHEAD, works: Sequence[str] = ("training", "echo")
+) -> Section:
+    """Measure the time of each part of a covert round."""
+    parts = {"records": RECORDS, "checkpoint": CHECKPOINT, "decoy": DECOY}
+    rows, checks, ratios = [], [], {}
+    for size in sizes:
+        for work in works:
+            stock = measure_costs("stock", work, size)
+            covert = measure_costs("covert", work, size)
+            wrapped, share = covert.find(CLIENTS, WRAPPED), covert.own_share
+            shares = {part: covert.find(part) for part in parts.values()}
+            rows.append((
+                size.name,
+                str(size.clients),
                 work,
                 format_seconds(stock.total),
                 format_seconds(wrapped),
-                f"{format_seconds(covert.find(*OWN))}, {covert.own_share:.1%}",
-                *(
-                    f"{format_seconds(covert.find(*names))}, {covert.find(*names) / wrapped:.0%}"
-                    for names in parts.values()
-                ),
-                ", ".join(f"{value / 1e6:,.0f} MB" for value in memory),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-            print_progress(lines[-1])
-            print_progress(", ".join(f"{part} {format_seconds(covert.find(part))}" for part in OWN))
-    return lines, is_met
+                f"{format_seconds(covert.find(*OWN))}, {share:.1%}",
+                *(f"{format_seconds(took)}, {took / wrapped:.0%}" for took in shares.values()),
+                f"{stock.memory / 1e6:,.0f} MB, {covert.memory / 1e6:,.0f} MB",
+            ))  # fmt: skip
+            if work == "training":
+                text = f"{size.name}: own code takes less than {TARGET:.0%} of the wrapped round"
+                checks.append(Check(f"{text} ({share:.1%})", share < TARGET))
+                ratios[f"wrapped round to own code, {size.name}"] = 1.0 / share
+    return Section(
+        "Flower: own code of a covert round",
+        ("Own code is what CovertStrategy does beside clients, wrapped strategy, decoy and disk.",),
+        ("parameters", "clients", "their work", "stock round", "wrapped round", "own code", *parts,
+         "memory: stock, covert"),
+        tuple(rows), tuple(checks), ratios,
+    )  # fmt: skip
 
 
-def measure_scale(*, quick: bool) -> tuple[list[str], bool]:
-    """Measure time, memory and disk by clients and parameters; return the table and True."""
-    lines = [
-        "| parameters | clients | wrapped strategy | own code | decoy | records | checkpoint "
-        "| memory: stock | covert | disk a round, at most |",
-        "| ---: | ---: |" + " ---: |" * 8,
-    ]
-    for parameters, clients, rounds in SCALE[: 2 if quick else None]:
-        stock = run_one("stock", "echo", parameters, clients, rounds)
-        covert = run_one("covert", "echo", parameters, clients, rounds)
-        cells = [
-            f"{parameters:.0e}".replace("e+0", "e"),
-            f"{clients:,}",
-            format_seconds(covert.find(WRAPPED)),
-            format_seconds(covert.find(*OWN)),
-            format_seconds(covert.find(DECOY)),
-            format_seconds(covert.find(RECORDS)),
-            format_seconds(covert.find(CHECKPOINT)),
-            f"{stock.memory / 1e6:,.0f} MB",
+# --- by clients and parameters ----------------------------------------------------------------
+
+
+def measure_scale(sizes: Sequence[Size] = SCALE) -> Section:
+    """Measure processor time and memory by clients and parameters, with clients that echo."""
+    rows, checks, ratios = [], [], {}
+    for size in sizes:
+        # The stock server keeps all replies, and some of them twice.
+        has_room = 4 * size.parameters * size.clients < LARGEST_STOCK
+        stock = measure_costs("stock", "echo", size, "--processor-time") if has_room else None
+        covert = measure_costs("covert", "echo", size, "--processor-time")
+        own = covert.find(*OWN, RECORDS, CHECKPOINT) / size.clients
+        rows.append((
+            size.name,
+            f"{size.clients:,}",
+            "" if stock is None else format_seconds(stock.find(WRAPPED)),
+            *(format_seconds(covert.find(*names))
+              for names in ((WRAPPED,), OWN, (DECOY,), (RECORDS, CHECKPOINT))),
+            format_seconds(own),
+            "" if stock is None else f"{stock.memory / 1e6:,.0f} MB",
             f"{covert.memory / 1e6:,.0f} MB",
-            f"{4 * parameters / 1e6:,.3g} MB",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-        print_progress(lines[-1])
-    return lines, True
+        ))  # fmt: skip
+        name = f"{size.clients:,} clients of {size.name}"
+        if size[:2] == (SMALL, MANY):
+            text = f"{name}: own work per reply under {format_seconds(REPLY_TARGET)}"
+            checks.append(Check(f"{text} ({format_seconds(own)})", own < REPLY_TARGET))
+            if stock is not None:
+                ratios[f"FedAvg to own work, {name}"] = stock.find(WRAPPED) / size.clients / own
+        if size[:2] == (10**6, 1_000):
+            text = f"{name}: the process takes less than {MEMORY_TARGET / 1e9:g} GB"
+            found = f"{covert.memory / 1e9:.2f} GB"
+            checks.append(Check(f"{text} ({found})", covert.memory < MEMORY_TARGET))
+            replies = 4 * size.parameters * size.clients
+            ratios[f"all replies to the process, {name}"] = replies / covert.memory
+    return Section(
+        "Flower: many clients",
+        (
+            "Processor time of a round of clients that echo, without their own.  Own work per "
+            "reply is own code, records and checkpoint, divided by the number of clients.",
+        ),
+        ("parameters", "clients", "stock strategy", "wrapped strategy", "own code", "decoy",
+         "records and checkpoint", "own work per reply", "memory: stock", "covert"),
+        tuple(rows), tuple(checks), ratios,
+    )  # fmt: skip
 
 
-def measure_rounds(*, quick: bool, parameters: int | None = None) -> tuple[list[str], bool]:
-    """Measure whole rounds of replicas beside stock ones; return the table and whether all are met.
-
-    The ratio is the median over repeats, each of which compares rounds that followed one another.
-    Clients do the same work in both; what is left is also compared without them.
-    """
-    lines = [
-        "| parameters | clients | server | stock round | covert round | ratio, by repeat "
-        f"| within {TARGET:.0%} | more beside clients' work | within {TARGET:.0%} |",
-        "| ---: | ---: | --- |" + " ---: |" * 6,
-    ]
-    is_met = True
-    sizes = [size for size in ROUNDS if parameters in (None, size[0])]
-    for number, rounds, repeats in sizes[: 1 if quick else None]:
-        for server, options in (("FedAvg", ()), ("built-in", ("--built-in",))):
-            with tempfile.TemporaryDirectory(prefix="covertfl-costs-") as folder:
-                given = ("pair", "training", number, ROUND_CLIENTS, rounds, folder)
-                given += ("--repeats", repeats, *options)
-                answer: Any = run_apart(PROCESS, given, limit=ROUND_LIMIT)
-            if answer is None:
-                raise RuntimeError(f"{number} parameters took over {ROUND_LIMIT:.0f} s")
-            lines.append(describe_pair(number, server, answer["stock"], answer["replicas-2"]))
-            is_met = is_met and "| no |" not in lines[-1]
-            print_progress(lines[-1])
-    return lines, is_met
+TABLES: Mapping[str, tuple[Callable[..., Section], Sequence[Size]]] = {
+    "rounds": (measure_rounds, ROUNDS),
+    "overhead": (measure_overhead, OVERHEAD),
+    "scale": (measure_scale, SCALE),
+}
 
 
-def describe_pair(number: int, server: str, stock: Sequence[Any], covert: Sequence[Any]) -> str:
-    """Return the row of one size, from the rounds of both federations by repeat."""
+def bench_rounds(*, quick: bool, large: bool) -> Section:
+    """Measure what `make bench` does of whole rounds."""
+    return measure_rounds(ROUNDS[: 1 if quick else 3 if large else 2], ("FedAvg",))
 
-    def find(repeat: Any, *without: str) -> float:
-        totals = [
-            sum(seconds for part, seconds in parts.items() if part not in without)
-            for parts in repeat
-        ]
-        # Blocks of one generation: it ends with more work than the other rounds.
-        return statistics.median(
-            statistics.fmean(totals[start : start + 2]) for start in range(0, len(totals) - 1, 2)
-        )
 
-    pairs = list(zip(stock, covert, strict=True))
-    ratios = [find(own) / find(plain) for plain, own in pairs]
-    more = [(find(own, CLIENTS) - find(plain, CLIENTS)) / find(plain) for plain, own in pairs]
-    ratio, rest = statistics.median(ratios), statistics.median(more)
-    cells = [
-        f"{number:.0e}".replace("e+0", "e"),
-        str(ROUND_CLIENTS),
-        server,
-        format_seconds(statistics.median(find(plain) for plain, _ in pairs)),
-        format_seconds(statistics.median(find(own) for _, own in pairs)),
-        f"{ratio:.3f} ({', '.join(f'{value:.2f}' for value in sorted(ratios))})",
-        "yes" if ratio <= 1.0 + TARGET else "no",
-        f"{rest:+.1%}",
-        "yes" if rest <= TARGET else "no",
-    ]
-    return f"| {' | '.join(cells)} |"
+def bench_own() -> Section:
+    """Measure what `make bench` does of own code: its share in the round of a small model."""
+    return measure_overhead(OVERHEAD[:1], ("training",))
+
+
+def bench_many(*, quick: bool) -> Section:
+    """Measure what `make bench` does of many clients: the sizes with targets, or a quick one."""
+    many = [size for size in SCALE if size.clients >= 1_000]
+    return measure_scale(many[:1] if quick else many[1:])
 
 
 def print_progress(text: str) -> None:
@@ -231,45 +295,38 @@ def print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-TABLES: Mapping[str, Callable[..., tuple[list[str], bool]]] = {
-    "overhead": measure_overhead,
-    "scale": measure_scale,
-    "rounds": measure_rounds,
-}
-
-
-def write_table(name: str, lines: Sequence[str], *, was_busy: bool) -> None:
-    """Write a table between its markers in docs/scale.md."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+def describe(section: Section, *, was_busy: bool) -> str:
+    """Return a table with how it was made and what it shows."""
     busy = " Other programs used the machine at the same time." if was_busy else ""
     made = (
         f"Measured on {datetime.date.today().isoformat()} by `python benchmarks/flower_costs.py "
-        f"--only {name} --write`, {describe_machine()}.{busy}"
+        f"--write`, {describe_machine()}.{busy}"
     )
-    before, rest = PAGE.read_text("utf-8").split(begin)
-    after = rest.split(end)[1]
-    table = "\n".join(lines)
-    write_atomically(PAGE, f"{before}{begin}\n{made}\n\n{table}\n{end}{after}")
+    checks = "\n".join(f"- {check}" for check in section.checks)
+    return "\n\n".join(part for part in (made, render_table(section), checks) if part)
 
 
 def main() -> int:
     """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser(description="measure what CovertStrategy costs")
     parser.add_argument("--only", choices=TABLES)
-    parser.add_argument("--quick", action="store_true", help="small sizes only")
-    parser.add_argument("--parameters", type=float, help="of `rounds`, one size only")
+    parser.add_argument("--quick", action="store_true", help="the smallest size only")
+    parser.add_argument("--parameters", type=float, help="one size only")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md")
     asked = parser.parse_args()
+    if asked.write and (asked.quick or asked.parameters):
+        parser.error("--write needs whole tables, without --quick and --parameters")
     all_met = True
     for name in [asked.only] if asked.only else TABLES:
+        measure, sizes = TABLES[name]
         was_busy = is_busy()
-        sized = name == "rounds" and asked.parameters
-        chosen = {"parameters": int(asked.parameters)} if sized else {}
-        lines, is_met = TABLES[name](quick=asked.quick, **chosen)
-        all_met = all_met and is_met
-        print("\n".join(lines))
+        chosen = [size for size in sizes if asked.parameters in (None, size.parameters)]
+        section = measure(chosen[: 1 if asked.quick else None])
+        all_met = all_met and all(check.is_met for check in section.checks)
+        text = describe(section, was_busy=was_busy)
+        print(text, end="\n\n", flush=True)
         if asked.write:
-            write_table(name, lines, was_busy=was_busy)
+            write_block(PAGE, name, text)
     return 0 if all_met else 1
 
 

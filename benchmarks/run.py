@@ -18,6 +18,7 @@ import average_cost_against_mdpsolver
 import cnn_against_loop
 import exact_against_highs
 import exact_growth
+import flower_costs
 import horizon_against_pymdptoolbox
 import planner_against_pymdptoolbox
 import service_load
@@ -62,6 +63,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="time limit of one run of MDPSolver (default %(default)g)",
     )
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="whole Flower rounds of 1e8 parameters as well, about half an hour and 16 GB more",
+    )
     return parser.parse_args()
 
 
@@ -77,6 +83,9 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
     "service": lambda asked: service_load.measure(quick=asked.quick),
     "cnn": lambda asked: cnn_against_loop.measure(quick=asked.quick),
+    "flower-rounds": lambda asked: flower_costs.bench_rounds(quick=asked.quick, large=asked.large),
+    "flower-own": lambda asked: flower_costs.bench_own(),
+    "flower-many": lambda asked: flower_costs.bench_many(quick=asked.quick),
 }
 
 HEADER = """# Benchmarks

@@ -58,13 +58,18 @@ def render_terminal(section: Section) -> RenderableType:
     return Group(table, *map(escape, section.notes), *lines, "")
 
 
+def render_table(section: Section) -> str:
+    """Render the table for a page."""
+    table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+
+
 def render_markdown(section: Section) -> str:
     """Render the whole section for docs/benchmarks.md."""
-    table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
     parts = [
         f"## {section.title}",
         *section.about,
-        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        render_table(section),
         "\n".join(f"- {line}" for line in (*section.notes, *map(str, section.checks))),
     ]
     return "\n\n".join(part for part in parts if part)

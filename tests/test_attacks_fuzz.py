@@ -6,6 +6,7 @@ import io
 import pickle
 import resource
 import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from covertfl.engines.flower.messages import (
     read_reply,
     restrict_metrics,
 )
-from covertfl.engines.flower.pull_limits import limit_pull
+from covertfl.engines.flower.pull_limits import PullLimits
 from covertfl.kernels.weights import Layout
 from covertfl.runs.learner import Reply, sift_replies
 from tests.support.flower_runs import make_app
@@ -270,7 +271,7 @@ def unpack(changes: list[tuple[int, int, int, bytes]]) -> None:
         old = contents[name]
         contents[name] = old[:start] + put + old[start + length :]
     try:
-        with limit_pull(MOST_BYTES, 1.0):
+        with PullLimits(MOST_BYTES, time.monotonic() + 1.0):
             message = vars(http_grid)["inflate_object_from_contents"](NAME, contents)
         is_message = message.has_content()  # as `exchange` and the reader ask it
     except RefusedReply as refused:

@@ -37,6 +37,8 @@ WRONG_CONTENT = (AttributeError, LookupError, TypeError, ValueError, OSError)
 HEADER_ROOM = 4096
 # The array that comes first in a checkpoint, so that its place is known beforehand.
 AHEAD = "true"
+# As long as a SHA-256.
+BLANK = "0" * 64
 # Arrays of at least so many bytes are hashed while they are written.
 LARGE = 2**20
 
@@ -93,7 +95,7 @@ class CheckpointDraft:
         arrays = checkpoint.arrays
         facts = {**checkpoint.facts, "round": checkpoint.round, "lengths": lengths}
         names = sorted(arrays, key=lambda name: (name != AHEAD, name))
-        blank = _make_header(arrays, names, facts, dict.fromkeys(names, "0" * 64), size=0)
+        blank = _make_header(arrays, names, facts)
         self.header_length = len(blank)
         if not self._fits(arrays) or len(blank) > self._room:
             self._ahead, self._room = {}, len(blank)
@@ -146,13 +148,15 @@ def _make_header(
     arrays: Mapping[str, Vector],
     names: list[str],
     facts: Mapping[str, Any],
-    digests: Mapping[str, str],
+    digests: Mapping[str, str] | None = None,
     *,
-    size: int,
+    size: int = 0,
 ) -> bytes:
-    """Return the header of a checkpoint, of at least `size` bytes."""
-    facts = {**facts, "digests": {name: digests[name] for name in sorted(digests)}}
-    text = json.dumps({**facts, "checksum": _checksum_facts(facts)}, allow_nan=False)
+    """Return the header of a checkpoint, of at least `size` bytes; without digests, its length."""
+    given = digests or dict.fromkeys(names, BLANK)
+    facts = {**facts, "digests": {name: given[name] for name in sorted(given)}}
+    checksum = BLANK if digests is None else _checksum_facts(facts)
+    text = json.dumps({**facts, "checksum": checksum}, allow_nan=False)
     return make_header(arrays, names, metadata={"format": FORMAT, "facts": text}, size=size)
 
 

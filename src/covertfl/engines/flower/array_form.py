@@ -26,7 +26,7 @@ from flwr.app import Array, ArrayRecord
 from covertfl.errors import InvalidInput
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
-from covertfl.runs.learner import LearnerState
+from covertfl.runs.learner import LearnerState, has_finite_norm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,13 +42,15 @@ class RefusedReply(Exception):
 
 
 class ArrayPlan(NamedTuple):
-    """What an array of a client must be, found once for all replies."""
+    """What an array of a client must be, found once for all replies; sizes are in bytes."""
 
+    name: str
     dtype: np.dtype[Any]
     dtype_name: str
     shape: tuple[int, ...]
     size: int
     header: bytes
+    whole_size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ class ArrayForm:
         }
 
     def measure(self, arrays: Mapping[str, Array], record: ArrayRecord) -> dict[str, Array]:
-        """Return arrays with what a client measured, from a record that `read` accepted."""
+        """Return arrays with what a client measured, from a record that `check` accepted."""
         own = {
             name: _encode_as_usual(record[name], self.dtypes[name], self.shape(name))
             for name in self.layout.names[len(self.layout.trained_names) :]
@@ -110,9 +112,13 @@ class ArrayForm:
         LookupError
             if no trajectory has these weights: encoding them now would take time
         """
+        return ArrayRecord(self.find_arrays(weights))
+
+    def find_arrays(self, weights: Vector) -> dict[str, Array]:
+        """Return the stored arrays of a trajectory's weights; raise as `find` does."""
         for known, arrays in self._ready.values():
             if known is weights:
-                return ArrayRecord(arrays)
+                return arrays
         raise LookupError("weights were not encoded before the round in which they are sent")
 
     def flatten(self, record: ArrayRecord) -> Vector:
@@ -159,41 +165,71 @@ class ArrayForm:
         return self.layout.shapes[self.layout.names.index(name)]
 
     @cached_property
-    def _plans(self) -> dict[str, ArrayPlan]:
+    def _plans(self) -> tuple[ArrayPlan, ...]:
         """Plans of the arrays that are not fixed, in the order of the layout."""
-        return {name: _plan(self.dtypes[name], self.shape(name)) for name in self.layout.names}
+        return tuple(_plan(name, self.dtypes[name], self.shape(name)) for name in self.layout.names)
 
-    def read(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-        """Decode the trained arrays of a client's record, as views where possible.
+    @cached_property
+    def _are_floats(self) -> bool:
+        """Whether all arrays are trained 32-bit floats."""
+        return not self.fixed and all(dtype == np.float32 for dtype in self.dtypes.values())
+
+    @cached_property
+    def usual_size(self) -> int:
+        """Size in bytes of a record whose values `view` returns, as `count_bytes` counts it."""
+        return sum(len(plan.name) + plan.whole_size + 8 * len(plan.shape) for plan in self._plans)
+
+    def view(self, record: ArrayRecord) -> list[Vector] | None:
+        """Return views of a record's values, in the order of the layout, without checking them.
+
+        None if not all arrays are 32-bit floats with the very headers that the server itself would
+        have sent: the record may still be valid.
+        """
+        if not self._are_floats or len(record) != len(self._plans):
+            return None
+        arrays, views = dict(record.items()), []
+        for name, dtype, dtype_name, shape, _, header, whole_size in self._plans:
+            array = arrays.get(name)
+            if array is None or array.dtype != dtype_name or array.shape != shape:
+                return None
+            data = array.data
+            if len(data) != whole_size or not data.startswith(header):
+                return None
+            views.append(np.frombuffer(data, dtype, offset=len(header)))
+        return views
+
+    def check(self, record: ArrayRecord) -> None:
+        """Check the trained arrays of a client's record.
 
         Raises
         ------
         RefusedReply
             if a name, shape, dtype or value is not allowed
         """
-        parts = self._decode_all(record)
-        if not all(map(is_finite, parts.values())):
+        if not all(map(is_finite, self._decode_all(record))):
             raise RefusedReply("not finite")
-        return parts
 
-    def read_vector(self, record: ArrayRecord) -> Vector:
-        """Decode the trained arrays of a client's record as one vector; refuse as `read` does."""
-        parts = self._decode_all(record).values()
-        vector = np.concatenate([part.reshape(-1) for part in parts])
+    def read(self, record: ArrayRecord, views: list[Vector] | None = None) -> Vector:
+        """Decode the trained arrays of a client's record as one vector; refuse as `check` does.
+
+        The squares of its values add up to a finite number.  `views` are what `view` has returned.
+        """
+        vector = np.concatenate(views or self._decode_all(record))
         if vector.dtype != np.float32:
             with np.errstate(over="ignore"):
                 vector = vector.astype(np.float32)
-        if not is_finite(vector):
+        if not has_finite_norm(vector):
             raise RefusedReply("not finite")
         return vector
 
-    def _decode_all(self, record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-        if record.keys() != self.dtypes.keys():
+    def _decode_all(self, record: ArrayRecord) -> list[npt.NDArray[Any]]:
+        arrays = dict(record.items())
+        if arrays.keys() != self.dtypes.keys():
             raise RefusedReply("wrong shape")
-        return {name: _decode(record[name], plan) for name, plan in self._plans.items()}
+        return [_decode(arrays[plan.name], plan) for plan in self._plans]
 
     def normalise(self, record: ArrayRecord) -> dict[str, Array]:
-        """Return the arrays of a record that `read` accepted, without any trace of the client.
+        """Return the arrays of a record that `check` accepted, without any trace of the client.
 
         Order of names, memory order, header and serialisation type become the usual ones; arrays
         that are not trained are replaced by the server's own.
@@ -263,13 +299,17 @@ def is_finite(values: npt.NDArray[Any]) -> bool:
     return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
-def _plan(dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayPlan:
+def _plan(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayPlan:
     size = math.prod(shape) * dtype.itemsize
-    return ArrayPlan(dtype, str(dtype), shape, size, _encode_header(dtype, shape))
+    header = _encode_header(dtype, shape)
+    return ArrayPlan(name, dtype, str(dtype), shape, size, header, len(header) + size)
 
 
 def _decode(array: Array, plan: ArrayPlan) -> npt.NDArray[Any]:
-    """Return the values of a client's array, read only after its size has been checked."""
+    """Return the values of a client's array in C order, as a flat view where possible.
+
+    They are read only after their size has been checked.
+    """
     data, shape = array.data, plan.shape
     if array.dtype != plan.dtype_name:
         raise RefusedReply("wrong dtype")
@@ -280,15 +320,15 @@ def _decode(array: Array, plan: ArrayPlan) -> npt.NDArray[Any]:
         start, is_fortran = _find_values(data, plan.dtype, shape)
     if len(data) - start != plan.size:
         raise RefusedReply("wrong shape")
-    values = np.frombuffer(data, dtype=plan.dtype, offset=start)
-    return values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
+    values = np.frombuffer(data, plan.dtype, offset=start)
+    return values.reshape(shape, order="F").reshape(-1) if is_fortran else values
 
 
 def _encode_as_usual(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return a valid array in the form in which the server itself would encode it."""
     if array.stype == NUMPY_STYPE and array.data.startswith(_encode_header(dtype, shape)):
         return array
-    return _encode(np.asarray(_decode(array, _plan(dtype, shape)), dtype=dtype))
+    return _encode(_decode(array, _plan("", dtype, shape)).reshape(shape))
 
 
 def _encode(values: npt.NDArray[Any]) -> Array:

@@ -30,11 +30,12 @@ class Claims:
 
     def __init__(self, most: int, *, follows: bool) -> None:
         self._most, self._follows = most, follows
-        self._counts: dict[int, list[int]] = {}
+        # Tuples of numbers cost the garbage collector nothing, however many clients there are.
+        self._counts: dict[int, tuple[int, ...]] = {}
 
     def bound(self, client: int) -> int:
         """Return the largest count that is accepted from a client now."""
-        counts = self._counts.get(client, [])
+        counts = self._counts.get(client, ())
         if len(counts) < LEAST_COUNTS:
             return self._most
         ordered, middle = sorted(counts), len(counts) // 2
@@ -46,7 +47,7 @@ class Claims:
         """Add the counts of a round's valid replies, by client."""
         if self._follows:
             for client, count in counts.items():
-                self._counts[client] = [*self._counts.get(client, []), count][-MOST_COUNTS:]
+                self._counts[client] = (*self._counts.get(client, ()), count)[-MOST_COUNTS:]
 
     def refuse(self, client: int) -> None:
         """Count a claim that was too large as the largest that is accepted.
@@ -63,4 +64,4 @@ class Claims:
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Restore what `remember` returned."""
         stored = facts.get(CLAIMS, {})
-        self._counts = {int(client): list(counts) for client, counts in stored.items()}
+        self._counts = {int(client): tuple(counts) for client, counts in stored.items()}

@@ -11,7 +11,7 @@ only, not in the message within, so it is compared here with the message that wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from flwr.app import Message
@@ -19,7 +19,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 
 from covertfl.engines.flower.array_form import RefusedReply
-from covertfl.engines.flower.pull_limits import limit_pull
+from covertfl.engines.flower.pull_limits import PullLimits
 
 # Seconds between two attempts to pull, as in Flower's grids that have no `pull_interval`.
 PULL_INTERVAL = 3.0
@@ -59,9 +59,10 @@ def _pull_all(
     """Yield the answers to messages, which are given by id with the nodes they were sent to."""
     interval = float(getattr(grid, "pull_interval", PULL_INTERVAL))
     end = time.monotonic() + timeout
+    limits = PullLimits(most_bytes, end)
     while True:
         for name, node in list(waiting.items()):
-            with limit_pull(most_bytes, end - time.monotonic()):
+            with limits:
                 answers = _pull(grid, name, node)
             if answers:
                 del waiting[name]
@@ -74,23 +75,26 @@ def _pull_all(
 def _pull(grid: Grid, name: str, node: int) -> list[Answer]:
     """Return what came for a message to a node; nothing if it has not answered yet."""
     try:
-        # What replies to nothing is no answer of this node.
-        pulled = [reply for reply in grid.pull_messages([name]) if _find_name(reply)]
-        fitting = [reply for reply in pulled if _find_name(reply) == name]
-        stale = [Answer(node, None, "stale round")] * (len(fitting) < len(pulled))
-        if not fitting:
-            return stale
-        own = [reply for reply in fitting if _is_from(reply, node)]
-        return [*stale, Answer(node, own[0], None) if own else Answer(node, None, "wrong sender")]
+        return _judge(grid.pull_messages([name]), name, node)
     except RefusedReply as refused:
         return [Answer(node, None, str(refused))]
     except Exception:  # a node may send anything
         return [Answer(node, None, "unreadable")]
 
 
-def _find_name(reply: Message) -> str:
-    """Return the id of the message that a reply answers."""
-    return str(reply.metadata.reply_to_message_id)
+def _judge(replies: Iterable[Message], name: str, node: int) -> list[Answer]:
+    """Return what replies that were pulled for a message to a node are worth."""
+    is_stale, answer = False, None
+    for reply in replies:
+        named = str(reply.metadata.reply_to_message_id)
+        if named == name:
+            if answer is None or answer.message is None:
+                is_own = _is_from(reply, node)
+                answer = Answer(node, reply, None) if is_own else Answer(node, None, "wrong sender")
+        elif named:  # what replies to nothing is no answer of this node
+            is_stale = True
+    stale = [Answer(node, None, "stale round")] if is_stale else []
+    return stale if answer is None else [*stale, answer]
 
 
 def _is_from(reply: Message, node: int) -> bool:

@@ -17,11 +17,12 @@ from covertfl.engines.flower.messages import (
     NOTHING,
     find_metrics,
     find_odd_metrics,
+    has_more,
     has_odd_metrics,
 )
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Vector
-from covertfl.runs.learner import Reply, find_fault
+from covertfl.runs.learner import Reply
 
 # Their mean, all of them as vectors beside their messages, or their messages alone.
 Keeping = Literal["mean", "vectors", "messages"]
@@ -42,35 +43,36 @@ class Gathered:
     def __init__(self, keeping: Keeping, size: int, claims: Claims, *, has_strategy: bool) -> None:
         self.keeping: Keeping = keeping
         self.claims = claims
-        self._size, self._has_strategy = size, has_strategy
+        self._has_strategy = has_strategy
         self._sum = ExactSum(size if keeping == "mean" else 0)
         self.messages: dict[int, Message] = {}
         self._metrics: dict[int, MetricRecord] = {}
+        # One record for all replies with the same count and nothing else, as most have.
+        self._plain: dict[int, MetricRecord] = {}
         self.average: Vector | None = None
 
     def begin(self) -> None:
         """Forget the replies of the last round."""
         self._sum.clear()
-        self.messages, self._metrics, self.average = {}, {}, None
+        self.messages, self._metrics, self._plain, self.average = {}, {}, {}, None
 
     def take(self, reply: Reply, message: Message, *, is_used: bool) -> Reply:
         """Keep a reply whose message was found valid; return it as far as it is kept.
 
-        It is returned with a fault if its values or its metrics are refused after all.  One that is
-        not used is checked like all others.
+        It is returned with a fault if its metrics are refused after all.  One that is not used is
+        checked like all others.
         """
         metrics = find_metrics(message)
         if self.keeping == "mean":
-            fault = find_fault(reply, self._size, reply.examples)
-            if fault is None and self._has_strategy and has_odd_metrics(metrics):
-                fault = WRONG_METRICS
-            if fault is not None:
-                return Reply(reply.client, None, None, fault)
+            if self._has_strategy and has_odd_metrics(metrics):
+                return Reply(reply.client, None, None, WRONG_METRICS)
             if is_used:
                 self._sum.add(reply.values, reply.examples)
             reply = Reply(reply.client, NOTHING, reply.examples)
         else:
             self.messages[reply.client] = message
+        if not has_more(metrics):
+            metrics = self._plain.setdefault(reply.examples, metrics)
         self._metrics[reply.client] = metrics
         return reply
 

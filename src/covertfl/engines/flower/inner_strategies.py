@@ -56,6 +56,7 @@ from covertfl.engines.flower.messages import (
     find_arrays,
     find_evaluations,
     find_metrics,
+    has_more,
     restrict_metrics,
 )
 from covertfl.engines.flower.silence import silenced
@@ -184,6 +185,8 @@ class InnerStrategies:
     def aggregate_metrics(self, records: Sequence[MetricRecord]) -> MetricRecord | None:
         """Aggregate the metrics of valid replies with the wrapped strategy's own function."""
         aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
+        if not any(map(has_more, records)):
+            return None
         try:
             with silenced():
                 return combine_metrics(records, self.keys.examples, aggregate)
@@ -239,7 +242,7 @@ class InnerStrategies:
     ) -> Vector | None:
         """Aggregate once; None where the strategy returns nothing, or nothing usable."""
         try:
-            sent = ArrayRecord(self._form.restrict(self._form.find(weights)))
+            sent = ArrayRecord(self._form.restrict(self._form.find_arrays(weights)))
             self._configure(strategy, number, sent, ConfigRecord())
             prepared = self._prepare(replies)
             average = find_arrays(prepared[0]) if self._averages else None

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -23,6 +23,7 @@ from covertfl.runs.learner import Reply
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 ROUND = "server-round"
 EXAMPLES = "num-examples"
+Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 # A reply may have this many times the bytes of the model, and as many more.
 SIZE_TIMES, SIZE_EXTRA = 2, 2**20
@@ -68,7 +69,7 @@ def find_round(message: Message) -> int | None:
 
 def find_arrays(message: Message) -> ArrayRecord:
     """Return the only array record of a reply, or refuse the reply."""
-    records = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
+    records = _select(message, ArrayRecord, MetricRecord)
     if len(records) != 1:
         raise RefusedReply("wrong type")
     return records[0]
@@ -76,10 +77,16 @@ def find_arrays(message: Message) -> ArrayRecord:
 
 def find_metrics(message: Message) -> MetricRecord:
     """Return the only metric record of a reply, or refuse the reply."""
-    records = [record for record in message.content.values() if isinstance(record, MetricRecord)]
+    records = _select(message, MetricRecord, ArrayRecord)
     if len(records) != 1:
         raise RefusedReply("bad example count")
     return records[0]
+
+
+def _select(message: Message, kind: type[Kind], other: type) -> list[Kind]:
+    """Return the records of a kind; most of the others are known by their type, which is faster."""
+    records = message.content.values()
+    return [record for record in records if type(record) is not other and isinstance(record, kind)]
 
 
 def find_size_limit(form: ArrayForm) -> int:
@@ -90,23 +97,33 @@ def find_size_limit(form: ArrayForm) -> int:
 
 def is_too_large(message: Message, most_bytes: int) -> bool:
     """Return whether the content of a message takes more bytes, without reading its values."""
-    return message.has_content() and _count_bytes(message.content) > most_bytes
+    return message.has_content() and count_bytes(message.content) > most_bytes
 
 
-def _count_bytes(value: Any) -> int:
+def count_bytes(value: Any) -> int:
     """Return about how many bytes a record, or a value in one, takes."""
-    if isinstance(value, ArrayRecord):  # as below, many times as fast
-        arrays = value.items()
-        return sum(len(key) + len(one.data) + 8 * len(one.shape) for key, one in arrays)
-    if isinstance(value, bytes | str):
-        return len(value)
     if isinstance(value, int):
         return 8 + value.bit_length() // 8
+    if isinstance(value, ArrayRecord):  # as below, many times as fast
+        arrays = value.items()
+        return sum([len(key) + len(one.data) + 8 * len(one.shape) for key, one in arrays])
+    if isinstance(value, bytes | str):
+        return len(value)
     if isinstance(value, TypedDict | dict):  # all records
-        return sum(len(key) + _count_bytes(item) for key, item in value.items())
+        return sum([len(key) + count_bytes(item) for key, item in value.items()])
     if isinstance(value, list) and value and isinstance(value[0], bytes | str | int):
-        return sum(map(_count_bytes, value))
+        return sum(map(count_bytes, value))
     return 8 * len(value) if isinstance(value, list) else 8
+
+
+def _view(content: RecordDict, form: ArrayForm) -> tuple[list[Vector] | None, int]:
+    """Return what `ArrayForm.view` does for a reply's arrays, and its size in bytes."""
+    views, size = None, 0
+    for key, record in content.items():
+        found = form.view(record) if type(record) is ArrayRecord else None
+        size += len(key) + (count_bytes(record) if found is None else form.usual_size)
+        views = found or views
+    return views, size
 
 
 def read_reply(
@@ -127,7 +144,8 @@ def read_reply(
     if message.has_error() or not message.has_content():
         return Reply(client, None, None, "client error")
     try:
-        if is_too_large(message, most_bytes):
+        views, size = _view(message.content, form)
+        if size > most_bytes:
             raise RefusedReply("too large")
         examples = find_metrics(message).get(examples_key)
         if examples == 0 and not isinstance(examples, bool):
@@ -138,9 +156,9 @@ def read_reply(
             raise RefusedReply("too many examples")
         arrays, values = find_arrays(message), NOTHING
         if joins:
-            values = form.read_vector(arrays)
+            values = form.read(arrays, views)
         else:
-            form.read(arrays)
+            form.check(arrays)
     except RefusedReply as refused:
         return Reply(client, None, None, str(refused))
     except Exception:  # a client may send anything
@@ -165,7 +183,7 @@ def find_odd_metrics(records: Mapping[int, MetricRecord]) -> set[int]:
 
 def has_odd_metrics(record: MetricRecord) -> bool:
     """Return whether a metric is not finite."""
-    return _is_odd(_describe(record))
+    return not all(map(_are_finite, record.values()))
 
 
 def find_evaluations(
@@ -197,11 +215,16 @@ def restrict_metrics(records: Sequence[MetricRecord], examples_key: str) -> list
     return [MetricRecord({key: record[key] for key in sorted(shared)}) for record in records]
 
 
+def has_more(record: MetricRecord) -> bool:
+    """Return whether metrics hold more than the number of examples, as those of few clients do."""
+    return len(record) > 1
+
+
 def combine_metrics(
     records: Sequence[MetricRecord], examples_key: str, aggregate: AggregateMetrics
 ) -> MetricRecord | None:
     """Return the metrics of valid replies, aggregated; None where there are none."""
-    if all(len(record) < 2 for record in records):  # most clients only count their examples
+    if not any(map(has_more, records)):
         return None
     records = restrict_metrics(records, examples_key)
     if len(records[0]) < 2:

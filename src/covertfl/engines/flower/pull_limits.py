@@ -9,8 +9,8 @@ module, which are replaced while an answer is pulled; other grids have no such f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flwr.app import Array
@@ -23,35 +23,40 @@ from flwr.superlink.grid import http_grid
 from covertfl.engines.flower.array_form import RefusedReply
 
 
-@contextmanager
-def limit_pull(most_bytes: int, seconds: float) -> Iterator[None]:
-    """Let the HTTP grid refuse an answer beyond the limits, before all of it is read or unpacked.
+class PullLimits:
+    """Within it, the HTTP grid refuses an answer beyond limits before it is read or unpacked whole.
 
-    One object is received whole before it is counted: the SuperLink, or a proxy before it, must
-    limit requests (docs/flower.md).
+    It can be entered any number of times, once for each answer.  One object is received whole
+    before it is counted: the SuperLink, or a proxy before it, must limit requests (docs/flower.md).
 
-    Raises
-    ------
-    RefusedReply
-        inside, if an answer takes more bytes
+    Parameters
+    ----------
+    most_bytes : that one answer may take; beyond them RefusedReply is raised inside
+    end : on the monotonic clock, when answers are waited for no longer
     """
-    names = vars(http_grid)
-    pull, inflate = names["pull_objects"], names["inflate_object_from_contents"]
 
-    def pull_limited(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> Any:
-        counted = _count_pulled(pull_object_fn, most_bytes)
-        return pull(object_ids, counted, max_time=max(seconds, 0.0))
+    def __init__(self, most_bytes: int, end: float) -> None:
+        self._most_bytes, self._end = most_bytes, end
+        self._names = vars(http_grid)
+        self._limited = {"pull_objects": self._pull, "inflate_object_from_contents": self._inflate}
+        self._usual: dict[str, Callable[..., Any]] = {}
 
-    def inflate_limited(object_id: str, object_contents: dict[str, bytes]) -> Any:
-        if count_unpacked(object_contents) > most_bytes:
+    def __enter__(self) -> None:
+        self._usual = {name: self._names[name] for name in self._limited}
+        self._names.update(self._limited)
+
+    def __exit__(self, *_: object) -> None:
+        self._names.update(self._usual)
+
+    def _pull(self, object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> Any:
+        counted = _count_pulled(pull_object_fn, self._most_bytes)
+        seconds = max(self._end - time.monotonic(), 0.0)
+        return self._usual["pull_objects"](object_ids, counted, max_time=seconds)
+
+    def _inflate(self, object_id: str, object_contents: dict[str, bytes]) -> Any:
+        if count_unpacked(object_contents) > self._most_bytes:
             raise RefusedReply("too large")
-        return inflate(object_id, object_contents)
-
-    names.update(pull_objects=pull_limited, inflate_object_from_contents=inflate_limited)
-    try:
-        yield
-    finally:
-        names.update(pull_objects=pull, inflate_object_from_contents=inflate)
+        return self._usual["inflate_object_from_contents"](object_id, object_contents)
 
 
 def _count_pulled(pull: Callable[[str], bytes], most_bytes: int) -> Callable[[str], bytes]:

@@ -111,6 +111,8 @@ class GridResponder(ClientResponder):
         if self.inner is None:
             return present
         number, seed = self.inner.count_sampled(len(present)), self.settings.hidden_seed
+        if number == len(present):
+            return np.sort(present)
         generator = make_generator(seed, Stream.PARTICIPATION, round_number)
         return np.sort(generator.permutation(present)[:number])
 

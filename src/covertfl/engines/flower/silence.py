@@ -19,8 +19,9 @@ import numpy as np
 @contextmanager
 def silenced() -> Iterator[None]:
     """Discard what Python code writes to standard output and error, logs and warns of."""
-    disabled, nowhere = logging.root.manager.disable, io.StringIO()
-    logging.disable(logging.CRITICAL)
+    nowhere, asked = io.StringIO(), logging.Logger.isEnabledFor
+    # `logging.disable` does the same, and empties the cache of every logger each time.
+    setattr(logging.Logger, "isEnabledFor", _refuse)  # noqa: B010
     try:
         with (
             redirect_stdout(nowhere),
@@ -31,4 +32,9 @@ def silenced() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
+        setattr(logging.Logger, "isEnabledFor", asked)  # noqa: B010
+
+
+def _refuse(_logger: logging.Logger, _level: int) -> bool:
+    """Return False: no level is enabled."""
+    return False

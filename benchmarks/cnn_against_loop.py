@@ -76,9 +76,8 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
 
 ABOUT = (
     f"One round of FedAvg as in the comparison of simulators: {CLIENTS} clients, {BATCHES} batches "
-    f"of {BATCH_SIZE} images of noise each, Adam.  small-cnn is the default network of the mnist "
-    "task; the other has two convolutions of 3 x 3 for images of 8 x 8, as those of the digits "
-    "task, which itself has no convolutional network.",
+    f"of {BATCH_SIZE} images of noise each, Adam.  digit-cnn is a network of the digits task, and "
+    "small-cnn the default of the mnist task.",
     "The loop uses one or two PyTorch threads, whichever is faster, and fused Adam.  covertfl "
     "trains one client per core, in compiled code.  The share of the sgemm peak counts the "
     "products of the network only, in the best round; the peak is that of large matrix products by "

@@ -11,6 +11,7 @@ import pytest
 
 from covertfl.errors import Missing
 from tests import ROOT
+from tests.solvers.test_rare_passages import SOLVED
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -58,6 +59,29 @@ def test_growth_of_a_power_is_its_exponent(load: Any) -> None:
     sizes = [10, 100, 1000]
     timings = [measurement.Timing((2.0 * size**1.5, size**1.5)) for size in sizes]
     assert growth.fit_growth(sizes, timings) == pytest.approx(1.5)
+
+
+def test_refusals_of_frozen_oracles_are_explained(load: Any) -> None:
+    frozen = load("frozen_oracles")
+    solved, refused = frozen.solve_frozen(0.1, 0.05, 5.0), frozen.solve_frozen(1e-12, 0.05, 5.0)
+    assert solved.end.endswith("cost 0.01579")  # 0.05 * 0.3 / 0.95: the best state does all of it
+    assert (solved.sentence, solved.is_explained) == ("", True)
+    assert (refused.end, refused.is_explained) == ("SplitChain", True)
+    assert "stays in state 0 for 5e+12 rounds" in refused.sentence
+
+
+def test_random_queues_are_solved_in_both_ways(load: Any) -> None:
+    queues = load("random_queues")
+    outcomes = queues.solve_many(12)
+    assert [outcome.kind for outcome in outcomes] == [queues.SOLVED] * 12
+    assert max(outcome.difference for outcome in outcomes) < queues.AGREEMENT
+    again = queues.solve_many(12)
+    assert [outcome.problem.limit for outcome in again] == [
+        outcome.problem.limit for outcome in outcomes
+    ]
+    split = queues.solve_both(SOLVED["one state"].with_capacity(15))
+    assert split.kind == queues.BOTH_REFUSE
+    assert "keeps the backlog at 15..15" in split.reason
 
 
 def test_backward_induction_agrees_with_pymdptoolbox(load: Any) -> None:

@@ -45,6 +45,9 @@ def measure(*, quick: bool) -> Section:
         ),
         tuple(row.cells for row in rows),
         _check(rows),
+        ratios={
+            TITLES[row.model]: row.ratio for row in rows if row.run and row.run is not row.ours
+        },
         notes=describe_shares(rows, {model: count_flops(model) for model in TIMED}, measure_peak()),
     )
 

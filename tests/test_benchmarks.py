@@ -204,6 +204,28 @@ def test_operations_of_a_convolutional_network(load: Any) -> None:
     )
 
 
+def test_simulators_take_turns(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, measurement = load("training_against_peers"), load("measurement")
+    turns = []
+
+    def run_once(simulator: Any, model: str, rounds: int, threads: int) -> Any:
+        turns.append(simulator.name)
+        if simulator.name == "never":
+            return None
+        seconds = measurement.Timing((float(len(turns)),) * rounds)
+        return training.Run(seconds, len(turns), np.zeros(1, dtype=np.float32))
+
+    monkeypatch.setattr(training, "run_once", run_once)
+    simulators = [
+        training.Simulator("often", "", rounds=2, repeats=3),
+        training.Simulator("never", "", repeats=2),
+    ]
+    often, never = training.run_repeats(simulators, "mlp", quick=False)
+    assert turns == ["often", "never", "often", "never", "often"]
+    assert (often.timing.seconds, often.memory) == ((1.0, 1.0, 3.0, 3.0, 5.0, 5.0), 5)
+    assert never is None
+
+
 def test_the_share_of_a_peak(load: Any) -> None:
     training, measurement = load("training_against_peers"), load("measurement")
     run = training.Run(measurement.Timing((0.5, 0.25)), 0, np.zeros(1, dtype=np.float32))

@@ -13,7 +13,7 @@ from measurement import format_ratio, format_seconds
 from section import Check, Section
 
 from covertfl.decision.oracle import Oracle
-from covertfl.decision.problem import LearningCost, QueueProblem
+from covertfl.decision.problem import Action, LearningCost, QueueProblem, round_learning_cost
 from covertfl.errors import NoSolution, SplitChain
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.multiplier import Lagrangian
@@ -25,7 +25,7 @@ SHAPES = ("constant", "linear", "quadratic", "triangular", "table")
 CHARGED = ("always", "when-obfuscating")
 # With less room than this share of the free value, the limit's multiplier is undetermined.
 LEAST_ROOM = 1e-3
-AGREEMENT = 1e-7
+AGREEMENT = 1e-8
 SOLVED, BOTH_REFUSE, EXACT_REFUSES = "both solve", "both refuse", "exact alone refuses"
 PROGRAMME_REFUSES = "program alone refuses"
 
@@ -98,7 +98,15 @@ class Outcome:
     reason: str  # the exact solver's, if it refuses
     exact_seconds: float
     programme_seconds: float
-    difference: float  # of the costs, relative; 0 if there are none to compare
+    # Of the costs, relative to the optimum or to the limit's part of the Lagrangian, whichever is
+    # larger, and a hundredth of the largest cost: the program keeps its balances to 1e-10 only.
+    difference: float
+
+
+def find_largest_cost(problem: QueueProblem) -> float:
+    """Return the largest cost of a round."""
+    learning = (round_learning_cost(problem, action).max() for action in Action)
+    return float(max(problem.privacy_cost.max(), *learning))
 
 
 def solve_both(problem: QueueProblem) -> Outcome:
@@ -112,8 +120,8 @@ def solve_both(problem: QueueProblem) -> Outcome:
     elif isinstance(programme, NoSolution):
         kind = PROGRAMME_REFUSES
     else:
-        scale = max(exact.cost, exact.multiplier * problem.limit, 1e-3)
-        difference = abs(exact.cost - programme.cost) / scale
+        scale = max(exact.cost, exact.multiplier * problem.limit)
+        difference = abs(exact.cost - programme.cost) / (scale + 0.01 * find_largest_cost(problem))
     return Outcome(problem, kind, reason, exact_seconds, programme_seconds, difference)
 
 

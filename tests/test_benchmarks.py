@@ -100,6 +100,13 @@ def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
     assert obfuscate[1 * 4 + 2, 2 * 4 + 2] == pytest.approx(0.2)
 
 
+def test_the_loops_of_the_policy_gradient_are_its_algorithm(load: Any) -> None:
+    spga, problem = load("spga_against_loops"), load("reference_problem").make_queue(10)
+    settings = spga.choose_settings(problem)
+    literal, compiled = (run(problem, settings, 2) for run in (spga.run_loops, spga.run_compiled))
+    np.testing.assert_allclose(literal, compiled, rtol=0.0, atol=spga.MOST_DIFFERENCE)
+
+
 def read_block(name: str) -> str:
     """Return a block of docs/spga.md."""
     text = (ROOT / "docs/spga.md").read_text("utf-8")

@@ -83,6 +83,8 @@ ABOUT = (
     "small-cnn the default of the mnist task.",
     "The loop uses one or two PyTorch threads, whichever is faster, and fused Adam.  covertfl "
     "trains one client per core, in compiled code.  The share of the sgemm peak counts the "
-    "products of the network only, in the best round; the peak is that of large matrix products by "
-    "PyTorch on all cores, measured in the same run.",
+    "products of the network that autograd does, in the best round; the peak is that of large "
+    "matrix products by PyTorch on all cores, measured in the same run.  On the way back through a "
+    "pooling covertfl multiplies the maxima only, a quarter of these products, so that the share "
+    "can exceed 100%.",
 )

@@ -246,7 +246,8 @@ def _solve_bounded(
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     reason: NoSolution | None = None
-    for trial in (path, path.make_direct(), path.from_critical()):
+    upwards = path.from_critical(upwards=True)
+    for trial in (path, path.make_direct(), path.from_critical(), upwards):
         try:
             return _finish(lagrangian, multiplier, *mix_policies(trial))
         except (SolverFailed, SplitChain) as error:

@@ -149,3 +149,18 @@ def test_a_mixture_that_does_not_settle_names_the_two_ways(capacity: int) -> Non
     assert within.startswith("the other keeps the backlog at 0..")
     assert "(privacy 0.02, learning " in within
     assert within.endswith("a start in either has its averages, not those of a mixture")
+
+
+@pytest.mark.parametrize("capacity", [3, 4])
+def test_the_smallest_queue_that_is_refused(capacity: int) -> None:
+    """The example of deviation D8; with capacity 4 two ways are better than any between them."""
+    cost = LearningCost("linear", 1.0, "when-obfuscating")
+    problem = make_queue([[1]], [1.0], [1.0], cost, capacity, 0.5, arrival_prob=0.5)
+    if capacity == 3:
+        assert solve_queue(problem).cost == pytest.approx(5 / 12, rel=1e-12)
+        return
+    for solve in (solve_queue, solve_occupation_lp):
+        with pytest.raises(SplitChain) as refusal:
+            solve(problem)
+        assert "4..4 (privacy 0, learning 4)" in str(refusal.value)
+        assert "0..1 (privacy 0.5, learning 0)" in str(refusal.value)

@@ -181,7 +181,7 @@ def measure(*, quick: bool) -> Section:
                 f"faster than the program ({format_ratio(programme / exact)})", exact < programme
             ),
         ),
-        ratios={"exact against the program": ratio},
+        ratios={f"exact against the program, {len(outcomes):,} problems": ratio},
         notes=tuple(f"refused: {outcome.reason}" for outcome in refused),
     )
 

@@ -246,10 +246,14 @@ def _solve_bounded(
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     reason: NoSolution | None = None
-    upwards = path.from_critical(upwards=True)
-    for trial in (path, path.make_direct(), path.from_critical(), upwards):
+    for make_trial in (
+        lambda: path,
+        path.make_direct,
+        path.from_critical,
+        lambda: path.from_critical(upwards=True),
+    ):
         try:
-            return _finish(lagrangian, multiplier, *mix_policies(trial))
+            return _finish(lagrangian, multiplier, *mix_policies(make_trial()))
         except (SolverFailed, SplitChain) as error:
             reason = reason or error  # the first is the most informative
     assert reason is not None

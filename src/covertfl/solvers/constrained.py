@@ -42,6 +42,7 @@ from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
     Lagrangian,
     Mixing,
+    Path,
     bracket_limit,
     find_critical,
     mix_policies,
@@ -246,12 +247,13 @@ def _solve_bounded(
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     reason: NoSolution | None = None
-    for make_trial in (
+    trials: tuple[Callable[[], Path], ...] = (
         lambda: path,
         path.make_direct,
         path.from_critical,
         lambda: path.from_critical(upwards=True),
-    ):
+    )
+    for make_trial in trials:
         try:
             return _finish(lagrangian, multiplier, *mix_policies(make_trial()))
         except (SolverFailed, SplitChain) as error:

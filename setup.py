@@ -35,7 +35,7 @@ setup(
             py_limited_api=True,
         ),
         make_kernel("_mlp", "_mlp_input.h", "_mlp_job.h"),
-        make_kernel("_cnn", "_cnn_input.h", "_cnn_job.h"),
+        make_kernel("_cnn", "_cnn_input.h", "_cnn_job.h", "_cnn_pooled.h"),
         Extension(
             "covertfl.kernels._sum",
             ["src/covertfl/kernels/_sum.c"],

@@ -30,7 +30,7 @@ CAPACITIES, QUICK_CAPACITIES = (40, 200, 1000, 5000), (40, 200)
 WEIGHTS = (1.0, 0.1)
 AGREEMENT = 1e-6
 # Time limit of one run of MDPSolver, in seconds.
-PEER_LIMIT = 300.0
+PEER_LIMIT = 120.0
 
 
 def solve_ours(problem: QueueProblem) -> AverageCostSolution:

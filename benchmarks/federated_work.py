@@ -17,7 +17,7 @@ from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.job import Examples, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.models import make_head, make_logistic, make_mlp, make_small_cnn
+from covertfl.tasks.models import make_digit_cnn, make_head, make_logistic, make_mlp, make_small_cnn
 
 CLIENT_EXAMPLES = BATCHES * BATCH_SIZE
 OPTIMIZER = LocalOptimizer(name="adam", lr=1e-3)
@@ -61,25 +61,12 @@ def make_still_head(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(*(layer for layer in module if not isinstance(layer, nn.Dropout)))
 
 
-def make_digit_cnn(inputs: int, outputs: int) -> nn.Module:
-    """Return a network of 1,898 weights for images of 8 x 8, as those of the digits task."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(inputs, outputs),
-    )
-
-
 MODELS = {
     "head": Model(make_head, 128, 1, "binary"),
     "logistic": Model(make_logistic, 784, 10, "multiclass"),
     "mlp": Model(make_mlp, 784, 10, "multiclass"),
     "still-head": Model(make_still_head, 128, 1, "binary"),
-    "digit-cnn": Model(make_digit_cnn, 64, 10, "multiclass", (1, 8, 8)),
+    "digit-cnn": Model(lambda *_: make_digit_cnn(), 64, 10, "multiclass", (1, 8, 8)),
     "small-cnn": Model(lambda *_: make_small_cnn(), 784, 10, "multiclass", (1, 28, 28)),
 }
 

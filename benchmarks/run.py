@@ -19,8 +19,10 @@ import cnn_against_loop
 import exact_against_highs
 import exact_growth
 import flower_costs
+import frozen_oracles
 import horizon_against_pymdptoolbox
 import planner_against_pymdptoolbox
+import random_queues
 import service_load
 import spga_against_loops
 import training_against_peers
@@ -77,6 +79,8 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
         quick=asked.quick, limit=asked.peer_limit
     ),
     "growth": lambda asked: exact_growth.measure(quick=asked.quick),
+    "frozen": lambda asked: frozen_oracles.measure(quick=asked.quick),
+    "random": lambda asked: random_queues.measure(quick=asked.quick),
     "pymdptoolbox": lambda asked: horizon_against_pymdptoolbox.measure(quick=asked.quick),
     "planner": lambda asked: planner_against_pymdptoolbox.measure(quick=asked.quick),
     "spga": lambda asked: spga_against_loops.measure(quick=asked.quick),

@@ -182,6 +182,10 @@ def measure(*, quick: bool) -> Section:
         ),
         rows=tuple(map(make_row, loads)),
         checks=tuple(check for load in loads for check in make_checks(load, requests)),
+        ratios={
+            f"rounds under load, round_seconds = {load.round_seconds:g}": load.loaded / load.full
+            for load in loads
+        },
     )
 
 

@@ -22,7 +22,7 @@ TITLES = {
     "logistic": "logistic regression 784-10",
     "mlp": "MLP 784-200-10",
     "still-head": "the head without dropout",
-    "digit-cnn": "CNN for 8 x 8 images",
+    "digit-cnn": "digit-cnn, 8 x 8 images",
     "small-cnn": "small-cnn, 28 x 28 images",
 }
 CLIENTS, BATCHES, BATCH_SIZE = 20, 10, 40

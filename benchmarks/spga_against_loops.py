@@ -85,7 +85,7 @@ def average_costs(
         learns = y > 0 and draws[t] < prob
         if learns:
             privacy += rules.privacy_cost[o]
-        learning += rules.learning_cost[int(learns), y]
+        learning += rules.learning_cost[o, int(learns), y]
         y += arrived
         if learns and rounds.success[t]:
             y -= 1

@@ -113,16 +113,27 @@ def choose_threads(simulator: Simulator, model: str) -> int:
     return min(best, key=best.__getitem__, default=simulator.threads[0])
 
 
-def run_repeats(simulator: Simulator, model: str, *, quick: bool) -> Run | None:
-    """Return the rounds of all repeats, or None if none ended in time."""
-    threads = choose_threads(simulator, model)
-    rounds, repeats = (QUICK_ROUNDS, 1) if quick else (simulator.rounds, simulator.repeats)
-    runs = [run_once(simulator, model, rounds, threads) for _ in range(repeats)]
-    finished = [run for run in runs if run is not None]
-    if not finished:
+def run_repeats(simulators: Sequence[Simulator], model: str, *, quick: bool) -> list[Run | None]:
+    """Return the rounds of all repeats of each simulator, None if none ended in time.
+
+    The simulators take turns, so that a busy time of the machine falls on all of them.
+    """
+    threads = [choose_threads(simulator, model) for simulator in simulators]
+    runs: list[list[Run]] = [[] for _ in simulators]
+    for repeat in range(1 if quick else max(simulator.repeats for simulator in simulators)):
+        for simulator, number, finished in zip(simulators, threads, runs, strict=True):
+            rounds = QUICK_ROUNDS if quick else simulator.rounds
+            if repeat < simulator.repeats:
+                run = run_once(simulator, model, rounds, number)
+                finished.extend([] if run is None else [run])
+    return [_join(finished) for finished in runs]
+
+
+def _join(runs: Sequence[Run]) -> Run | None:
+    if not runs:
         return None
-    seconds = chain.from_iterable(run.timing.seconds for run in finished)
-    return Run(Timing(tuple(seconds)), max(run.memory for run in finished), finished[0].weights)
+    seconds = chain.from_iterable(run.timing.seconds for run in runs)
+    return Run(Timing(tuple(seconds)), max(run.memory for run in runs), runs[0].weights)
 
 
 # --- the comparison -----------------------------------------------------------------------------
@@ -168,13 +179,11 @@ def measure_model(
     model: str, simulator: Simulator, others: Sequence[Simulator], *, quick: bool
 ) -> list[Row]:
     """Measure covertfl's simulator and others on one model."""
-    ours = run_repeats(simulator, model, quick=quick)
+    ours, *rest = run_repeats((simulator, *others), model, quick=quick)
     if ours is None:
         raise Missing(f"covertfl took more than {LIMIT:.0f} s for {simulator.rounds} rounds")
-    rows = [Row(model, simulator, ours, ours)]
-    for simulator in others:
-        rows.append(Row(model, simulator, run_repeats(simulator, model, quick=quick), ours))
-    return rows
+    runs = zip((simulator, *others), (ours, *rest), strict=True)
+    return [Row(model, name, run, ours) for name, run in runs]
 
 
 def compare_weights(rows: list[Row]) -> dict[str, float]:

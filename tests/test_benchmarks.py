@@ -11,6 +11,7 @@ import pytest
 
 from covertfl.errors import Missing
 from tests import ROOT
+from tests.solvers.test_rare_passages import SOLVED
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -60,6 +61,29 @@ def test_growth_of_a_power_is_its_exponent(load: Any) -> None:
     assert growth.fit_growth(sizes, timings) == pytest.approx(1.5)
 
 
+def test_refusals_of_frozen_oracles_are_explained(load: Any) -> None:
+    frozen = load("frozen_oracles")
+    solved, refused = frozen.solve_frozen(0.1, 0.05, 5.0), frozen.solve_frozen(1e-12, 0.05, 5.0)
+    assert solved.end.endswith("cost 0.01579")  # 0.05 * 0.3 / 0.95: the best state does all of it
+    assert (solved.sentence, solved.is_explained) == ("", True)
+    assert (refused.end, refused.is_explained) == ("SplitChain", True)
+    assert "stays in state 0 for 5e+12 rounds" in refused.sentence
+
+
+def test_random_queues_are_solved_in_both_ways(load: Any) -> None:
+    queues = load("random_queues")
+    outcomes = queues.solve_many(12)
+    assert [outcome.kind for outcome in outcomes] == [queues.SOLVED] * 12
+    assert max(outcome.difference for outcome in outcomes) < queues.AGREEMENT
+    again = queues.solve_many(12)
+    assert [outcome.problem.limit for outcome in again] == [
+        outcome.problem.limit for outcome in outcomes
+    ]
+    split = queues.solve_both(SOLVED["one state"].with_capacity(15))
+    assert split.kind == queues.BOTH_REFUSE
+    assert "keeps the backlog at 15..15" in split.reason
+
+
 def test_backward_induction_agrees_with_pymdptoolbox(load: Any) -> None:
     pytest.importorskip("mdptoolbox")
     row = load("horizon_against_pymdptoolbox").measure_size(6, 3, repeats=1)
@@ -74,6 +98,13 @@ def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
     # From oracle state 1 and backlog 2: a success (0.43) and a transition to state 2 (0.2).
     assert learn[1 * 4 + 2, 2 * 4 + 1] == pytest.approx(0.43 * 0.2)
     assert obfuscate[1 * 4 + 2, 2 * 4 + 2] == pytest.approx(0.2)
+
+
+def test_the_loops_of_the_policy_gradient_are_its_algorithm(load: Any) -> None:
+    spga, problem = load("spga_against_loops"), load("reference_problem").make_queue(10)
+    settings = spga.choose_settings(problem)
+    literal, compiled = (run(problem, settings, 2) for run in (spga.run_loops, spga.run_compiled))
+    np.testing.assert_allclose(literal, compiled, rtol=0.0, atol=spga.MOST_DIFFERENCE)
 
 
 def read_block(name: str) -> str:
@@ -178,6 +209,28 @@ def test_operations_of_a_convolutional_network(load: Any) -> None:
     assert load("cnn_against_loop").count_flops("digit-cnn") == 2 * (
         2 * first + 3 * second + 3 * last
     )
+
+
+def test_simulators_take_turns(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, measurement = load("training_against_peers"), load("measurement")
+    turns = []
+
+    def run_once(simulator: Any, model: str, rounds: int, threads: int) -> Any:
+        turns.append(simulator.name)
+        if simulator.name == "never":
+            return None
+        seconds = measurement.Timing((float(len(turns)),) * rounds)
+        return training.Run(seconds, len(turns), np.zeros(1, dtype=np.float32))
+
+    monkeypatch.setattr(training, "run_once", run_once)
+    simulators = [
+        training.Simulator("often", "", rounds=2, repeats=3),
+        training.Simulator("never", "", repeats=2),
+    ]
+    often, never = training.run_repeats(simulators, "mlp", quick=False)
+    assert turns == ["often", "never", "often", "never", "often"]
+    assert (often.timing.seconds, often.memory) == ((1.0, 1.0, 3.0, 3.0, 5.0, 5.0), 5)
+    assert never is None
 
 
 def test_the_share_of_a_peak(load: Any) -> None:

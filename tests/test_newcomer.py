@@ -13,6 +13,7 @@ for name in ("flwr", "matplotlib", "torch", "wordllama"):
     pytest.importorskip(name)
 
 
+@pytest.mark.slow
 def test_the_walkthrough_can_be_followed() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "newcomer.py"],

@@ -1,8 +1,8 @@
 """Queues with two optimal ways to run that rarely meet: solved where an average settles at all.
 
 One way keeps the queue short, the other leaves it full, and the limit lies between them.  The
-problems are 7 of the 16 among 32,100 random ones for which a path through policies that act well in
-one of the ways only finds no mixture, although the linear program does.
+problems are 8 of the 17 among 44,100 random ones for which a path through policies that act well in
+one of the ways only finds no mixture that settles, although the linear program does.
 """
 
 from __future__ import annotations
@@ -91,6 +91,20 @@ SOLVED = {
         0.13492195148217212,
         overflow_cost=1.0,
     ),
+    # Whether to learn with a backlog of 7 as two updates arrive makes no difference to the costs,
+    # but without it the queue fills up five times as often.
+    "a tie that decides how often": make_queue(
+        [[1]],
+        [0.95],
+        [1.4],
+        LearningCost("triangular", 0.1, "always"),
+        9,
+        0.0884210415757009,
+        objective="learning",
+        arrival_prob=0.1,
+        arrival_size=2,
+        overflow_cost=1.0,
+    ),
     # The limit is what one of the policies costs: rounding decides which side of it that is on.
     "a limit at a corner": make_queue(
         [[2, 1], [1, 3]],
@@ -135,3 +149,18 @@ def test_a_mixture_that_does_not_settle_names_the_two_ways(capacity: int) -> Non
     assert within.startswith("the other keeps the backlog at 0..")
     assert "(privacy 0.02, learning " in within
     assert within.endswith("a start in either has its averages, not those of a mixture")
+
+
+@pytest.mark.parametrize("capacity", [3, 4])
+def test_the_smallest_queue_that_is_refused(capacity: int) -> None:
+    """The example of deviation D8; with capacity 4 two ways are better than any between them."""
+    cost = LearningCost("linear", 1.0, "when-obfuscating")
+    problem = make_queue([[1]], [1.0], [1.0], cost, capacity, 0.5, arrival_prob=0.5)
+    if capacity == 3:
+        assert solve_queue(problem).cost == pytest.approx(5 / 12, rel=1e-12)
+        return
+    for solve in (solve_queue, solve_occupation_lp):
+        with pytest.raises(SplitChain) as refusal:
+            solve(problem)
+        assert "4..4 (privacy 0, learning 4)" in str(refusal.value)
+        assert "0..1 (privacy 0.5, learning 0)" in str(refusal.value)

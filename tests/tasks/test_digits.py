@@ -54,9 +54,21 @@ def test_dirichlet_split_makes_clients_differ() -> None:
     assert np.mean(largest) > 0.3
 
 
-@pytest.mark.parametrize(("model", "size"), [(None, 64 * 200 + 200 + 2010), ("logistic", 650)])
-def test_models(model: str | None, size: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "size", "shape"),
+    [
+        (None, 64 * 200 + 200 + 2010, (64,)),
+        ("logistic", 650, (64,)),
+        ("digit-cnn", (72 + 8) + (1152 + 16) + 650, (1, 8, 8)),
+    ],
+)
+def test_models(model: str | None, size: int, shape: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    network = make_digits_task(DataSettings("digits", model=model)).make_model()
+    task = make_digits_task(DataSettings("digits", model=model))
+    network = task.make_model()
     assert sum(parameter.numel() for parameter in network.parameters()) == size
-    assert network(torch.zeros(2, 64)).shape == (2, 10)
+    assert task.train.features.shape[1:] == task.public.features.shape[1:] == shape
+    assert network(torch.zeros(2, *shape)).shape == (2, 10)
+    np.testing.assert_array_equal(
+        task.train.features.reshape(-1, 64), load_digits().examples.features
+    )

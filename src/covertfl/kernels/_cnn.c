@@ -14,6 +14,9 @@ typedef struct {
     idx out_height, out_width, pixels, run, row_step, depth;
     /* Floats that come in, pixels after pooling, floats that go out, for each image. */
     idx size_in, pooled, size_out;
+    /* The inputs of a pooled pixel, a patch: rows, floats in a row, floats; floats of a window with rows
+       as long; floats from one output's window of weights to the next, and zeros before each. */
+    idx patch_height, patch_width, patch, window, apart, lead;
     int is_rectified, is_dropped, is_linear;
     uint32_t threshold;
     float scale;
@@ -28,12 +31,12 @@ typedef struct {
 } net;
 
 /* The memory of one thread: packed weights, optimizer state and gradient; for each block its inputs,
-   the derivatives by them (deltas), those of its gates and the places of its maxima, by image. */
+   the derivatives by them (deltas), those of its gates and the places of its maxima, by image.  Blocks
+   with pooling have their gradient in sums and windows of their weights in flipped. */
 typedef struct {
-    float *weights, *first, *second, *gradient, *y, *outputs, *last;
-    float **inputs, **deltas, **gates, **flipped;
+    float *weights, *first, *second, *gradient, *y, *outputs, *last, *patches;
+    float **inputs, **deltas, **gates, **flipped, **sums;
     int32_t **which;
-    const float **images;
     idx **base, **taps, *packed, *ld;
     idx num_packed;
     void **held;
@@ -48,6 +51,13 @@ typedef struct {
     void (*predict_rows)(const net *, workspace *, const float *, idx, idx, float *);
 } kernel;
 
+/* Place in the image of the patch of pooled pixel p. */
+static inline idx start_of_patch(const block *f, idx p)
+{
+    idx width = f->out_width / f->pool;
+    return f->pool * (p / width * f->row_step + p % width * f->channels);
+}
+
 #define JOB "_cnn_job.h"
 #include "_targets.h"
 
@@ -55,8 +65,8 @@ typedef struct {
 #define SLACK 32
 /* Arrays of a workspace, and of each of its blocks. */
 #define ARRAYS 8
-#define BLOCK_ARRAYS 7
-#define BLOCK_TABLES 9
+#define BLOCK_ARRAYS 8
+#define BLOCK_TABLES 10
 
 /* Return memory of the workspace for `count` floats, integers or pointers, set to zero. */
 static void *hold(workspace *s, idx count, size_t size)
@@ -88,6 +98,7 @@ static int allocate_tables(const net *n, workspace *s)
     s->deltas = hold(s, num, sizeof(void *));
     s->gates = hold(s, num, sizeof(void *));
     s->flipped = hold(s, num, sizeof(void *));
+    s->sums = hold(s, num, sizeof(void *));
     s->which = hold(s, num, sizeof(void *));
     s->base = hold(s, num, sizeof(void *));
     s->taps = hold(s, num, sizeof(void *));
@@ -110,7 +121,7 @@ static void fill_places(const block *f, workspace *s, idx b, idx pixels)
 static int allocate(const net *n, const kernel *k, workspace *s, idx rows, int training)
 {
     size_t real = sizeof(float);
-    idx images = least(rows, PORTION), largest = 0, num = n->num_blocks;
+    idx images = least(rows, PORTION), largest = 0, patches = 0, num = n->num_blocks;
     if (!allocate_tables(n, s))
         return 0;
     for (idx b = 0; b < num; b++) {
@@ -123,24 +134,27 @@ static int allocate(const net *n, const kernel *k, workspace *s, idx rows, int t
         s->base[b] = hold(s, pixels, sizeof(idx));
         s->taps[b] = hold(s, f->depth, sizeof(idx));
         fill_places(f, s, b, pixels);
-        if (b > 0 || f->channels > 1)
-            s->inputs[b] = hold(s, images * f->size_in, real);
+        s->inputs[b] = hold(s, images * f->size_in, real);
         if (!training)
             continue;
         if (b + 1 < num)
             s->gates[b] = hold(s, stored * s->ld[b], real);
-        if (f->pool > 1)
+        if (f->pool > 1) {
             s->which[b] = hold(s, stored * s->ld[b], sizeof(int32_t));
+            s->sums[b] = hold(s, f->out * k->pad(f->window), real);
+            patches = most(patches, f->pooled * f->patch + f->lead);
+        }
         if (b > 0) {
             s->deltas[b] = hold(s, b < n->first_linear ? f->size_in : images * f->size_in, real);
-            s->flipped[b] = hold(s, f->kernel_height * k->pad(f->run) * f->out, real);
+            s->flipped[b] = hold(s, f->out * (f->pool > 1 ? f->apart
+                                                          : f->kernel_height * k->pad(f->run)), real);
         }
     }
-    s->images = hold(s, images, sizeof(float *));
     s->y = hold(s, largest, real);
     s->outputs = hold(s, images * s->ld[num - 1], real);
     s->weights = hold(s, s->num_packed, real);
     if (training) {
+        s->patches = hold(s, patches, real);
         s->last = hold(s, images * s->ld[num - 1], real);
         s->first = hold(s, s->num_packed, real);
         s->second = hold(s, s->num_packed, real);

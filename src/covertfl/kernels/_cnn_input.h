@@ -22,6 +22,12 @@ static int measure_block(block *f)
     f->pixels = f->out_height * f->out_width;
     f->pooled = f->out_height / f->pool * (f->out_width / f->pool);
     f->size_out = f->pooled * f->out;
+    f->patch_height = f->kernel_height + f->pool - 1;
+    f->patch_width = f->run + (f->pool - 1) * f->channels;
+    f->patch = f->patch_height * f->patch_width;
+    f->window = f->kernel_height * f->patch_width;
+    f->lead = (f->pool - 1) * (f->patch_width + f->channels);
+    f->apart = f->window + 2 * f->lead;
     return f->size_out < 1 << 24 && f->depth * f->out < (idx)1 << 32;
 }
 

@@ -150,15 +150,19 @@ static void NAME(correlate)(const block *f, idx pixels, const float *x, const id
 #undef CALL
             t += mr;
         }
-        if (f->bias_from < 0)
-            continue;
-        for (int q = 0; q < nv; q++) {
-            float *to = panel + (f->depth * nv + q) * VL;
-            vec sum = LOAD(to);
-            for (idx p = 0; p < pixels; p++)
-                sum += LOAD(from + p * ld + q * VL);
-            STORE(to, sum);
-        }
+    }
+}
+
+/* Add the derivatives by the outputs, over all pixels, to those by the biases. */
+static void NAME(sum_biases)(const block *f, idx pixels, const float *dy, idx ld, float *gradient)
+{
+    for (idx j = 0; f->bias_from >= 0 && j < ld; j += VL) {
+        idx column = j / WIDE * WIDE, wide = least(WIDE, ld - column);
+        float *to = gradient + column * (f->depth + 1) + f->depth * wide + j - column;
+        vec sum = LOAD(to);
+        for (idx p = 0; p < pixels; p++)
+            sum += LOAD(dy + p * ld + j);
+        STORE(to, sum);
     }
 }
 
@@ -198,8 +202,10 @@ static void NAME(flip)(const block *f, const float *w, float *flipped)
         }
 }
 
+#include "_cnn_pooled.h"
+
 /* Pool, rectify and drop the outputs y of a block for one image; store the derivatives in gate and the
-   place of each maximum in its window in which, unless they are NULL. */
+   place of each maximum's window in its patch in which, unless they are NULL. */
 static void NAME(finish)(const block *f, const float *y, idx ld, float *to, float *gate, int32_t *which)
 {
     idx pool = f->pool, width = f->out_width / pool;
@@ -208,12 +214,14 @@ static void NAME(finish)(const block *f, const float *y, idx ld, float *to, floa
         for (idx j = 0; j < ld; j += VL) {
             vec best = LOAD(from + j), open = (vec){0} + 1.0f;
             ivec at = {0};
-            for (int32_t number = 1; number < pool * pool; number++) {
-                vec other = LOAD(from + (number / pool * f->out_width + number % pool) * ld + j);
-                ivec take = (other > best) | (other != other);
-                best = (vec)(((ivec)other & take) | ((ivec)best & ~take));
-                at = (at & ~take) | (take & number);
-            }
+            for (idx row = 0; row < pool; row++)
+                for (idx column = 0; column < pool; column++) {
+                    vec other = LOAD(from + (row * f->out_width + column) * ld + j);
+                    ivec take = (other > best) | (other != other);
+                    int32_t place = (int32_t)(row * f->patch_width + column * f->channels);
+                    best = (vec)(((ivec)other & take) | ((ivec)best & ~take));
+                    at = (at & ~take) | (take & place);
+                }
             if (f->is_rectified) {
                 ivec closed = best <= 0.0f;
                 best = (vec)((ivec)best & ~closed);
@@ -246,27 +254,12 @@ static void NAME(drop)(const block *f, uint64_t key, idx image, idx ld, float *v
     }
 }
 
-/* From derivatives by what a block passes on to those by its outputs before pooling, for one image. */
-static void NAME(unfinish)(const block *f, const float *delta, const float *gate, const int32_t *which,
-                           float *dy, idx ld)
+/* From derivatives by what a block passes on to those by its pooled outputs, for one image. */
+static void NAME(unfinish)(const block *f, const float *delta, const float *gate, float *dy, idx ld)
 {
-    idx pool = f->pool, width = f->out_width / pool;
-    if (f->out_height % pool || f->out_width % pool)
-        memset(dy, 0, (size_t)(f->pixels * ld) * sizeof(float));
-    for (idx p = 0; p < f->pooled; p++, delta += f->out) {
-        float *to = dy + (p / width * pool * f->out_width + p % width * pool) * ld;
-        for (idx j = 0; j < ld; j += VL) {
-            vec passed = LOAD(delta + j) * LOAD(gate + p * ld + j);
-            ivec at = {0};
-            if (which)
-                memcpy(&at, which + p * ld + j, sizeof(at));
-            for (int32_t number = 0; number < pool * pool; number++) {
-                ivec is_most = at == number;
-                float *pixel = to + (number / pool * f->out_width + number % pool) * ld;
-                STORE(pixel + j, (vec)((ivec)passed & is_most));
-            }
-        }
-    }
+    for (idx p = 0; p < f->pooled; p++, delta += f->out)
+        for (idx j = 0; j < ld; j += VL)
+            STORE(dy + p * ld + j, LOAD(delta + j) * LOAD(gate + p * ld + j));
 }
 
 /* Copy a model's vector to packed weights, or back. */
@@ -294,7 +287,7 @@ static void NAME(repack)(const net *n, const workspace *s, float *flat, float *p
     }
 }
 
-/* Set the images of a batch; those of several channels are copied, with the channels last. */
+/* Copy the images of a batch, with the channels last. */
 static void NAME(take_rows)(const net *n, workspace *s, const float *features, const int64_t *rows,
                             idx first, idx count)
 {
@@ -302,12 +295,10 @@ static void NAME(take_rows)(const net *n, workspace *s, const float *features, c
     idx area = f->height * f->width;
     for (idx m = 0; m < count; m++) {
         const float *from = features + (rows ? rows[m] : first + m) * f->size_in;
-        s->images[m] = from;
-        if (f->channels == 1)
-            continue;
         float *to = s->inputs[0] + m * f->size_in;
-        s->images[m] = to;
-        for (idx c = 0; c < f->channels; c++)
+        if (f->channels == 1)
+            memcpy(to, from, (size_t)area * sizeof(float));
+        for (idx c = 0; f->channels > 1 && c < f->channels; c++)
             for (idx p = 0; p < area; p++)
                 to[p * f->channels + c] = from[c * area + p];
     }
@@ -331,8 +322,8 @@ static void NAME(forward)(const net *n, workspace *s, idx count, idx first, cons
     for (idx m = 0; m < count; m++)
         for (idx b = 0; b < n->first_linear; b++) {
             const block *f = &n->blocks[b];
-            const float *x = b ? s->inputs[b] + m * f->size_in : s->images[m];
-            NAME(convolve)(f, f->pixels, x, s->base[b], s->weights + s->packed[b], s->y, s->ld[b]);
+            NAME(convolve)(f, f->pixels, s->inputs[b] + m * f->size_in, s->base[b],
+                           s->weights + s->packed[b], s->y, s->ld[b]);
             NAME(pass_on)(n, s, b, s->y, m, first, key);
         }
     for (idx b = n->first_linear; b < n->num_blocks; b++) {
@@ -351,11 +342,26 @@ static void NAME(step_back)(const net *n, workspace *s, idx b, idx pixels, const
     const block *f = &n->blocks[b];
     float *gradient = s->gradient + s->packed[b];
     NAME(correlate)(f, pixels, x, s->base[b], s->taps[b], dy, s->ld[b], gradient);
+    NAME(sum_biases)(f, pixels, dy, s->ld[b], gradient);
     if (b == 0)
         return;
     idx size = f->is_linear ? pixels * f->size_in : f->size_in;
     memset(s->deltas[b], 0, (size_t)size * sizeof(float));
     NAME(spread)(f, pixels, dy, s->ld[b], s->flipped[b], s->deltas[b], s->base[b]);
+}
+
+/* The same for a block with pooling, where only the maxima count. */
+static void NAME(step_back_pooled)(const net *n, workspace *s, idx b, idx m, const float *dy)
+{
+    const block *f = &n->blocks[b];
+    const int32_t *which = s->which[b] + m * f->pooled * s->ld[b];
+    NAME(take_patches)(f, s->inputs[b] + m * f->size_in, s->patches);
+    NAME(correlate_pooled)(f, s->patches, dy, which, s->ld[b], s->sums[b]);
+    NAME(sum_biases)(f, f->pooled, dy, s->ld[b], s->gradient + s->packed[b]);
+    if (b == 0)
+        return;
+    memset(s->deltas[b], 0, (size_t)f->size_in * sizeof(float));
+    NAME(spread_pooled)(f, dy, which, s->ld[b], s->flipped[b], s->patches, s->deltas[b]);
 }
 
 static void NAME(backward)(const net *n, workspace *s, idx count)
@@ -364,19 +370,45 @@ static void NAME(backward)(const net *n, workspace *s, idx count)
     for (idx b = last; b >= n->first_linear; b--) {
         for (idx m = 0; b < last && m < count; m++)
             NAME(unfinish)(&n->blocks[b], s->deltas[b + 1] + m * n->blocks[b].out,
-                           s->gates[b] + m * s->ld[b], NULL, s->y + m * s->ld[b], s->ld[b]);
+                           s->gates[b] + m * s->ld[b], s->y + m * s->ld[b], s->ld[b]);
         NAME(step_back)(n, s, b, count, s->inputs[b], b < last ? s->y : s->last);
     }
     for (idx m = 0; m < count; m++)
         for (idx b = n->first_linear - 1; b >= 0; b--) {
             const block *f = &n->blocks[b];
-            idx stored = m * f->pooled * s->ld[b];
             const float *delta = s->deltas[b + 1] + (b + 1 < n->first_linear ? 0 : m * f->size_out);
-            NAME(unfinish)(f, delta, s->gates[b] + stored, f->pool > 1 ? s->which[b] + stored : NULL,
-                           s->y, s->ld[b]);
-            NAME(step_back)(n, s, b, f->pixels, b ? s->inputs[b] + m * f->size_in : s->images[m],
-                            s->y);
+            NAME(unfinish)(f, delta, s->gates[b] + m * f->pooled * s->ld[b], s->y, s->ld[b]);
+            if (f->pool > 1)
+                NAME(step_back_pooled)(n, s, b, m, s->y);
+            else
+                NAME(step_back)(n, s, b, f->pixels, s->inputs[b] + m * f->size_in, s->y);
         }
+}
+
+/* Prepare the weights for a batch's way back, and set its gradient to zero. */
+static void NAME(begin_batch)(const net *n, workspace *s)
+{
+    memset(s->gradient, 0, (size_t)s->num_packed * sizeof(float));
+    for (idx b = 0; b < n->num_blocks; b++) {
+        const block *f = &n->blocks[b];
+        const float *w = s->weights + s->packed[b];
+        if (f->pool > 1)
+            memset(s->sums[b], 0, (size_t)(f->out * NAME(pad)(f->window)) * sizeof(float));
+        if (b > 0 && f->pool > 1)
+            NAME(copy_windows)(f, (float *)w, s->flipped[b] + f->lead, f->apart, 0);
+        else if (b > 0)
+            NAME(flip)(f, w, s->flipped[b]);
+    }
+}
+
+/* Copy the sums of blocks with pooling to the gradient. */
+static void NAME(end_batch)(const net *n, workspace *s)
+{
+    for (idx b = 0; b < n->first_linear; b++) {
+        const block *f = &n->blocks[b];
+        if (f->pool > 1)
+            NAME(copy_windows)(f, s->gradient + s->packed[b], s->sums[b], NAME(pad)(f->window), 1);
+    }
 }
 
 static void NAME(run_job)(const net *n, workspace *s, const rule *base, const job *j)
@@ -392,9 +424,7 @@ static void NAME(run_job)(const net *n, workspace *s, const rule *base, const jo
         idx rows = least(j->batch_size, j->num_rows - from);
         uint64_t key = mix_long(mix_long(j->seed) + (uint64_t)(step + 1) * GOLDEN);
         begin_step(&r, j, rows, powers);
-        memset(s->gradient, 0, size);
-        for (idx b = 1; b < n->num_blocks; b++)
-            NAME(flip)(&n->blocks[b], s->weights + s->packed[b], s->flipped[b]);
+        NAME(begin_batch)(n, s);
         for (idx first = 0; first < rows; first += PORTION) {
             const int64_t *some = j->rows + from + first;
             idx count = least(PORTION, rows - first);
@@ -404,6 +434,7 @@ static void NAME(run_job)(const net *n, workspace *s, const rule *base, const jo
                                rows);
             NAME(backward)(n, s, count);
         }
+        NAME(end_batch)(n, s);
         NAME(update)(&r, s->gradient, s->num_packed, s->weights, s->first, s->second);
     }
     if (j->num_rows == 0 && !j->gradient)

@@ -42,6 +42,7 @@ from covertfl.solvers.multiplier import (
     LIMIT_TOLERANCE,
     Lagrangian,
     Mixing,
+    Path,
     bracket_limit,
     find_critical,
     mix_policies,
@@ -246,9 +247,15 @@ def _solve_bounded(
         return _finish(lagrangian, 0.0, tight.learn.astype(np.float64), None, bound=floor)
     multiplier, path = find_critical(lagrangian, loose, tight)
     reason: NoSolution | None = None
-    for trial in (path, path.make_direct(), path.from_critical()):
+    trials: tuple[Callable[[], Path], ...] = (
+        lambda: path,
+        path.make_direct,
+        path.from_critical,
+        lambda: path.from_critical(upwards=True),
+    )
+    for make_trial in trials:
         try:
-            return _finish(lagrangian, multiplier, *mix_policies(trial))
+            return _finish(lagrangian, multiplier, *mix_policies(make_trial()))
         except (SolverFailed, SplitChain) as error:
             reason = reason or error  # the first is the most informative
     assert reason is not None

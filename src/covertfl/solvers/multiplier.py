@@ -171,7 +171,9 @@ class Path:
     A queue may have two optimal ways to run that rarely meet, such as keeping it short and leaving
     it full, and then an end that runs it in one way need not act well where only the other goes.
     The policy found at the critical multiplier does act well everywhere: the path `from_critical`
-    leads from it to the end on the other side of the limit.
+    leads from it to the end on the other side of the limit.  In which order states change matters
+    if two ways of running the queue rarely meet: policies that are equally good take unequally long
+    from one way to the other.
     """
 
     def __init__(
@@ -182,6 +184,7 @@ class Path:
         tight: AverageCostSolution,
         *,
         direct: bool = False,
+        upwards: bool = False,
     ) -> None:
         self.lagrangian = lagrangian
         self.ends = (critical, loose, tight)
@@ -189,24 +192,28 @@ class Path:
         if not direct:
             self.loose = np.where(_is_tie(critical, loose), loose.learn, critical.learn)
             self.tight = np.where(_is_tie(critical, tight), tight.learn, critical.learn)
-        # The largest backlog first, so that thresholds stay thresholds.
+        # The largest backlog first, so that thresholds stay thresholds, unless asked otherwise.
+        sign = 1 if upwards else -1
         self.states: list[tuple[int, int, int]] = sorted(
             ((int(o), int(e), int(y)) for o, e, y in np.argwhere(self.loose != self.tight)),
-            key=lambda state: (-state[2], state[0], state[1]),
+            key=lambda state: (sign * state[2], state[0], state[1]),
         )
 
     def make_direct(self) -> Path:
         """Return the path between the two ends as they are."""
         return Path(self.lagrangian, *self.ends, direct=True)
 
-    def from_critical(self) -> Path:
-        """Return the path between the policy of the critical multiplier and the end beyond it."""
+    def from_critical(self, *, upwards: bool = False) -> Path:
+        """Return the path between the policy of the critical multiplier and the end beyond it.
+
+        Going upwards, it changes the smallest backlog first.
+        """
         critical, loose, tight = self.ends
         if self.lagrangian.costs(critical.chain)[1] > self.lagrangian.limit:
             loose = critical
         else:
             tight = critical
-        return Path(self.lagrangian, critical, loose, tight, direct=True)
+        return Path(self.lagrangian, critical, loose, tight, direct=True, upwards=upwards)
 
     def describe_ends(self) -> str:
         """Describe where the two ends keep the queue, and at what average costs."""

@@ -8,11 +8,13 @@ import numpy as np
 
 from covertfl.errors import Missing
 from covertfl.tasks.inputs import Inputs
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
-from covertfl.tasks.models import DIGIT_MODELS
+from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
+from covertfl.tasks.models import DIGIT_CONVOLUTIONS, choose_image_model
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 VALIDATION_SIZE = 300
+IMAGE = (1, 8, 8)
+DEFAULT_MODEL = "mlp"
 WHITE = 16.0  # the largest pixel value
 CLASSES = tuple("0123456789")
 INPUTS = Inputs("pixels of an image of 8 x 8, row by row, divided by 16, in [0, 1]")
@@ -20,8 +22,15 @@ INPUTS = Inputs("pixels of an image of 8 x 8, row by row, divided by 16, in [0, 
 
 def make_digits_task(settings: DataSettings) -> TrainingTask:
     """Make the digits task: 1,797 images, of which 30 of each class are for validation."""
-    return make_vector_task(
-        load_digits(), settings, DIGIT_MODELS, validation_size=VALIDATION_SIZE, is_balanced=True
+    make_model, shape = choose_image_model(
+        DIGIT_CONVOLUTIONS, settings.model or DEFAULT_MODEL, settings.task, IMAGE, len(CLASSES)
+    )
+    return make_labelled_task(
+        load_digits().reshape(shape),
+        settings,
+        make_model,
+        validation_size=VALIDATION_SIZE,
+        is_balanced=True,
     )
 
 

@@ -7,7 +7,7 @@ them and differ in their row numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class LabelledData:
     def take(self, rows: IntArray) -> Examples:
         """Return a copy of some of the examples."""
         return Examples(self.examples.features[rows], self.examples.labels[rows])
+
+    def reshape(self, shape: tuple[int, ...]) -> LabelledData:
+        """Return a data set of views of the same examples in another shape."""
+        features = self.examples.features.reshape(-1, *shape)
+        return replace(self, examples=Examples(features, self.examples.labels))
 
 
 def label_data(

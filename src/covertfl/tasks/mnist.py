@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,10 +22,9 @@ import numpy.typing as npt
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.files.regular import read_bytes
-from covertfl.kernels.job import Examples
 from covertfl.tasks.inputs import Inputs, Standardisation
 from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
-from covertfl.tasks.models import CONVOLUTIONS, DIGIT_MODELS, choose_vector_model, unknown_model
+from covertfl.tasks.models import CONVOLUTIONS, choose_image_model
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 MD5: Mapping[str, str] = {
@@ -52,14 +49,8 @@ VALIDATION_SEED = 0  # of the choice of test images for the balanced validation 
 
 def make_mnist_task(settings: DataSettings) -> TrainingTask:
     """Make the MNIST task; models are small-cnn (default), paper-cnn, mlp and logistic."""
-    name, shape = settings.model or next(iter(CONVOLUTIONS)), IMAGE
-    if name in CONVOLUTIONS:
-        make_model = CONVOLUTIONS[name]
-    elif name in DIGIT_MODELS:
-        shape = (math.prod(IMAGE),)
-        make_model = choose_vector_model(DIGIT_MODELS, name, settings.task, *shape, CLASSES)
-    else:
-        raise unknown_model(settings.task, name, CONVOLUTIONS, DIGIT_MODELS)
+    name = settings.model or next(iter(CONVOLUTIONS))
+    make_model, shape = choose_image_model(CONVOLUTIONS, name, settings.task, IMAGE, CLASSES)
     data, validation = load_mnist(settings.path, shape)
     return make_labelled_task(
         data,
@@ -102,7 +93,7 @@ def _load_shaped(
 ) -> tuple[LabelledData, LabelledData]:
     """Return data sets with images of a shape; cached, and views of the same pixels."""
     train, validation = _load(folders)
-    return _reshape(train, shape), _reshape(validation, shape)
+    return train.reshape(shape), validation.reshape(shape)
 
 
 @lru_cache(maxsize=1)
@@ -128,12 +119,6 @@ def _prepare(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> La
     pixels -= np.float32(PIXEL_MEAN)
     pixels /= np.float32(PIXEL_DEVIATION)
     return label_data(pixels, labels.astype(np.int64), DIGITS, INPUTS)
-
-
-def _reshape(data: LabelledData, shape: tuple[int, ...]) -> LabelledData:
-    """Return a data set of views of the same images."""
-    features = data.examples.features.reshape(-1, *shape)
-    return replace(data, examples=Examples(features, data.examples.labels))
 
 
 def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 from covertfl.errors import InvalidInput
@@ -39,6 +40,21 @@ def make_mlp(inputs: int, outputs: int) -> nn.Module:
     from torch import nn
 
     return nn.Sequential(nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, outputs))
+
+
+def make_digit_cnn() -> nn.Module:
+    """Make a convolutional network of 1,898 weights for ten classes of images of 8 x 8."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 2 * 2, 10),
+    )
 
 
 def make_small_cnn() -> nn.Module:
@@ -86,6 +102,7 @@ TEXT_MODELS: Mapping[str, VectorModel] = {
     "mlp": make_mlp,
 }
 DIGIT_MODELS: Mapping[str, VectorModel] = {"mlp": make_mlp, "logistic": make_logistic}
+DIGIT_CONVOLUTIONS: Mapping[str, ModelMaker] = {"digit-cnn": make_digit_cnn}
 CONVOLUTIONS: Mapping[str, ModelMaker] = {"small-cnn": make_small_cnn, "paper-cnn": make_paper_cnn}
 
 
@@ -97,6 +114,22 @@ def choose_vector_model(
     if chosen not in models:
         raise unknown_model(task, chosen, models)
     return partial(models[chosen], inputs, outputs)
+
+
+def choose_image_model(
+    convolutions: Mapping[str, ModelMaker],
+    name: str,
+    task: str,
+    image: tuple[int, ...],
+    outputs: int,
+) -> tuple[ModelMaker, tuple[int, ...]]:
+    """Return the maker of a named model, and the shape in which it takes an image."""
+    if name in convolutions:
+        return convolutions[name], image
+    if name not in DIGIT_MODELS:
+        raise unknown_model(task, name, convolutions, DIGIT_MODELS)
+    pixels = prod(image)
+    return partial(DIGIT_MODELS[name], pixels, outputs), (pixels,)
 
 
 def unknown_model(task: str, name: str, *models: Mapping[str, object]) -> InvalidInput:

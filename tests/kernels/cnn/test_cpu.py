@@ -19,7 +19,8 @@ from torch import nn
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.cnn.cpu import CnnCpuKernel, fits_cpu_kernel
+from covertfl.kernels.cnn.blocks import describe_network
+from covertfl.kernels.cnn.cpu import CnnCpuKernel, _choose_vector_length, fits_cpu_kernel
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 from tests.support.plain_loop import OPTIMIZERS, train_plainly
@@ -74,6 +75,27 @@ def test_jobs_are_those_of_autograd(make_model: ModelFactory, vector_length: int
     expected = TorchKernel(make_model, "multiclass", options).run(jobs)
     for job, result, other in zip(jobs, kernel.run(jobs), expected, strict=True):
         np.testing.assert_allclose(result, other, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
+
+
+@pytest.mark.parametrize("make_model", MODELS)
+def test_bits_do_not_depend_on_the_width_of_fused_vectors(make_model: ModelFactory) -> None:
+    jobs = make_jobs(make_model)
+    wide, narrow = (
+        CnnCpuKernel(make_model, "multiclass", LocalOptimizer(), vector_length=length).run(jobs)
+        for length in (16, 8)
+    )
+    assert all(np.array_equal(*pair) for pair in zip(wide, narrow, strict=True))
+
+
+@pytest.mark.parametrize(("outputs", "expected"), [(8, 8), (16, 16), (24, 8), (64, 16)])
+def test_vectors_are_no_wider_than_the_network_fills(outputs: int, expected: int) -> None:
+    """A convolution does nearly all the work; with 24 outputs, 32 would be a third more."""
+    module = nn.Sequential(
+        nn.Conv2d(1, outputs, 5), nn.MaxPool2d(12), nn.Flatten(), nn.Linear(4 * outputs, 2)
+    )
+    network = describe_network(module, (1, 28, 28))
+    assert network is not None
+    assert _choose_vector_length(network) == expected
 
 
 def measure_precisely(make_model: ModelFactory, weights: Vector, job: LocalJob) -> float:

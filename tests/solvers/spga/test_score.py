@@ -39,6 +39,7 @@ from covertfl.solvers.spga.settings import (
     settings_for_log,
 )
 from tests.support.paper_queues import reference_queue
+from tests.support.slow_cases import IS_SOAK
 
 
 def queue_preset(name: str) -> QueueProblem:
@@ -54,7 +55,7 @@ def main_horizon() -> FiniteHorizon:
 
 
 QUEUES = {"reference": reference_queue, "sound/queue": lambda: queue_preset("sound/queue")}
-MANY = 100  # runs of a search in the long tests
+MANY = 100 if IS_SOAK else 25  # runs of a search in the long tests
 
 
 # --- scoring ------------------------------------------------------------------------------------

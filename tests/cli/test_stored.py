@@ -89,7 +89,9 @@ def assert_same(found: Any, stored: Any, relative: float, where: str) -> None:
         for index, value in enumerate(stored):
             assert_same(found[index], value, relative, f"{where}[{index}]")
     elif isinstance(stored, float):
-        assert found == pytest.approx(stored, rel=relative, abs=relative), where
+        # A belief from few rehearsals is steep in eigenvectors, which depend on the processor.
+        wide = 0.02 if where.endswith(".belief.probability") else relative
+        assert found == pytest.approx(stored, rel=wide, abs=wide), where
     else:
         assert found == stored, where
 

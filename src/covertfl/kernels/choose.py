@@ -24,7 +24,7 @@ def choose_kernel(
 ) -> LocalKernel:
     """Return the fastest kernel for a model on a device (cpu or cuda).
 
-    Convolutional networks on a GPU are trained with TF32 products (see `cnn.kernel`).
+    Convolutional networks on a GPU are trained with products of 16-bit floats (see `cnn.kernel`).
     """
     check_device(device)
     with isolate_generator():

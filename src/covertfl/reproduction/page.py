@@ -28,7 +28,7 @@ from covertfl.reproduction.theory import render_partial, render_theory
 
 # Operations per image in training the paper's network: six for each weight that it passes.
 IMAGE_FLOP = 6 * (24 * 24 * 32 * 25 + 20 * 20 * 32 * 800 + 6 * 6 * 64 * 800 + 576 * 256 + 2560)
-PEAKS = {"H200": 494.7e12, "H100": 494.7e12}  # dense TF32
+PEAKS = {"H200": 989.5e12, "H100": 989.5e12}  # dense products of 16-bit floats
 IMAGES = "images"
 PREFIX = "reproduction-"
 
@@ -83,9 +83,11 @@ were computed; parts that two experiments share count in both, and parts compute
 count in full. *Total* is the time that the command took, with reading data and solving for
 policies, and without parts that had been computed before.
 
-Without any stored parts, measured on 2026-11-16: `covertfl reproduce all --device cuda` on one H200
-with 16 cores had both MNIST tables (1,080 runs) after 129 s and everything after 493 s; the paper
-reports 23 hours for 1,040 runs on MNIST. `covertfl reproduce all --quick` took 62 s on two cores.
+Without any stored parts, measured on 2026-11-17 on one H200 with 16 cores: both MNIST tables (1,080
+runs) took 57 s (`covertfl reproduce table-mnist-20 table-mnist-50 --device cuda`, the GPU kernels
+compiled before), and `covertfl reproduce all --device cuda` 216 s; the paper reports 23 hours for
+1,040 runs on MNIST. Several processes share a GPU, so that the computing of an experiment includes
+the time in which it waited for others. `covertfl reproduce all --quick` took 62 s on two cores.
 """
 
 
@@ -197,7 +199,8 @@ def describe_throughput(result: StoredResult) -> str:
     peaks = [peak for card, peak in PEAKS.items() if card in made["machine"]]
     if result["settings"]["model"] == "paper-cnn" and peaks:
         speed = rate * IMAGE_FLOP
-        text += f": {speed / 1e12:.1f} TFLOP/s, {speed / peaks[0]:.1%} of the card's peak (TF32)"
+        text += f": {speed / 1e12:.1f} TFLOP/s, {speed / peaks[0]:.1%} of the card's peak "
+        text += "(16-bit floats)"
     return text + "."
 
 

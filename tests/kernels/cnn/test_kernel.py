@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.cnn.passes import PlainPasses
+from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 
 pytest.importorskip("torch")
@@ -19,6 +21,7 @@ from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import draw_weights
+from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.cnn.kernel import CnnKernel
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 from tests.support.plain_loop import OPTIMIZERS, train_plainly
@@ -201,6 +204,44 @@ def test_what_is_not_finite_stays_with_its_job() -> None:
     )
     assert np.isfinite(clean).all()
     assert not np.isfinite(spoiled).all()
+
+
+SGD = LocalOptimizer("sgd", lr=1e-9)
+
+
+class Narrow(PlainPasses):
+    """Passes whose outputs are infinite beyond the range of 16-bit floats."""
+
+    def convolve(
+        self, block: Block, x: torch.Tensor, weights: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
+        y = super().convolve(block, x, weights, dtype)
+        return torch.where(y.abs() > 65504.0, torch.inf, y)
+
+
+def test_what_a_narrow_range_cannot_hold_is_computed_with_more() -> None:
+    small = make_jobs(make_plain)[0]
+    features = small.examples.features * np.float32(1e6)
+    large = replace(small, examples=Examples(features, small.examples.labels))
+    kernel, plain = (CnnKernel(make_plain, "multiclass", SGD, "cpu") for _ in range(2))
+    narrow = StackTrainer(Narrow(), "multiclass", SGD, kernel._memory)
+    kernel._trainers = [narrow]
+    assert [np.isfinite(result).all() for result in kernel.run([small, large])] == [True, False]
+    assert not np.isfinite(kernel.predict(small.weights, features)).all()
+    kernel._trainers = [narrow, *plain._trainers]
+    for one, other in zip(kernel.run([small, large]), plain.run([small, large]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for job in (small, large):
+        found, expected = (
+            each.predict(job.weights, job.examples.features) for each in (kernel, plain)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    chains, stops = [[[small]], [[large]]], [Stops((0, 1), (1,))] * 2
+    rated, expected_rated = (
+        each.rate_chains(chains, stops, coarse=small.examples, full=small.examples)
+        for each in (kernel, plain)
+    )
+    assert [dict(each.full) for each in rated] == [dict(each.full) for each in expected_rated]
 
 
 def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:

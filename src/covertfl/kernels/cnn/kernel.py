@@ -370,5 +370,15 @@ class CnnKernel:
             for start in range(0, len(weights), _PREDICTED_WEIGHTS):
                 some = slice(start, start + _PREDICTED_WEIGHTS)
                 stack = self._memory.load_weights(network, weights[some])
-                found[some] = self._trainers[0].predict(network, stack, images).cpu().numpy()
+                found[some] = self._predict(network, stack, images).cpu().numpy()
         return found
+
+    def _predict(self, network: Network, stack: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        """Return outputs; what is not finite is computed again as in `_run_parts`."""
+        first, *others = self._trainers
+        outputs = first.predict(network, stack, images)
+        for trainer in others:
+            is_bad = ~outputs.isfinite().flatten(1).all(dim=1)
+            if is_bad.any():
+                outputs[is_bad] = trainer.predict(network, stack[is_bad], images)
+        return outputs

@@ -72,7 +72,7 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
     ]
     for row in rows:
         if row.run is not row.ours:
-            # On a busy machine the mean is as noisy as the load; the best rounds are hardly.
+            # On a busy machine means depend on the load, the best rounds hardly do.
             text, ratio = f"{TITLES[row.model]}: at least {LEAST_RATIO:.0f} times", row.best_ratio
             text = f"{text} as fast as a PyTorch loop, in the best rounds ({format_ratio(ratio)})"
             checks.append(Check(text, ratio >= LEAST_RATIO))

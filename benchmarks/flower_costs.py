@@ -163,7 +163,8 @@ def measure_rounds(
         "Flower: whole covert rounds beside stock ones",
         (
             "Both federations run in one process in turn, with clients that train one pass over "
-            "400 examples; the covert one has two replicas and no pacing.",
+            "400 examples; the covert one has two replicas and no pacing.  1e8 parameters take "
+            "over 20 minutes: `--large`, and in docs/scale.md.",
         ),
         ("parameters", "clients", "server", "stock round", "covert round", "ratio, by repeat",
          "more beside clients' work", "memory of both"),
@@ -275,7 +276,7 @@ TABLES: Mapping[str, tuple[Callable[..., Section], Sequence[Size]]] = {
 
 
 def bench_rounds(*, quick: bool, large: bool) -> Section:
-    """Measure what `make bench` does of whole rounds."""
+    """Measure what `make bench` does of whole rounds; the largest takes over 20 minutes."""
     return measure_rounds(ROUNDS[: 1 if quick else 3 if large else 2], ("FedAvg",))
 
 

@@ -97,7 +97,7 @@ class Outcome:
     kind: str
     reason: str  # the exact solver's, if it refuses
     exact_seconds: float
-    programme_seconds: float
+    program_seconds: float
     # Of the costs, relative to the optimum or to the limit's part of the Lagrangian, whichever is
     # larger, and a hundredth of the largest cost: the program keeps its balances to 1e-10 only.
     difference: float
@@ -112,17 +112,17 @@ def find_largest_cost(problem: QueueProblem) -> float:
 def solve_both(problem: QueueProblem) -> Outcome:
     """Solve a problem in both ways."""
     exact, exact_seconds = _attempt(solve_queue, problem)
-    programme, programme_seconds = _attempt(solve_occupation_lp, problem)
+    program, program_seconds = _attempt(solve_occupation_lp, problem)
     kind, reason, difference = SOLVED, "", 0.0
     if isinstance(exact, NoSolution):
-        kind = BOTH_REFUSE if isinstance(programme, NoSolution) else EXACT_REFUSES
+        kind = BOTH_REFUSE if isinstance(program, NoSolution) else EXACT_REFUSES
         reason = str(exact)
-    elif isinstance(programme, NoSolution):
+    elif isinstance(program, NoSolution):
         kind = PROGRAMME_REFUSES
     else:
         scale = max(exact.cost, exact.multiplier * problem.limit)
-        difference = abs(exact.cost - programme.cost) / (scale + 0.01 * find_largest_cost(problem))
-    return Outcome(problem, kind, reason, exact_seconds, programme_seconds, difference)
+        difference = abs(exact.cost - program.cost) / (scale + 0.01 * find_largest_cost(problem))
+    return Outcome(problem, kind, reason, exact_seconds, program_seconds, difference)
 
 
 def _attempt(
@@ -152,8 +152,8 @@ def measure(*, quick: bool) -> Section:
     outcomes = solve_many(QUICK_PROBLEMS if quick else PROBLEMS)
     counts = Counter(outcome.kind for outcome in outcomes)
     exact = sum(outcome.exact_seconds for outcome in outcomes)
-    programme = sum(outcome.programme_seconds for outcome in outcomes)
-    ratio, worst = programme / exact, max(outcome.difference for outcome in outcomes)
+    program = sum(outcome.program_seconds for outcome in outcomes)
+    ratio, worst = program / exact, max(outcome.difference for outcome in outcomes)
     refused = [outcome for outcome in outcomes if outcome.kind == EXACT_REFUSES]
     return Section(
         "Random queues: what the exact solver refuses",
@@ -165,7 +165,7 @@ def measure(*, quick: bool) -> Section:
                 *(str(counts[kind]) for kind in (SOLVED, BOTH_REFUSE, EXACT_REFUSES)),
                 str(counts[PROGRAMME_REFUSES]),
                 format_seconds(exact / len(outcomes)),
-                format_seconds(programme / len(outcomes)),
+                format_seconds(program / len(outcomes)),
             ),
         ),
         (
@@ -177,9 +177,7 @@ def measure(*, quick: bool) -> Section:
                 f"both optima agree to {AGREEMENT:g} (largest difference {worst:.1e})",
                 worst <= AGREEMENT,
             ),
-            Check(
-                f"faster than the program ({format_ratio(programme / exact)})", exact < programme
-            ),
+            Check(f"faster than the program ({format_ratio(program / exact)})", exact < program),
         ),
         ratios={f"exact against the program, {len(outcomes):,} problems": ratio},
         notes=tuple(f"refused: {outcome.reason}" for outcome in refused),

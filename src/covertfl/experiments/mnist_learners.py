@@ -48,7 +48,7 @@ def run(request: Request, store: CellStore) -> ResultDict:
     """Compute the learner's accuracy by variant and policy."""
     setup = table_mnist.make_setup(request.reading, random_policy.CLIENTS, quick=request.quick)
     variants = QUICK_VARIANTS if request.quick else tuple(VARIANTS)
-    # The last of them is that of the tables, which may be computed at the same time.
+    # The variant of the tables comes last: another process may be computing it.
     found = {
         variant: _compare(replace(setup, **VARIANTS[variant]), request, store)
         for variant in reversed(variants)

@@ -37,7 +37,7 @@ class RatedChain:
     ----------
     coarse : (k,) at its stops, on few examples
     full : on more examples, by number of moves
-    is_finite : whether its last weights are
+    is_finite : whether its last weights are, and all outputs that were rated
     """
 
     coarse: FloatArray

@@ -52,13 +52,14 @@ def reproduce(
     on_progress: Callable[[str, float], None] | None = None,
     on_result: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run experiments one after the other; stored parts are not computed again.
+    """Run experiments; stored parts are not computed again.
 
-    With a GPU, several run at the same time, in processes of their own (`workers`).
+    With a GPU, several run at the same time, in several processes (`workers`).
 
     Parameters
     ----------
-    on_progress : called with a description and the share of the experiment that is done
+    on_progress : called with a description and the share that is done: of the experiment, or of
+        all parts of experiments if there are several processes
     on_result : called with each result as soon as it is known
     """
     _check_seeds(names, request)
@@ -79,6 +80,7 @@ def reproduce(
             result["made"]["wall_seconds"] = round(seconds, 1)
         found[result["experiment"]] = result
         write_atomically(out / f"{result['experiment']}{RESULT_SUFFIX}", format_result(result))
+        draw_pictures([result], out)
         if on_result is not None:
             on_result(result)
 
@@ -101,7 +103,7 @@ def _check_seeds(names: Sequence[str], request: Request) -> None:
 
 
 def _run_task(out: Path, task: Task) -> dict[str, Any] | None:
-    """Run an experiment, or a part of it, in a process of its own."""
+    """Run an experiment, or a part of it, in one of several processes."""
     request = task.request if task.uses_gpu else replace(task.request, device="cpu")
     if not task.is_part:
         return _run_one(task.name, request, out, lambda detail, share: None)
@@ -112,7 +114,7 @@ def _run_task(out: Path, task: Task) -> dict[str, Any] | None:
 def _run_one(
     name: str, request: Request, out: Path, on_progress: Callable[[str, float], None]
 ) -> dict[str, Any]:
-    """Run one experiment and draw its picture."""
+    """Run one experiment."""
     experiment = EXPERIMENTS[name]
 
     def report(detail: str, share: float) -> None:
@@ -123,15 +125,13 @@ def _run_one(
     report("preparing", 0.0)
     content = experiment.run(request, store)
     wall = time.perf_counter() - started
-    result = {
+    return {
         "experiment": name,
         "title": experiment.title,
         "paper_place": experiment.paper,
         "made": describe_making(name, request, store.seconds, wall),
         **content,
     }
-    draw_pictures([result], out)
-    return result
 
 
 def rebuild_page(results: Path, page: Path) -> None:

@@ -1,4 +1,4 @@
-"""Experiments in several processes at the same time, those with numbered seeds in parts.
+"""Experiments in several processes at the same time, the long ones in parts.
 
 While one process prepares its work, a GPU trains for another.  A part of an experiment is the
 experiment with some of its seeds; what it computes is stored, and the whole finds it there.
@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -173,7 +173,7 @@ def run_tasks(
         ]
         stack.callback(board.fail)  # before processes are ended
         follow(work, kinds[0])
-        for each in waiting:
+        for each in as_completed(waiting):
             each.result()
 
 

@@ -237,11 +237,17 @@ def test_what_a_narrow_range_cannot_hold_is_computed_with_more() -> None:
         )
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     chains, stops = [[[small]], [[large]]], [Stops((0, 1), (1,))] * 2
-    rated, expected_rated = (
-        each.rate_chains(chains, stops, coarse=small.examples, full=small.examples)
-        for each in (kernel, plain)
-    )
-    assert [dict(each.full) for each in rated] == [dict(each.full) for each in expected_rated]
+    for held_out in (small.examples, large.examples):
+        rated, expected_rated = (
+            each.rate_chains(chains, stops, coarse=held_out, full=held_out)
+            for each in (kernel, plain)
+        )
+        for own, same in zip(rated, expected_rated, strict=True):
+            assert own.is_finite and own.full == same.full
+            assert own.coarse.tolist() == same.coarse.tolist()
+    kernel._trainers = [narrow]
+    rated = kernel.rate_chains(chains, stops, coarse=small.examples, full=large.examples)
+    assert [each.is_finite for each in rated] == [False, False]
 
 
 def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,9 +184,9 @@ class InnerStrategies:
 
     def aggregate_metrics(self, records: Sequence[MetricRecord]) -> MetricRecord | None:
         """Aggregate the metrics of valid replies with the wrapped strategy's own function."""
-        aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
         if not any(map(has_more, records)):
             return None
+        aggregate = find_setting(self._evaluating, "train_metrics_aggr_fn", aggregate_metricrecords)
         try:
             with silenced():
                 return combine_metrics(records, self.keys.examples, aggregate)

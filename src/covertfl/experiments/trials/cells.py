@@ -61,13 +61,8 @@ class CellStore:
         self._used[path] = float(seconds)
         return content
 
-    def keep(
-        self, key: Key, content: Mapping[str, Any], seconds: float, *, is_derived: bool = False
-    ) -> dict[str, Any]:
-        """Write a finished cell and return its content as it will be read.
-
-        The time of a cell that is derived from others counts only where it is read instead of them.
-        """
+    def keep(self, key: Key, content: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Write a finished cell and return its content as it will be read."""
         path = self._place(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,14 +70,17 @@ class CellStore:
             raise InvalidInput(f"{path.parent} cannot be made: {error.strerror}") from error
         text = json.dumps({"key": dict(key), "seconds": seconds, "content": dict(content)})
         write_atomically(path, text + "\n")
-        if not is_derived:
-            self._used[path] = seconds
+        self._used[path] = seconds
         found: dict[str, Any] = json.loads(text)["content"]
         return found
 
-    def count_seconds(self, key: Key) -> float:
+    def find_seconds(self, key: Key) -> float:
         """Return the time that a used cell took to compute; 0 if it was not used."""
         return self._used.get(self._place(key), 0.0)
+
+    def count(self, key: Key, seconds: float) -> None:
+        """Count the time of a cell that was not read, because what it led to was."""
+        self._used[self._place(key)] = seconds
 
     def work_out(self, key: Key, compute: Compute) -> dict[str, Any]:
         """Return the content of a cell; compute it if it is not there."""

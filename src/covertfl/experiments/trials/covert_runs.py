@@ -150,7 +150,7 @@ def make_row(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     }
 
 
-CELL_FORM = 2  # of the content of a cell; another number where what it means has changed
+CELL_FORM = 3  # of the content of a cell; another number where what it means has changed
 # Digits of an accuracy in a cell; results have fewer, and must not be rounded twice.
 CELL_DIGITS = 9
 # Examples in a decoy's move for each one that the paper's decoy uses.
@@ -233,8 +233,8 @@ class CovertRuns:
     stride : of the coarse rating of weights
     threads : that average replies while a GPU trains
 
-    `examples` counts what all returned trajectories were trained on, now or before; a move that
-    several of them have in common counts once.
+    `examples` counts what all returned trajectories were trained on, now or before; a move that was
+    made once for several of them counts once.
     """
 
     def __init__(self, store: CellStore, *, stride: int = 1, threads: int = 1) -> None:
@@ -259,10 +259,13 @@ class CovertRuns:
             if len(contents) < len(against):
                 missing.append(number)
                 continue
-            self.examples += contents[0]["truth_examples"] if contents else 0
-            self.examples += sum(content["decoy_examples"] for content in contents)
-            for other, content in enumerate(contents):
+            for other, (one, content) in enumerate(zip(against, contents, strict=True)):
                 outcomes[number, other] = _unpack_outcome(content["outcome"])
+                self.examples += content["decoy_examples"]
+                # Each part counts once, also if its own cell is used, too.
+                for part, name in ((Part(trial, None), "truth"), (Part(trial, one), "decoy")):
+                    self._store.count(part.make_key(self._stride), content[f"{name}_seconds"])
+            self.examples += contents[0]["truth_examples"] if contents else 0
         found = self._work_out([trials[number] for number in missing], against, at_once)
         return outcomes | {(missing[n], other): one for (n, other), one in found.items()}
 
@@ -292,19 +295,16 @@ class CovertRuns:
                 decoy = found[number, other]
                 outcome = judge(trial.schedule, truth, decoy, expected)
                 outcomes[number, other] = outcome
-                seconds = self._store.count_seconds(parts[number, other].make_key(self._stride))
-                of_truth = self._store.count_seconds(parts[number, None].make_key(self._stride))
+                keys = (parts[number, place].make_key(self._stride) for place in (None, other))
+                truth_seconds, decoy_seconds = map(self._store.find_seconds, keys)
                 content = {
                     "outcome": vars(outcome) | {"expected": vars(expected)},
                     "truth_examples": truth.examples,
                     "decoy_examples": decoy.examples,
+                    "truth_seconds": truth_seconds,
+                    "decoy_seconds": decoy_seconds,
                 }
-                self._store.keep(
-                    self._make_key(trial, one),
-                    content,
-                    seconds + of_truth / len(against),
-                    is_derived=True,
-                )
+                self._store.keep(self._make_key(trial, one), content, 0.0)
         return outcomes
 
     def _find(self, part: Part) -> Trajectory | None:

@@ -4,7 +4,7 @@ A walk is a generator that requests local jobs and is sent their results, as a t
 and draws from the same streams: its weights are those that `covertfl train` would send.  The
 requests of all walks that wait are answered in batches (`batches`).  Runs of one seed that differ
 in their policies move the same trajectory in the same rounds until their actions differ: such moves
-are made once (`SharedSteps`).
+are made once (`SharedSteps`), unless a kernel carries out all moves of a trajectory by itself.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class SharedSteps:
         """Forget what led to fewer moves; a walk that lags behind makes these steps again."""
         for place in list(self._done):
             if place[0] == kind and len(place[1]) < moves:
-                del self._done[place], self._begun[place]
+                # Another thread may have forgotten it.
+                self._done.pop(place, None)
+                self._begun.pop(place, None)
 
 
 class _Rating:

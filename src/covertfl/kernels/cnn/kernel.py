@@ -90,7 +90,7 @@ class CnnKernel:
     model_factory : returns the module, one that `fits_cnn_kernel`
     loss : binary (mean of binary cross entropy with logits) or multiclass (mean cross entropy)
     device : cuda, or cpu for tests
-    precision : of products on a GPU: float16, tf32 at about half the speed, or float32 at a quarter
+    precision : of products on a GPU: float16, tf32 or float32, from fast to exact
     """
 
     def __init__(
@@ -340,14 +340,18 @@ class CnnKernel:
         return ratings.collect(self._make_rater(trainer, network, full), last)
 
     def _make_rater(self, trainer: StackTrainer, network: Network, examples: Examples) -> Rater:
-        """Return a function that finds the accuracies of stacked weights."""
+        """Return a function that finds the accuracies of stacked weights.
+
+        An accuracy is NaN where outputs are not finite.
+        """
         images = self._memory.move_images(examples.features)
         labels = torch.tensor(examples.labels, device=self.device)
 
         def rate_some(stack: torch.Tensor) -> torch.Tensor:
             outputs = trainer.predict(network, stack, images)
             predicted = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
-            return (predicted == labels).double().mean(dim=1)
+            ratings = (predicted == labels).double().mean(dim=1)
+            return ratings.masked_fill_(~outputs.isfinite().flatten(1).all(dim=1), torch.nan)
 
         def rate(stack: torch.Tensor) -> torch.Tensor:
             return torch.cat([rate_some(part) for part in torch.split(stack, _PREDICTED_WEIGHTS)])

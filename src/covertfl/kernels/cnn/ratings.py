@@ -81,5 +81,6 @@ class ChainRatings:
         for chain, stops in enumerate(self._stops):
             coarse = np.array([by_moves[chain][moves] for moves in stops.coarse])
             full[chain].setdefault(stops.coarse[int(coarse.argmax())], rated[chain])
-            found.append(RatedChain(coarse, full[chain], finite[chain]))
+            are_known = np.isfinite([*coarse, *full[chain].values()]).all()
+            found.append(RatedChain(coarse, full[chain], finite[chain] and bool(are_known)))
         return found

@@ -47,7 +47,7 @@ from covertfl.runs.folder import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 # Parameters from which clients train on all cores.
-LARGE = 10**7
+LARGE = 10**8  # parameters from which clients use all cores
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"
 RECORDS, CHECKPOINT = "records", "checkpoint"
 # CovertStrategy's own code: reading replies, writing queries, passing replies on, the rest.

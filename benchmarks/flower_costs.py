@@ -166,8 +166,8 @@ def measure_rounds(
             "400 examples; the covert one has two replicas and no pacing.  1e8 parameters take "
             "over 20 minutes: `--large`, and in docs/scale.md.",
         ),
-        ("parameters", "clients", "server", "stock round", "covert round", "ratio (range over repeats)",
-         "more beside clients' work", "memory of both"),
+        ("parameters", "clients", "server", "stock round", "covert round",
+         "ratio (range over repeats)", "more beside clients' work", "memory of both"),
         tuple(rows), tuple(checks), ratios,
     )  # fmt: skip
 

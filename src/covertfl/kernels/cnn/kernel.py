@@ -155,7 +155,8 @@ class CnnKernel:
         def run(trainer: StackTrainer, part: _Part) -> list[tuple[Vector, bool]]:
             network = self._find_part_network(part)
             places = torch.from_numpy(network.places).to(self.device)
-            results = self._run_part(trainer, part).index_select(1, places)
+            weights = self._load_starts(network, part)
+            results = self._run_part(trainer, part, weights).index_select(1, places)
             is_finite = results.isfinite().all(dim=1).tolist()
             return list(zip(self._memory.download(results), is_finite, strict=True))
 
@@ -288,14 +289,13 @@ class CnnKernel:
         return self._find_network(part.chains[0][0][0].examples.features.shape[1:])
 
     def _run_part(
-        self, trainer: StackTrainer, part: _Part, note: Note | None = None
+        self, trainer: StackTrainer, part: _Part, weights: torch.Tensor, note: Note | None = None
     ) -> torch.Tensor:
-        """Return (C, padded) results on the device; `note` is called as weights change."""
+        """Return (C, padded) results from initial weights; `note` is called as weights change."""
         network, jobs = self._find_part_network(part), part.jobs
         data = self._memory.load_examples(jobs)
         # A batch is no wider than the longest job.
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
-        weights = self._load_starts(network, part)
         if jobs[0].work == "gradient":
             counts = [len(chain[0]) for chain in part.chains]
             own = weights.repeat_interleave(torch.tensor(counts, device=self.device), dim=0)
@@ -336,7 +336,7 @@ class CnnKernel:
                 moves = [part.chains[chain][number - 1] for chain, number in moved]
                 on_examples(sum(len(job.rows) for move in moves for job in move))
 
-        last = self._run_part(trainer, part, note)
+        last = self._run_part(trainer, part, weights, note)
         return ratings.collect(self._make_rater(trainer, network, full), last)
 
     def _make_rater(self, trainer: StackTrainer, network: Network, examples: Examples) -> Rater:

@@ -194,11 +194,11 @@ def test_gradients_and_shared_parameters_are_refused(tmp_path: Path) -> None:
 
 
 def make_images(number: int, seed: int) -> Examples:
-    """Images of three classes that differ in their colour."""
+    """Images of three classes that differ clearly in their colour."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(3, size=number)
     features = generator.normal(size=(number, 3, 16, 16)).astype(np.float32)
-    features[np.arange(number), labels] += 1.5
+    features[np.arange(number), labels] += 4.0
     return Examples(features, labels)
 
 
@@ -236,8 +236,8 @@ def test_large_models_with_buffers_train_covertly(name: str, tmp_path: Path) -> 
         model = make_model()
         model.load_state_dict(arrays.to_torch_state_dict())
         data = make_data(40, 100 * read_round(message) + int(context.node_config["partition-id"]))
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 if "vision" in name else 5e-3)
-        for start in range(0, 40, 10):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 if loss == "multiclass" else 5e-3)
+        for start in [0, 10, 20, 30] * 4:  # several passes, so that the processor matters little
             optimizer.zero_grad()
             outputs = model(torch.tensor(data.features[start : start + 10]))
             labels = torch.tensor(data.labels[start : start + 10])
@@ -263,9 +263,7 @@ def test_large_models_with_buffers_train_covertly(name: str, tmp_path: Path) -> 
     with torch.no_grad():
         outputs = model.eval()(torch.tensor(validation.features)).numpy()
     predicted = outputs[:, 0] > 0.0 if loss == "binary" else outputs.argmax(axis=1)
-    # Well above a guess; how far depends on the processor's convolutions.
-    guess = 1.0 / len(np.unique(validation.labels))
-    assert np.mean(predicted == validation.labels) > guess + 0.2
+    assert np.mean(predicted == validation.labels) > 0.7
     whole = [key for key, array in first.items() if array.dtype == "int64"]
     assert whole
     for key in [*whole, *({"mask", "scale"} & set(first))]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,25 @@ def test_every_variant_changes_the_setup_and_gains_are_over_the_rows_policy(
 ) -> None:
     setups: list[Setup] = []
 
-    def known(setup: Setup, policies: Any, *_: Any) -> tuple[table_mnist.Outcomes, int]:
-        setups.append(setup)
-        return {(name, 0): [outcome(LEARNERS[name])] * 2 for name in policies}, 0
+    def known(
+        asked: Sequence[Setup], policies: Any, *_: Any
+    ) -> tuple[list[table_mnist.Outcomes], int]:
+        setups.extend(asked)
+        return [
+            {(name, 0): [outcome(LEARNERS[name] + 0.01 * place)] * 2 for name in policies}
+            for place in range(len(asked))
+        ], 0
 
     monkeypatch.setattr(table_mnist, "compute_outcomes", known)
     result = mnist_learners.run(Request(), CellStore(tmp_path))
     assert len(set(setups)) == len(mnist_learners.VARIANTS)
-    assert setups[-1] == table_mnist.make_setup("sound", 20, quick=False)
+    assert setups[0] == table_mnist.make_setup("sound", 20, quick=False)
     assert list(dict.fromkeys(row["variant"] for row in result["rows"])) == list(
         mnist_learners.VARIANTS
     )
     for row in result["rows"]:
-        assert row["learner"]["mean"] == LEARNERS[row["policy"]]
+        place = list(mnist_learners.VARIANTS).index(row["variant"])
+        assert row["learner"]["mean"] == pytest.approx(LEARNERS[row["policy"]] + 0.01 * place)
         assert row["gain"]["mean"] == pytest.approx(0.9 - LEARNERS[row["policy"]])
 
 

@@ -23,14 +23,15 @@ def test_difference_is_optimal_minus_random_paired_by_seed(
 ) -> None:
     learners = {"optimal": (0.9, 0.8, 0.7), "random": (0.6, 0.5, 0.4)}
 
-    def known(*_: Any) -> tuple[table_mnist.Outcomes, int]:
-        return {
+    def known(*_: Any) -> tuple[list[table_mnist.Outcomes], int]:
+        outcomes = {
             (policy, 0): [
                 RunOutcome([0.1, last], [0.1, 0.1], 0.1, 0.1, 0.0, 0.25, True, 2, EXACT)
                 for last in found
             ]
             for policy, found in learners.items()
-        }, 0
+        }
+        return [outcomes], 0
 
     monkeypatch.setattr(table_mnist, "compute_outcomes", known)
     result = random_policy.run(Request(), CellStore(tmp_path))

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
 from typing import Any
 
 import pytest
 
-from covertfl.errors import InvalidInput
+from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.experiment import Experiment, Request
-from covertfl.reproduction.workers import Board, Task, divide_seeds, plan_tasks, run_tasks
+from covertfl.kernels.job import count_cores
+from covertfl.reproduction.workers import (
+    Board,
+    Task,
+    divide_seeds,
+    list_cores,
+    plan_tasks,
+    run_tasks,
+)
 
 GPU = Request(device="cuda")
+CHECKED: list[int] = []  # processes that have called `check`
 
 
 def make(name: str, seeds: tuple[int, int] | None, *, gpu: bool, after: str | None = None) -> Any:
@@ -71,6 +82,8 @@ def test_a_task_is_taken_when_those_it_needs_are_done() -> None:
     assert board.take(uses_gpu=True) == (1, tasks[1])
     assert board.take(uses_gpu=False) is None
     assert board.describe() == ("a, b", 1 / 3)
+    divided = Board([tasks[0], Task("c", GPU, False, True)])
+    assert divided.take(uses_gpu=True) == (1, Task("c", GPU, False, True))
     other = Board(tasks)
     other.fail()
     assert other.take(uses_gpu=True) is None
@@ -79,12 +92,28 @@ def test_a_task_is_taken_when_those_it_needs_are_done() -> None:
 def work(task: Task) -> dict[str, Any] | None:
     if task.name == "bad":
         raise InvalidInput("this one fails")
-    return None if task.is_part else {"name": task.name, "process": os.getpid()}
+    if task.name == "dead":
+        os._exit(3)
+    if task.name == "long":
+        time.sleep(60.0)
+    if task.is_part:
+        return None
+    affinity = os.sched_getaffinity(0)
+    return {
+        "name": task.name,
+        "process": os.getpid(),
+        "cores": count_cores(),
+        "affinity": affinity,
+        "checked": os.getpid() in CHECKED,
+    }
+
+
+def check() -> None:
+    CHECKED.append(os.getpid())
 
 
 def test_tasks_are_carried_out_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covertfl.reproduction.workers.GPU_PROCESSES", 2)
-    monkeypatch.setattr("covertfl.reproduction.workers.CPU_PROCESSES", 1)
     experiments = [make("table", (4, 2), gpu=True), make("theory", None, gpu=False)]
     told: list[tuple[str, float]] = []
     found: list[dict[str, Any]] = []
@@ -94,10 +123,33 @@ def test_tasks_are_carried_out_in_several_processes(monkeypatch: pytest.MonkeyPa
         found.append(result)
 
     tasks = plan_tasks(experiments, GPU)
-    run_tasks(tasks, work, on_progress=lambda *what: told.append(what), on_result=add)
-    assert sorted(result["name"] for result in found) == ["table", "theory"]
-    assert next(r for r in found if r["name"] == "theory")["process"] != os.getpid()
+    run_tasks(tasks, work, check=check, on_progress=lambda *what: told.append(what), on_result=add)
+    by_name = {result["name"]: result for result in found}
+    assert set(by_name) == {"table", "theory"} and len(found) == 2
+    assert len({os.getpid(), *(result["process"] for result in found)}) == 3
+    assert os.getpid() in CHECKED and by_name["table"]["checked"]
+    assert by_name["theory"]["cores"] == 1 and not by_name["theory"]["checked"]
+    assert os.sched_getaffinity(0) == by_name["table"]["affinity"]
     assert len(told) == len(tasks) and all(0.0 <= share < 1.0 for _, share in told)
-    bad = [*tasks, Task("bad", GPU, False, False)]
+
+
+def test_an_error_ends_the_work_and_all_processes() -> None:
+    tasks = [Task("bad", GPU, False, False), Task("long", GPU, False, False)]
+    ignore = dict.fromkeys(("on_progress", "on_result"), lambda *what: None)
     with pytest.raises(InvalidInput, match="this one fails"):
-        run_tasks(bad, work, on_progress=lambda *what: None, on_result=lambda *what: None)
+        run_tasks(tasks, work, check=check, **ignore)
+    with pytest.raises(InvalidInput, match="no data"):
+        run_tasks([Task("table", GPU, False, True)], work, check=fail, **ignore)
+    with pytest.raises(CovertflError, match="the process for dead ended with status 3"):
+        run_tasks([Task("dead", GPU, False, False)], work, check=check, **ignore)
+    assert not multiprocessing.active_children()
+
+
+def fail() -> None:
+    raise InvalidInput("no data")
+
+
+def test_cores_are_left_for_processes_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in ((2, [1]), (6, [5, 4]), (64, list(range(63, 51, -1)))):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, given=given: set(range(given)))
+        assert list_cores() == wanted

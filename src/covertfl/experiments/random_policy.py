@@ -21,7 +21,8 @@ def run(request: Request, store: CellStore) -> ResultDict:
     setup = table_mnist.make_setup(request.reading, CLIENTS, quick=request.quick)
     seeds = request.list_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
     against = [Eavesdropping(table_mnist.list_rows(CLIENTS)[WEAKEST].public)]
-    outcomes, _ = table_mnist.compute_outcomes(setup, tuple(PAPER), seeds, against, request, store)
+    found, _ = table_mnist.compute_outcomes([setup], tuple(PAPER), seeds, against, request, store)
+    outcomes = found[0]
     pairs = zip(outcomes["optimal", 0], outcomes["random", 0], strict=True)
     return {
         "settings": setup.describe(),

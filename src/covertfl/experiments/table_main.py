@@ -44,7 +44,7 @@ PAPER: Mapping[tuple[int, str], tuple[float, float]] = {
 POLICIES = ("greedy", "spga", "optimal", "minority")
 DECOYS = ("public", "adversarial")
 QUICK_SEEDS = 2
-AT_ONCE = 2  # seeds
+AT_ONCE, PARTS = 2, 10  # seeds that are trained together, and parts for several processes
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ TABLE = Experiment(
     "Table 1",
     run_table,
     seeds=(SEEDS, QUICK_SEEDS),
-    parts=4,
+    parts=PARTS,
 )
 FIGURE = Experiment(
     "figure-accuracy",
@@ -164,6 +164,6 @@ FIGURE = Experiment(
     "Figure 3",
     run_figure,
     seeds=(SEEDS, QUICK_SEEDS),
-    parts=4,
+    parts=PARTS,
     after=TABLE.name,
 )

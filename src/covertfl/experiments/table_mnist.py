@@ -121,27 +121,30 @@ def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
 
 
 def compute_outcomes(
-    setup: Setup,
+    setups: Sequence[Setup],
     policies: Sequence[str],
     seeds: Sequence[int],
     against: Sequence[Eavesdropping],
     request: Request,
     store: CellStore,
-) -> tuple[Outcomes, int]:
-    """Compute outcomes by policy and eavesdropper, and count the examples trained on."""
+) -> tuple[list[Outcomes], int]:
+    """Compute outcomes of each setup by policy and eavesdropper; count the examples trained on."""
     kernels = KernelCache()
     runs = [
-        prepare_trial(setup, policy, seed, kernels, device=request.device)
+        (place, prepare_trial(setup, policy, seed, kernels, device=request.device))
+        for place, setup in enumerate(setups)
         for seed in seeds
         for policy in policies
     ]
-    stride = STRIDE if setup.thinning == 1 else QUICK_STRIDE
+    stride = STRIDE if setups[0].thinning == 1 else QUICK_STRIDE
     on_cpu = request.device == "cpu"
     worker = CovertRuns(store, stride=stride, threads=1 if on_cpu else count_cores())
-    found = worker.work_out(runs, against, at_once=CPU_RUNS if on_cpu else None)
-    outcomes: Outcomes = {}
+    trials = [trial for _, trial in runs]
+    found = worker.work_out(trials, against, at_once=CPU_RUNS if on_cpu else None)
+    outcomes: list[Outcomes] = [{} for _ in setups]
     for (number, other), outcome in sorted(found.items()):
-        outcomes.setdefault((runs[number].policy, other), []).append(outcome)
+        place, trial = runs[number]
+        outcomes[place].setdefault((trial.policy, other), []).append(outcome)
     return outcomes, worker.examples
 
 
@@ -153,7 +156,8 @@ def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
         rows = [rows[number] for number in QUICK_ROWS]
     seeds = request.list_seeds(SEEDS, QUICK_SEEDS)
     against = [Eavesdropping(row.public) for row in rows]
-    outcomes, examples = compute_outcomes(setup, POLICIES, seeds, against, request, store)
+    found, examples = compute_outcomes([setup], POLICIES, seeds, against, request, store)
+    outcomes = found[0]
     return {
         "settings": setup.describe(),
         "examples": examples,
@@ -178,11 +182,11 @@ def compare_policies(
     """Compute policies against one eavesdropper, for tables with one row per policy."""
     used = request.list_seeds(seeds, QUICK_SEEDS)
     against = [Eavesdropping(public)]
-    outcomes, examples = compute_outcomes(setup, tuple(paper), used, against, request, store)
+    found, examples = compute_outcomes([setup], tuple(paper), used, against, request, store)
     return {
         "settings": setup.describe() | {"public": vars(public)},
         "examples": examples,
-        "rows": list_policy_rows(outcomes, paper),
+        "rows": list_policy_rows(found[0], paper),
     }
 
 

@@ -65,14 +65,7 @@ def reproduce(
     _check_seeds(names, request)
     for folder in (out, out / CELLS):  # before any computation
         make_folder(folder)
-    for name in names:
-        if (check := EXPERIMENTS[name].check) is not None:
-            check()
-    if request.device != "cpu":
-        require_torch()
-        from covertfl.kernels.choose import check_device
-
-        check_device(request.device)
+    check = partial(_check_needs, names, request.device)
     found: dict[str, dict[str, Any]] = {}
 
     def add(result: dict[str, Any], seconds: float | None = None) -> None:
@@ -86,11 +79,13 @@ def reproduce(
 
     report = on_progress or (lambda detail, share: None)
     if request.device == "cpu":
+        check()
         for name in names:
             add(_run_one(name, request, out, report))
     else:
         tasks = plan_tasks([EXPERIMENTS[name] for name in names], request)
-        run_tasks(tasks, partial(_run_task, out), on_progress=report, on_result=add)
+        work = partial(_run_task, out)
+        run_tasks(tasks, work, check=check, on_progress=report, on_result=add)
     return [found[name] for name in names]
 
 
@@ -100,6 +95,18 @@ def _check_seeds(names: Sequence[str], request: Request) -> None:
     if request.first_seed != Request().first_seed and other:
         known = [name for name, one in EXPERIMENTS.items() if one.seeds is not None]
         raise InvalidInput(f"first_seed is only for {', '.join(known)}, got {', '.join(other)}")
+
+
+def _check_needs(names: Sequence[str], device: str) -> None:
+    """Raise `Missing` or `InvalidInput` if experiments lack data, a library or the device."""
+    if device != "cpu":
+        require_torch()
+        from covertfl.kernels.choose import check_device
+
+        check_device(device)
+    for name in names:
+        if (check := EXPERIMENTS[name].check) is not None:
+            check()
 
 
 def _run_task(out: Path, task: Task) -> dict[str, Any] | None:

@@ -2,7 +2,8 @@
 
 While one process prepares its work, a GPU trains for another.  A part of an experiment is the
 experiment with some of its seeds; what it computes is stored, and the whole finds it there.
-Experiments that need no GPU have processes of their own.
+Experiments that need no GPU have processes of their own, each on a core of its own: several threads
+of one process would wait for each other, and all of them together would let the GPU wait.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
-from threading import Condition, Lock
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+from threading import Condition
 from typing import Any
 
 from covertfl.errors import CovertflError
 from covertfl.experiments.experiment import Experiment, Request
 
-GPU_PROCESSES, CPU_PROCESSES = 4, 4
+# Processes that use the GPU, and most of those that do not; each loads all libraries.
+GPU_PROCESSES, MOST_CPU_PROCESSES = 4, 12
 # Priority of processes without a GPU, so that the others do not let a GPU wait.
 NICENESS = 10
 
@@ -50,7 +55,7 @@ Work = Callable[[Task], Result | None]  # carries out a task; the result of a wh
 
 
 def plan_tasks(experiments: Sequence[Experiment], request: Request) -> list[Task]:
-    """Return the tasks of experiments, in the order in which they are begun."""
+    """Return the tasks of experiments."""
     tasks: list[Task] = []
     parts: dict[str, list[int]] = {}
     for experiment in experiments:
@@ -92,15 +97,19 @@ class Board:
         self._has_failed = False
 
     def take(self, *, uses_gpu: bool) -> tuple[int, Task] | None:
-        """Return the next task of a kind, as soon as there is one; None if none is left."""
+        """Return the next task of a kind, as soon as there is one; None if none is left.
+
+        Parts come last, so that what cannot be divided does not.
+        """
         with self._changed:
             while not self._has_failed:
                 kind = [n for n in self._left if self._tasks[n].uses_gpu == uses_gpu]
                 ready = [n for n in kind if self._done.issuperset(self._tasks[n].needs)]
                 if ready:
-                    self._left.remove(ready[0])
-                    self._begun.setdefault(self._tasks[ready[0]].name, time.perf_counter())
-                    return ready[0], self._tasks[ready[0]]
+                    number = min(ready, key=lambda n: (self._tasks[n].is_part, n))
+                    self._left.remove(number)
+                    self._begun.setdefault(self._tasks[number].name, time.perf_counter())
+                    return number, self._tasks[number]
                 if not kind:
                     break
                 self._changed.wait()
@@ -131,88 +140,151 @@ def run_tasks(
     tasks: Sequence[Task],
     work: Work,
     *,
+    check: Callable[[], None],
     on_progress: Callable[[str, float], None],
     on_result: Callable[[Result, float], None],
 ) -> None:
-    """Carry out tasks in several processes, this one among them.
+    """Carry out tasks in several processes.
 
     Parameters
     ----------
     work : can be sent to another process
+    check : raises if tasks cannot be carried out, and loads what they need: called here and by the
+        processes that use the GPU, at the same time
     on_progress : called with what is being done, and the share of tasks that are done
     on_result : called with each result and the seconds since its experiment was begun
     """
-    board, lock = Board(tasks), Lock()
+    board = Board(tasks)
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None when a worker has ended
 
-    def follow(carry_out: Work, uses_gpu: bool) -> None:
+    def follow(worker: Worker, uses_gpu: bool) -> None:
         try:
+            worker.wait()
             while (taken := board.take(uses_gpu=uses_gpu)) is not None:
                 number, task = taken
-                with lock:
-                    on_progress(*board.describe())
-                result = carry_out(task)
+                calls.put(partial(on_progress, *board.describe()))
+                result = worker.carry_out(task)
                 seconds = board.finish(number)
                 if result is not None:
-                    with lock:
-                        on_result(result, seconds)
-        except BaseException:
-            board.fail()
-            raise
+                    calls.put(partial(on_result, result, seconds))
+        except BaseException as error:
+            calls.put(partial(_raise, error))
+        else:
+            calls.put(None)
 
     with ExitStack() as stack:
-        kinds = []
-        for uses_gpu, most in ((True, GPU_PROCESSES), (False, CPU_PROCESSES)):
-            kinds += [uses_gpu] * min(most, sum(task.uses_gpu == uses_gpu for task in tasks))
-        pool = stack.enter_context(ThreadPoolExecutor(len(kinds)))
-        others = [
-            stack.enter_context(_start_process(work, 0 if uses_gpu else NICENESS))
-            for uses_gpu in kinds[1:]
-        ]
-        waiting = [
-            pool.submit(follow, other, kind) for other, kind in zip(others, kinds[1:], strict=True)
-        ]
-        stack.callback(board.fail)  # before processes are ended
-        follow(work, kinds[0])
-        for each in as_completed(waiting):
-            each.result()
+        on_gpu = min(GPU_PROCESSES, sum(task.uses_gpu for task in tasks))
+        cores = list_cores()[: sum(not task.uses_gpu for task in tasks)]
+        pool = stack.enter_context(ThreadPoolExecutor(on_gpu + len(cores)))
+        stack.callback(board.fail)  # after processes are ended
+        workers = [stack.enter_context(start_worker(work, check)) for _ in range(on_gpu)]
+        check()
+        for worker in workers:
+            worker.wait()
+            pool.submit(follow, worker, True)
+        # Not before the others have loaded their libraries, or the GPU would wait for that.
+        for core in cores:
+            worker = stack.enter_context(start_worker(work, core=core))
+            pool.submit(follow, worker, False)
+        for _ in range(on_gpu + len(cores)):
+            while (call := calls.get()) is not None:
+                call()
 
 
-@contextmanager
-def _start_process(work: Work, niceness: int) -> Iterator[Work]:
-    """Start a process that carries out tasks until the block ends; yield a function to do so."""
-    # A new process, not a copy of this one: it must not inherit a GPU.
-    context = multiprocessing.get_context("spawn")
-    own, its = context.Pipe()
-    process = context.Process(target=_carry_out, args=(its, work, niceness), daemon=True)
-    process.start()
-    its.close()
+def _raise(error: BaseException) -> None:
+    raise error
 
-    def carry_out(task: Task) -> Result | None:
+
+def list_cores() -> list[int | None]:
+    """Return the cores for processes without a GPU; None is any core.
+
+    One is left for each process with a GPU if there are enough.
+    """
+    known: list[int | None] = [None] * (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        known = [*sorted(os.sched_getaffinity(0), reverse=True)]
+    return known[: min(max(len(known) - GPU_PROCESSES, 1), MOST_CPU_PROCESSES)]
+
+
+class Worker:
+    """A process that carries out tasks, and its end of the connection."""
+
+    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self._process, self._connection = process, connection
+        self._is_ready = False
+
+    def wait(self) -> None:
+        """Wait until the process has loaded what it needs."""
+        if not self._is_ready:
+            self._receive("the work")
+            self._is_ready = True
+
+    def carry_out(self, task: Task) -> Result | None:
+        """Let the process carry out a task; return its result or raise its error."""
+        with suppress(OSError):  # a process that has ended is noticed where its answer is read
+            self._connection.send(task)
+        result: Result | None = self._receive(task.name)
+        return result
+
+    def _receive(self, what: str) -> Any:
         try:
-            own.send(task)
-            answer = own.recv()
+            answer = self._connection.recv()
         except (EOFError, OSError):
-            process.join()
+            self._process.join()
             raise CovertflError(
-                f"the process for {task.name} ended with status {process.exitcode}"
+                f"the process for {what} ended with status {self._process.exitcode}"
             ) from None
         if isinstance(answer, CovertflError):
             raise answer
-        result: Result | None = answer
-        return result
+        return answer
 
+
+@contextmanager
+def start_worker(
+    work: Work, check: Callable[[], None] | None = None, *, core: int | None = None
+) -> Iterator[Worker]:
+    """Start a process that carries out tasks until the block ends.
+
+    A process with a GPU calls `check` first; others, without it, step back.
+    """
+    # A new process, not a copy of this one: it must not inherit a GPU.
+    context = multiprocessing.get_context("spawn")
+    own, its = context.Pipe()
+    process = context.Process(target=_carry_out, args=(its, work, check), daemon=True)
+    # Libraries count the cores as they are loaded, so that the process has to begin on its core.
+    with _on_core(core):
+        process.start()
+    its.close()
     try:
-        yield carry_out
+        yield Worker(process, own)
     finally:
         process.terminate()
         process.join()
 
 
-def _carry_out(connection: Connection, work: Work, niceness: int) -> None:
+@contextmanager
+def _on_core(core: int | None) -> Iterator[None]:
+    """Restrict this thread, and what it starts, to one core; to none if None."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _carry_out(connection: Connection, work: Work, check: Callable[[], None] | None) -> None:
     """Carry out tasks as they come, and send the results or the error."""
-    if hasattr(os, "nice"):
-        os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
+    if check is not None:
+        with suppress(CovertflError):  # the parent process finds it, too
+            check()
+    elif hasattr(os, "nice"):
+        os.nice(NICENESS)
+    connection.send(None)
     while True:
         try:
             task = connection.recv()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import choose_kernel
+from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.cnn.kernel import CnnKernel, Precision
+from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.job import Examples, LocalOptimizer
 from tests.support.plain_loop import OPTIMIZERS
 from tests.support.small_cnns import (
@@ -65,6 +68,40 @@ def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
         (alone,) = kernel.rate_chains([chain], [own], coarse=held_out, full=held_out)
         assert found.coarse.tolist() == alone.coarse.tolist() == list(found.full.values())
         assert found.full == alone.full
+
+
+# Height, width, channels, size of the window, outputs; pairs of pixels are one in the first two.
+@pytest.mark.parametrize(
+    "sizes",
+    [(8, 8, 32, 3, 3, 32), (9, 10, 32, 5, 5, 16), (7, 7, 32, 3, 3, 32), (8, 9, 32, 3, 2, 16)],
+)
+def test_products_agree_whether_pixels_are_paired_or_not(sizes: tuple[int, ...]) -> None:
+    """In numbers that 16-bit floats hold; sums have 32 bits, inputs' gradients are rounded to 16."""
+    from covertfl.kernels.cnn.gpu import TritonPasses
+
+    *_, outputs = sizes
+    weights_size = math.prod(sizes[2:])
+    block = Block(*sizes, 0, weights_size, is_rectified=True)
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).half().float()
+
+    weights, x = draw(2, weights_size + outputs), draw(2, 3, *sizes[:3])
+    dy = draw(2, 3, block.out_height, block.out_width, outputs)
+    plain, short = PlainPasses(), TritonPasses("float16")
+    own, its, gradient = (one.cuda().half() for one in (weights, x, dy))
+    pairs = [
+        (plain.convolve(block, x, weights, torch.float32), 1e-6,
+         short.convolve(block, its, own, torch.float32)),
+        (plain.convolve_transposed(block, dy, weights, x), 1e-3,
+         short.convolve_transposed(block, gradient, own, its)),
+    ]  # fmt: skip
+    ours, others = torch.zeros_like(weights), torch.zeros_like(weights).cuda()
+    plain.correlate(block, x, dy, ours)
+    short.correlate(block, its, gradient, others)
+    for one, tolerance, other in [*pairs, (ours, 1e-6, others * short.scale)]:
+        assert (one - other.cpu().float()).norm() < tolerance * one.norm()
 
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])

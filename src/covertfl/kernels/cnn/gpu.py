@@ -7,7 +7,7 @@ Arrays are laid out as `blocks` describes, with a leading axis of jobs and one o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -18,6 +18,9 @@ from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
 from covertfl.kernels.job import LocalOptimizer
 
 _BLOCK_SIZE = 1024
+# Neighbouring pixels that products of 16-bit floats treat as one in layers of at most so many
+# outputs; more of either takes longer.
+_GROUP, _FEW_OUTPUTS = 2, 32
 # Gradients of 16-bit floats are multiplied by this, so that small ones are not lost.
 _SCALE = 1024.0
 
@@ -37,6 +40,7 @@ class _Tiles:
 
 _LONG = _Tiles((128, 64, 32, 4, 2), (64, 64, 32, 4, 2), (32, 128, 32, 4, 3))
 _SHORT = _Tiles((256, 64, 32, 4, 4), (256, 64, 32, 4, 3), (64, 128, 64, 4, 3))
+_GROUPED = replace(_SHORT, transposed=(128, 64, 32, 4, 3))
 
 
 class TritonPasses:
@@ -61,18 +65,21 @@ class TritonPasses:
         jobs, examples = x.shape[:2]
         shape = (jobs, examples, block.out_height, block.out_width, block.outputs)
         y = x.new_empty(shape, dtype=dtype)
-        rows = examples * block.out_height * block.out_width
-        tiles = _size_tiles(self._tiles.convolve, max(rows, 64), block.outputs, block.depth)
-        grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.outputs, tiles["BN"]), jobs)
+        group, chosen = self._choose_group(block)
+        sizes, own = _size_group(block, group), _widen_weights(block, weights, group)
+        rows = examples * block.out_height * block.out_width // group
+        tiles = _size_tiles(chosen.convolve, max(rows, 64), sizes["N"], sizes["K"])
+        grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(sizes["N"], tiles["BN"]), jobs)
         gpu_kernels.convolve_kernel[grid](
             x,
-            weights[:, block.weights_start :],
+            own,
             weights[:, block.biases_start or 0 :],
             y,
             rows,
             x.stride(0),
+            own.stride(0),
             weights.stride(0),
-            **_sizes(block),
+            **sizes,
             HAS_BIAS=block.biases_start is not None,
             RELU=block.is_rectified,
             PRECISION=self._precision,
@@ -86,10 +93,12 @@ class TritonPasses:
         """Return dx from dy; zero where x, if given, is not positive."""
         jobs, examples = dy.shape[:2]
         dx = dy.new_empty((jobs, examples, block.height, block.width, block.channels))
-        rows = examples * block.height * block.width
-        tiles = _size_tiles(self._tiles.transposed, max(rows, 64), block.channels, block.outputs)
-        grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(block.channels, tiles["BN"]), jobs)
-        own, strides = _order_weights(block, weights)
+        group, chosen = self._choose_group(block)
+        sizes, columns = _size_group(block, group) | {"N": block.outputs}, group * block.channels
+        rows = examples * block.height * block.width // group
+        tiles = _size_tiles(chosen.transposed, max(rows, 64), columns, block.outputs)
+        grid = (triton.cdiv(rows, tiles["BM"]) * triton.cdiv(columns, tiles["BN"]), jobs)
+        own, strides = _order_weights(block, _widen_weights(block, weights, group), group)
         gpu_kernels.convolve_transposed_kernel[grid](
             dy,
             own,
@@ -99,7 +108,7 @@ class TritonPasses:
             examples,
             own.stride(0),
             **strides,
-            **_sizes(block),
+            **sizes,
             MASKED=x is not None,
             PRECISION=self._precision,
             **tiles,
@@ -111,27 +120,30 @@ class TritonPasses:
     ) -> None:
         """Store the gradient by the block's weights and biases in `gradient` (J, padded)."""
         jobs, examples = dy.shape[:2]
-        rows = examples * block.out_height * block.out_width
-        tiles = _size_tiles(self._tiles.correlate, block.outputs, block.depth, rows)
-        tiles["BK"] = 64 if block.depth <= 32 else self._tiles.correlate[2]
-        grid = (
-            triton.cdiv(block.outputs, tiles["BM"]) * triton.cdiv(block.depth, tiles["BN"]),
-            jobs,
-        )
+        group, chosen = self._choose_group(block)
+        sizes = _size_group(block, group)
+        own = gradient[:, block.weights_start :]
+        found = own if group == 1 else gradient.new_empty((jobs, sizes["N"] * sizes["K"]))
+        rows = examples * block.out_height * block.out_width // group
+        tiles = _size_tiles(chosen.correlate, sizes["N"], sizes["K"], rows)
+        tiles["BK"] = 64 if block.depth <= 32 else chosen.correlate[2]
+        grid = (triton.cdiv(sizes["N"], tiles["BM"]) * triton.cdiv(sizes["K"], tiles["BN"]), jobs)
         gpu_kernels.correlate_kernel[grid](
             x,
             dy,
-            gradient[:, block.weights_start :],
+            found,
             rows,
             1.0 / self.scale,
             x.stride(0),
-            gradient.stride(0),
-            **_sizes(block),
+            found.stride(0),
+            **sizes,
             PRECISION=self._precision,
             **tiles,
         )
+        if group > 1:
+            _fold_gradient(block, found, group, own)
         if block.biases_start is not None:
-            width = _tile(block.outputs, 64)
+            width, rows = _tile(block.outputs, 64), rows * group
             gpu_kernels.sum_kernel[(triton.cdiv(block.outputs, width), jobs)](
                 dy,
                 gradient[:, block.biases_start :],
@@ -143,6 +155,15 @@ class TritonPasses:
                 BN=width,
                 num_warps=8,
             )
+
+    def _choose_group(self, block: Block) -> tuple[int, _Tiles]:
+        """Return how many neighbouring pixels the products of a block treat as one, and tiles."""
+        is_even = block.width % _GROUP == block.out_width % _GROUP == 0
+        is_whole = block.channels % _GROUPED.convolve[2] == 0
+        is_narrow = block.kernel_width > 1 and block.outputs <= _FEW_OUTPUTS
+        if self.dtype == torch.float16 and is_even and is_whole and is_narrow:
+            return _GROUP, _GROUPED
+        return 1, self._tiles
 
     def pool(self, block: Block, y: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """Return z: y after pooling and, if there are keys, dropout."""
@@ -204,18 +225,48 @@ def step_adam(
     )
 
 
-def _order_weights(block: Block, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, int]]:
-    """Return the weights of a block, and the strides of outputs, taps and channels.
+def _widen_weights(block: Block, weights: torch.Tensor, group: int) -> torch.Tensor:
+    """Return the (J, group * outputs, depth) weights of a group of neighbouring pixels."""
+    own = _view_weights(block, weights)
+    if group == 1:
+        return own
+    shape = (block.kernel_height, block.kernel_width + group - 1, block.channels)
+    wide = own.new_zeros((len(own), group, block.outputs, *shape))
+    for shift in range(group):
+        wide[:, shift, :, :, shift : shift + block.kernel_width] = own
+    return wide
+
+
+def _fold_gradient(block: Block, found: torch.Tensor, group: int, own: torch.Tensor) -> None:
+    """Store the gradient by a block's weights, given that by the weights of a group of pixels."""
+    shape = (block.kernel_height, block.kernel_width + group - 1, block.channels)
+    wide = found.view(-1, group, block.outputs, *shape)
+    parts = [wide[:, shift, :, :, shift : shift + block.kernel_width] for shift in range(group)]
+    own[:, : block.outputs * block.depth].view(parts[0].shape).copy_(sum(parts))
+
+
+def _view_weights(block: Block, weights: torch.Tensor) -> torch.Tensor:
+    """Return the (J, outputs, rows, columns, channels) weights of a block."""
+    own = weights[:, block.weights_start : block.weights_start + block.outputs * block.depth]
+    shape = (block.outputs, block.kernel_height, block.kernel_width, block.channels)
+    return own.view(-1, *shape)
+
+
+def _order_weights(
+    block: Block, own: torch.Tensor, group: int
+) -> tuple[torch.Tensor, dict[str, int]]:
+    """Return weights of a block, and the strides of shifts, outputs, taps and channels.
 
     Products of 32-bit floats are fastest if both sides are contiguous along the summed axis, which
     is worth a copy, unless a layer has a single tap and reads each weight only once.
     """
-    taps = block.kernel_height * block.kernel_width
-    own = weights[:, block.weights_start : block.weights_start + block.outputs * block.depth]
-    if taps == 1 or weights.dtype == torch.float16:
-        return own, {"O_STRIDE": block.depth, "T_STRIDE": block.channels, "C_STRIDE": 1}
-    turned = own.view(-1, block.outputs, taps, block.channels).transpose(1, 3).contiguous()
-    return turned, {"O_STRIDE": 1, "T_STRIDE": block.outputs, "C_STRIDE": taps * block.outputs}
+    depth = block.kernel_height * (block.kernel_width + group - 1) * block.channels
+    taps, strides = depth // block.channels, {"G_STRIDE": block.outputs * depth}
+    if taps == 1 or own.dtype == torch.float16:
+        return own, {**strides, "O_STRIDE": depth, "T_STRIDE": block.channels, "C_STRIDE": 1}
+    turned = own.reshape(-1, block.outputs, taps, block.channels).transpose(1, 3).contiguous()
+    order = {"O_STRIDE": 1, "T_STRIDE": block.outputs, "C_STRIDE": taps * block.outputs}
+    return turned, strides | order
 
 
 def _size_tiles(
@@ -237,17 +288,19 @@ def _tile(size: int, most: int) -> int:
     return min(max(triton.next_power_of_2(size), 16), most)
 
 
-def _sizes(block: Block) -> dict[str, int]:
-    """Return the sizes of a block as the products name them."""
+def _size_group(block: Block, group: int) -> dict[str, int]:
+    """Return the sizes of a block, of groups of neighbouring pixels, as the products name them."""
+    columns = block.kernel_width + group - 1
     return {
         "H": block.height,
         "W": block.width,
         "C": block.channels,
-        "KW": block.kernel_width,
-        "K": block.depth,
+        "KW": columns,
+        "K": block.kernel_height * columns * block.channels,
         "OH": block.out_height,
         "OW": block.out_width,
-        "N": block.outputs,
+        "N": group * block.outputs,
+        "GROUP": group,
     }
 
 

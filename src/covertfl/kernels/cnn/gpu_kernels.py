@@ -6,6 +6,11 @@ repeat exactly and do not depend on the other jobs.
 
 H, W and C are the height, width and channels of the images, OH, OW and N those of the outputs, K
 the weights of an output and KW the width of its window; BM, BN and BK are the sizes of a tile.
+
+A product can treat GROUP neighbouring pixels of a row as one pixel with GROUP times the channels,
+whose window is GROUP - 1 columns wider; its weights are those of the pixels, each shifted to its
+place, and zero elsewhere.  N, K and KW are then those of the group.  That is more arithmetic and
+less reading, which pays where a layer has few channels.
 """
 
 # mypy: ignore-errors
@@ -33,11 +38,18 @@ def _place_taps(
 
 @triton.jit
 def _place_windows(
-    m, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr
+    m,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
-    """Return the offset in the images at which the window of output pixel m starts."""
-    pixel = m % (OH * OW)
-    return ((m // (OH * OW) * H + pixel // OW) * W + pixel % OW) * C
+    """Return the offset in the images at which the window of output pixel (or group) m starts."""
+    COLUMNS: tl.constexpr = OW // GROUP
+    pixel = m % (OH * COLUMNS)
+    return ((m // (OH * COLUMNS) * H + pixel // COLUMNS) * W + pixel % COLUMNS * GROUP) * C
 
 
 @triton.jit
@@ -49,6 +61,7 @@ def convolve_kernel(
     num_rows,
     x_stride,
     w_stride,
+    b_stride,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
@@ -57,6 +70,7 @@ def convolve_kernel(
     OH: tl.constexpr,
     OW: tl.constexpr,
     N: tl.constexpr,
+    GROUP: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     RELU: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -71,7 +85,7 @@ def convolve_kernel(
     n = tl.program_id(0) % tiles * BN + tl.arange(0, BN)
     x += job * x_stride
     weights += job * w_stride
-    windows = _place_windows(tl.minimum(m, num_rows - 1), H, W, C, OH, OW)
+    windows = _place_windows(tl.minimum(m, num_rows - 1), H, W, C, OH, OW, GROUP)
     w_rows = tl.minimum(n, N - 1) * K
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
@@ -85,7 +99,7 @@ def convolve_kernel(
             right = tl.load(weights + w_rows[None, :] + k[:, None], mask=k[:, None] < K, other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
     if HAS_BIAS:
-        total += tl.load(biases + job * w_stride + tl.minimum(n, N - 1))[None, :]
+        total += tl.load(biases + job * b_stride + tl.minimum(n, N - 1) % (N // GROUP))[None, :]
     if RELU:
         total = tl.where(total < 0.0, 0.0, total)  # keeps NaN
     y += job * num_rows * N
@@ -104,19 +118,21 @@ def _bound_taps(
     KH: tl.constexpr,
     OH: tl.constexpr,
     OW: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
     """Return the first tap down and across that reaches an output from a tile, and how many do.
 
-    The tile has rows from `begin` to `end`, that is some pixels of all images; if these lie in
-    several rows of an image, all columns count.
+    The tile has rows from `begin` to `end`, that is some pixels (or groups) of all images; if these
+    lie in several rows of an image, all columns count.  The column of a group is its last one.
     """
+    COLUMNS: tl.constexpr = W // GROUP
     first, last = begin // num_images, (end - 1) // num_images
-    is_one_row = first // W == last // W
-    left_column = tl.where(is_one_row, first % W, 0)
-    right_column = tl.where(is_one_row, last % W, W - 1)
-    top_tap = tl.maximum(first // W - OH + 1, 0)
+    is_one_row = first // COLUMNS == last // COLUMNS
+    left_column = tl.where(is_one_row, first % COLUMNS, 0) * GROUP + GROUP - 1
+    right_column = tl.where(is_one_row, last % COLUMNS, COLUMNS - 1) * GROUP + GROUP - 1
+    top_tap = tl.maximum(first // COLUMNS - OH + 1, 0)
     left_tap = tl.maximum(left_column - OW + 1, 0)
-    taps_down = tl.minimum(last // W, KH - 1) - top_tap + 1
+    taps_down = tl.minimum(last // COLUMNS, KH - 1) - top_tap + 1
     taps_across = tl.minimum(right_column, KW - 1) - left_tap + 1
     return top_tap, taps_down, left_tap, taps_across
 
@@ -130,6 +146,7 @@ def convolve_transposed_kernel(
     num_rows,
     num_images,
     w_stride,
+    G_STRIDE: tl.constexpr,
     O_STRIDE: tl.constexpr,
     T_STRIDE: tl.constexpr,
     C_STRIDE: tl.constexpr,
@@ -141,6 +158,7 @@ def convolve_transposed_kernel(
     OH: tl.constexpr,
     OW: tl.constexpr,
     N: tl.constexpr,
+    GROUP: tl.constexpr,
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr,
@@ -149,16 +167,21 @@ def convolve_transposed_kernel(
 ):
     """Compute the gradient by a block's inputs from that by its outputs."""
     # A tile has few pixels, of all images, so that taps which reach no output can be left out.
+    COLUMNS: tl.constexpr = W // GROUP
+    WIDE: tl.constexpr = GROUP * C
     job = tl.program_id(1).to(tl.int64)
-    begin = tl.program_id(0) // tl.cdiv(C, BN) * BM
+    begin = tl.program_id(0) // tl.cdiv(WIDE, BN) * BM
     m = tl.minimum(begin + tl.arange(0, BM), num_rows - 1)
-    c = tl.program_id(0) % tl.cdiv(C, BN) * BN + tl.arange(0, BN)
-    image, row, column = m % num_images, m // num_images // W, m // num_images % W
+    c = tl.program_id(0) % tl.cdiv(WIDE, BN) * BN + tl.arange(0, BN)
+    image, row, place = m % num_images, m // num_images // COLUMNS, m // num_images % COLUMNS
+    column = place * GROUP + GROUP - 1
     top_tap, taps_down, left_tap, taps_across = _bound_taps(
-        begin, tl.minimum(begin + BM, num_rows), num_images, W, KW, K // (C * KW), OH, OW
+        begin, tl.minimum(begin + BM, num_rows), num_images, W, KW, K // (C * KW), OH, OW, GROUP
     )
     dy += job * num_images * (OH * OW * N)
-    weights += job * w_stride + (c if C % BN == 0 else tl.minimum(c, C - 1)) * C_STRIDE
+    own = c if WIDE % BN == 0 else tl.minimum(c, WIDE - 1)
+    # Shifts of a group are counted from its last column: those of the outputs in reverse.
+    weights += job * w_stride + (GROUP - 1 - own // C) * G_STRIDE + own % C * C_STRIDE
     pixels = ((image * OH + row) * OW + column) * N
     parts: tl.constexpr = (N + BK - 1) // BK
     total = tl.zeros((BM, BN), tl.float32)
@@ -176,8 +199,9 @@ def convolve_transposed_kernel(
         right = weights[None, :] + (up * KW + left_by) * T_STRIDE + o[:, None] * O_STRIDE
         right = tl.load(right) if N % BK == 0 else tl.load(right, mask=(o < N)[:, None], other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
-    places = job * num_rows * C + ((image * H + row) * W + column)[:, None] * C + c[None, :]
-    mask = (begin + tl.arange(0, BM) < num_rows)[:, None] & (c < C)[None, :]
+    places = job * num_rows * WIDE
+    places += ((image * H + row) * COLUMNS + place)[:, None] * WIDE + c[None, :]
+    mask = (begin + tl.arange(0, BM) < num_rows)[:, None] & (c < WIDE)[None, :]
     if MASKED:
         total = tl.where(tl.load(x + places, mask=mask, other=0.0) > 0.0, total, 0.0)
     tl.store(dx + places, total, mask=mask)
@@ -200,6 +224,7 @@ def correlate_kernel(
     OH: tl.constexpr,
     OW: tl.constexpr,
     N: tl.constexpr,
+    GROUP: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
@@ -216,7 +241,7 @@ def correlate_kernel(
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, num_rows, BK):
         m = start + tl.arange(0, BK)
-        windows = _place_windows(tl.minimum(m, num_rows - 1), H, W, C, OH, OW)
+        windows = _place_windows(tl.minimum(m, num_rows - 1), H, W, C, OH, OW, GROUP)
         mask = (m < num_rows)[None, :]
         if N % BM != 0:
             mask = mask & (n < N)[:, None]

@@ -69,7 +69,7 @@ $(BENCH)/.ready: pyproject.toml setup.py constraints.txt $(SOURCES) benchmarks/r
 	$(BENCH)/bin/python -m pip install --quiet --requirement benchmarks/requirements.txt
 	touch $@
 
-bench: $(BENCH)/.ready  ## compare with other solvers and the last run, write docs/benchmarks.md
+bench: $(BENCH)/.ready  ## compare with other solvers and the last run, write docs/benchmarks.md and docs/scale.md
 	$(BENCH)/bin/python benchmarks/run.py --write docs/benchmarks.md --history benchmarks/history.jsonl
 
 clean:  ## remove environments, caches and output

@@ -1,38 +1,72 @@
-"""Throughput of the paper's network on a GPU: `python benchmarks/cnn_on_gpu.py`.
+"""Convolutional networks on a GPU: throughput of many small jobs, and whole commands.
 
-Measures the jobs of many clients with different weights, the same jobs as chains that stay on the
-device, forward passes of many weights, and the same jobs by `torch.func.vmap`, as in the autograd
-kernel.  Each is compared with the peak that the card reaches in one large product of 16-bit floats,
-or in TF32 where it computes with 32-bit floats.
+Jobs of many clients, each with its own weights, are trained by the kernel for convolutional
+networks and by `torch.func.vmap`, as in the autograd kernel.  On a CPU the same work is done by
+plain torch functions, for tests.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import gc
+import json
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from measurement import time_repeats
+from process_tree import run_command
+from section import Check, Section
+from torch import nn
 
+from covertfl.errors import Missing
 from covertfl.kernels.autograd.kernel import TorchKernel
+from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.choose import draw_weights
-from covertfl.kernels.cnn.blocks import describe_network
-from covertfl.kernels.cnn.kernel import CnnKernel
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
-from covertfl.tasks.models import make_paper_cnn
+from covertfl.kernels.cnn.blocks import Network, describe_network
+from covertfl.kernels.cnn.kernel import CnnKernel, Precision
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.weights import Vector
+from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 
 IMAGE, CLASSES, BATCH = (1, 28, 28), 10, 40
-NUM_EXAMPLES = 10_000
-PEAK_SIZE, PEAK_REPEATS = 8192, 20
-REPEATS = 3
+REPEATS, PEAK_PRODUCTS = 3, 20
+MODELS: dict[str, ModelFactory] = {"small-cnn": make_small_cnn, "paper-cnn": make_paper_cnn}
+TABLES = ("table-mnist-20", "table-mnist-50")
+# Seconds that the commands may take, and after which they are ended.
+TABLES_TARGET, ALL_TARGET, LIMIT = 60.0, 180.0, 1800.0
+# Distance of the weights after two ways of training, as a share of the way from their start; with
+# other dropout masks it is 0.1.
+AGREEMENT = 0.01
+
+
+class NoGpu(Missing):
+    """A machine on which PyTorch finds no GPU."""
+
+
+class Size(NamedTuple):
+    """How much is measured: jobs and their images, for the kernel alone and beside vmap."""
+
+    jobs: int = 512
+    images: int = 600
+    moves: int = 8
+    predicting: int = 128
+    stacked: int = 128
+    stacked_images: int = 400
+    examples: int = 10_000
+    peak: int = 8192
+
+
+SMALL = Size(16, 80, 2, 4, 8, 80, 200, 1024)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Time of one kind of work on a number of images."""
+    """Time of one kind of work on a number of images; `flops` are for each, 0 if not counted."""
 
     name: str
     images: int
@@ -40,126 +74,271 @@ class Row:
     flops: int
     is_short: bool = True  # whether its products are of 16-bit floats
 
-    def describe(self, peaks: Mapping[bool, float]) -> str:
-        """Format images per second, operations per second, and the share of the peak."""
-        peak = peaks[self.is_short]
-        rate = self.images / self.seconds
-        return (
-            f"{self.name:<46} {self.seconds:8.3f} s {rate / 1e6:8.3f} million images/s "
-            f"{rate * self.flops / 1e12:7.1f} TFLOP/s {rate * self.flops / peak:6.1%}"
-        )
+    @property
+    def rate(self) -> float:
+        """Return images per second."""
+        return self.images / self.seconds
+
+    def find_share(self, peaks: Mapping[bool, float]) -> float:
+        """Return the share of the peak of the same floats."""
+        return self.rate * self.flops / peaks[self.is_short]
+
+    def format(self, peaks: Mapping[bool, float]) -> tuple[str, ...]:
+        """Return the row as text."""
+        start = (self.name, f"{self.seconds:.3f}", f"{self.rate / 1e6:.3g}")
+        if self.flops == 0:
+            return (*start, "", "")
+        return (*start, f"{self.rate * self.flops / 1e12:.3g}", f"{self.find_share(peaks):.1%}")
 
 
-def measure_peak(*, is_short: bool) -> float:
-    """Return the operations per second of one large product of 16-bit floats, or in TF32."""
+@dataclass(frozen=True)
+class Command:
+    """A command that took some seconds, and its results by name."""
+
+    text: str
+    seconds: float
+    results: Mapping[str, Any]
+
+
+# --- jobs of one kind after another --------------------------------------------------------------
+
+
+def make_normed_cnn() -> nn.Module:
+    """Make the small network with BatchNorm after its convolutions, and dropout."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 5, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(256, CLASSES),
+    )
+
+
+def make_jobs(make_model: ModelFactory, jobs: int, images: int, examples: int) -> list[LocalJob]:
+    """Return jobs of one length, each with its own weights."""
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((examples, *IMAGE), dtype=np.float32)
+    data = Examples(features, generator.integers(0, CLASSES, examples))
+    starts = [draw_weights(make_model, seed=seed) for seed in range(8)]
+    rows = [generator.permutation(examples)[:images] for _ in range(jobs)]
+    return [
+        LocalJob(starts[number % 8].copy(), data, rows[number], BATCH, number)
+        for number in range(jobs)
+    ]
+
+
+def find_network(name: str) -> Network:
+    """Return what a model consists of."""
+    network = describe_network(MODELS[name](), IMAGE)
+    assert network is not None
+    return network
+
+
+def measure_peak(size: int, device: str, *, is_short: bool) -> float:
+    """Return the operations per second of a large product of 16-bit floats, or in TF32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     dtype = torch.float16 if is_short else torch.float32
-    sides = [torch.randn((PEAK_SIZE, PEAK_SIZE), device="cuda").to(dtype) for _ in range(2)]
-    seconds = time_best(lambda: [sides[0] @ sides[1] for _ in range(PEAK_REPEATS)])
+    left, right = (torch.randn((size, size), device=device).to(dtype) for _ in range(2))
+
+    def multiply() -> float:
+        for _ in range(PEAK_PRODUCTS):
+            product = left @ right
+        return float(product[0, 0])  # when the device has finished
+
+    _, timing = time_repeats(multiply, repeats=REPEATS)
     torch.backends.cuda.matmul.allow_tf32 = before
-    return float(2 * PEAK_SIZE**3 * PEAK_REPEATS / seconds)
+    return 2 * size**3 * PEAK_PRODUCTS / timing.best
 
 
-def time_best(work: Callable[[], object]) -> float:
-    """Return the seconds of the best of a few repeats, after one warm-up run."""
-    work()
-    seconds = []
-    for _ in range(REPEATS):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+def measure_kernel(size: Size, device: str) -> list[Row]:
+    """Measure the network of the MNIST tables in the kernel for convolutional networks."""
+    network, make_model = find_network("paper-cnn"), MODELS["paper-cnn"]
+    jobs = make_jobs(make_model, size.jobs, size.images, size.examples)
+    rows = []
 
+    def add(name: str, images: int, work: Any, flops: int = network.flops, **kind: bool) -> None:
+        _, timing = time_repeats(work, repeats=REPEATS)  # its results are on the host
+        rows.append(Row(name, images, timing.best, flops, **kind))
 
-def make_jobs(num_jobs: int, num_images: int) -> list[LocalJob]:
-    """Return jobs of one length, each with its own weights."""
-    generator = np.random.default_rng(0)
-    features = generator.standard_normal((NUM_EXAMPLES, *IMAGE), dtype=np.float32)
-    examples = Examples(features, generator.integers(0, CLASSES, NUM_EXAMPLES))
-    starts = [draw_weights(make_paper_cnn, seed=seed) for seed in range(8)]
-    return [
-        LocalJob(
-            starts[number % len(starts)].copy(),
-            examples,
-            generator.permutation(NUM_EXAMPLES)[:num_images],
-            BATCH,
-            number,
-        )
-        for number in range(num_jobs)
-    ]
+    def make_kernel(precision: Precision) -> CnnKernel:
+        return CnnKernel(make_model, "multiclass", LocalOptimizer(), device, precision=precision)
 
-
-def measure(num_jobs: int, num_images: int, moves: int) -> list[Row]:
-    """Measure all kinds of work."""
-    network = describe_network(make_paper_cnn(), IMAGE)
-    assert network is not None
+    kernel, title = make_kernel("float16"), f"{size.jobs} jobs of {size.images} images"
+    images, few = size.jobs * size.images, jobs[: max(size.jobs // 8, 1)]
+    chains = [[[job]] * size.moves for job in jobs]
+    weights, features = [job.weights for job in jobs[: size.predicting]], jobs[0].examples.features
     forward = sum(block.flops for block in network.blocks)
-    jobs = make_jobs(num_jobs, num_images)
-    images = num_jobs * num_images
-    kernel = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
-    longer = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="tf32")
-    exact = CnnKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda", precision="float32")
-    general = TorchKernel(make_paper_cnn, "multiclass", LocalOptimizer(), "cuda")
-    chains = [[[job]] * moves for job in jobs]
-    few = jobs[: max(num_jobs // 8, 1)]
-    weights = [job.weights for job in jobs[:128]]
-    features = jobs[0].examples.features
-    title = f"{num_jobs} jobs of {num_images} images"
-    return [
-        Row(title, images, time_best(lambda: kernel.run(jobs)), network.flops),
-        Row(
-            f"{num_jobs} chains of {moves} such jobs",
-            images * moves,
-            time_best(lambda: kernel.run_chains(chains)),
-            network.flops,
-        ),
-        Row(f"{title}, tf32", images, time_best(lambda: longer.run(jobs)), network.flops, False),
-        Row(f"{title}, float32", images, time_best(lambda: exact.run(jobs)), network.flops, False),
-        Row(
-            f"{len(few)} jobs of {num_images} images",
-            len(few) * num_images,
-            time_best(lambda: kernel.run(few)),
-            network.flops,
-        ),
-        Row(
-            f"{len(few)} jobs of {num_images} images, torch.func.vmap",
-            len(few) * num_images,
-            time_best(lambda: general.run(few)),
-            network.flops,
-            False,
-        ),
-        Row(
-            f"forward, {len(weights)} weights",
-            len(weights) * len(features),
-            time_best(lambda: kernel.predict_many(weights, features)),
-            forward,
-        ),
-    ]
+    add(title, images, lambda: kernel.run(jobs))
+    name = f"{size.jobs} chains of {size.moves} such jobs"
+    add(name, images * size.moves, lambda: kernel.run_chains(chains))
+    longer, exact = make_kernel("tf32"), make_kernel("float32")
+    add(f"{title}, TF32", images, lambda: longer.run(jobs), is_short=False)
+    add(f"{title}, float32", images, lambda: exact.run(jobs), is_short=False)
+    name = f"{len(few)} jobs of {size.images} images"
+    add(name, len(few) * size.images, lambda: kernel.run(few))
+    name = f"forward, {len(weights)} weights"
+    predicted = len(weights) * len(features)
+    add(name, predicted, lambda: kernel.predict_many(weights, features), forward)
+    return rows
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=512)
-    parser.add_argument("--images", type=int, default=600)
-    parser.add_argument("--moves", type=int, default=8)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("this benchmark needs a CUDA GPU, and PyTorch found none")
-        return 4
-    peaks = {is_short: measure_peak(is_short=is_short) for is_short in (True, False)}
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(
-        f"one product of {PEAK_SIZE} x {PEAK_SIZE}: {peaks[True] / 1e12:.0f} TFLOP/s with 16-bit "
-        f"floats, {peaks[False] / 1e12:.0f} in TF32"
+def measure_stacks(size: Size, device: str) -> tuple[list[Row], float]:
+    """Measure modules as stacks by vmap, beside the kernel for convolutional networks.
+
+    A network with BatchNorm and dropout is trained one by one as well; the second value is how far
+    apart the weights are then, as a share of the way from their start.
+    """
+    rows, optimizer = [], LocalOptimizer()
+
+    def add(name: str, kernel: LocalKernel, jobs: list[LocalJob], flops: int, **kind: bool) -> Any:
+        results, timing = time_repeats(lambda: kernel.run(jobs), repeats=REPEATS)
+        images = sum(len(job.rows) for job in jobs)
+        rows.append(Row(name, images, timing.best, flops, **kind))
+        return results
+
+    def general(make_model: ModelFactory, *, batched: bool) -> LocalKernel:
+        return TorchKernel(make_model, "multiclass", optimizer, device, batched=batched)
+
+    for name, make_model in MODELS.items():
+        jobs = make_jobs(make_model, size.stacked, size.stacked_images, size.examples)
+        flops = find_network(name).flops
+        add(f"{name}, vmap", general(make_model, batched=True), jobs, flops, is_short=False)
+        for precision in ("float32", "float16"):
+            kernel = CnnKernel(make_model, "multiclass", optimizer, device, precision=precision)
+            is_short = precision == "float16"
+            add(f"{name}, {precision}", kernel, jobs, flops, is_short=is_short)
+    jobs = make_jobs(make_normed_cnn, size.stacked, size.stacked_images, size.examples)
+    title = "small-cnn with BatchNorm and dropout"
+    stacked, alone = (
+        add(f"{title}, {name}", general(make_normed_cnn, batched=batched), jobs, 0)
+        for name, batched in (("vmap", True), ("one by one", False))
     )
-    for row in measure(options.jobs, options.images, options.moves):
-        print(row.describe(peaks), flush=True)
-    return 0
+    return rows, find_distance([job.weights for job in jobs], alone, stacked)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def find_distance(
+    starts: Sequence[Vector], ends: Sequence[Vector], others: Sequence[Vector]
+) -> float:
+    """Return the largest distance of two ends, as a share of the way from their start."""
+    compared = zip(starts, ends, others, strict=True)
+    return max(
+        float(np.linalg.norm(other - end) / np.linalg.norm(end - start))
+        for start, end, other in compared
+    )
+
+
+# --- whole commands ------------------------------------------------------------------------------
+
+
+def reproduce(names: Sequence[str], device: str, *, quick: bool) -> Command:
+    """Run `covertfl reproduce` in a separate process and a new folder."""
+    arguments = ["reproduce", *names, "--device", device, *(["--quick"] if quick else [])]
+    with tempfile.TemporaryDirectory(prefix="covertfl-gpu-") as folder:
+        started = time.perf_counter()
+        if not run_command(["-m", "covertfl", *arguments, "--out", folder], limit=LIMIT):
+            raise RuntimeError(f"covertfl {' '.join(arguments)} took over {LIMIT:g} s")
+        seconds = time.perf_counter() - started
+        results = {name: json.loads((Path(folder) / f"{name}.json").read_text()) for name in TABLES}
+    return Command(f"`covertfl {' '.join(arguments)}`", seconds, results)
+
+
+def count_work(results: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the images that tables trained on, and the operations."""
+    trained = [(result["examples"], result["settings"]["model"]) for result in results.values()]
+    work = sum(images * find_network(model).flops for images, model in trained)
+    return sum(images for images, _ in trained), work
+
+
+# --- the section ---------------------------------------------------------------------------------
+
+
+def measure(*, quick: bool) -> Section:
+    """Measure everything."""
+    if not torch.cuda.is_available():
+        raise NoGpu("this section needs a CUDA GPU, and PyTorch found none")
+    size = SMALL if quick else Size()
+    rows, peaks, distance = measure_jobs(size, "cuda")
+    tables, everything = (reproduce(names, "cuda", quick=quick) for names in (TABLES, ["all"]))
+    about = (f"{torch.cuda.get_device_name()}, torch {torch.__version__}.", *describe(size, peaks))
+    return judge(rows, peaks, distance, tables, everything, about=about)
+
+
+def measure_jobs(size: Size, device: str) -> tuple[list[Row], dict[bool, float], float]:
+    """Measure all jobs; return their rows, the peaks, and the distance that vmap makes."""
+    peaks = {short: measure_peak(size.peak, device, is_short=short) for short in (True, False)}
+    alone = measure_kernel(size, device)
+    stacks, distance = measure_stacks(size, device)
+    gc.collect()
+    torch.cuda.empty_cache()  # commands that follow have the whole device
+    return [*alone, *stacks], peaks, distance
+
+
+def judge(
+    rows: Sequence[Row],
+    peaks: Mapping[bool, float],
+    distance: float,
+    tables: Command,
+    everything: Command,
+    *,
+    about: tuple[str, ...] = (),
+) -> Section:
+    """Make the section of what was measured."""
+    images, work = count_work(tables.results)
+    speed, by_name = work / tables.seconds, {row.name: row for row in rows}
+    chains = next(row for row in rows if "chains" in row.name)
+    is_same = all(
+        tables.results[name]["rows"] == everything.results[name]["rows"] for name in TABLES
+    )
+    return Section(
+        "Convolutional networks on a GPU: many small jobs at once",
+        about,
+        ("work", "seconds", "million images per second", "TFLOP/s", "share of the peak"),
+        tuple(row.format(peaks) for row in rows),
+        (
+            *(
+                Check(f"{one.text} in under {most:.0f} s ({one.seconds:.0f} s)", one.seconds < most)
+                for one, most in ((tables, TABLES_TARGET), (everything, ALL_TARGET))
+            ),
+            Check("both commands have the same rows of the two tables", is_same),
+            Check(
+                "with BatchNorm and dropout, weights by vmap and one by one differ by at most "
+                f"{AGREEMENT:.0%} of their way ({distance:.1e})",
+                distance <= AGREEMENT,
+            ),
+        ),
+        ratios={
+            **{f"{name}, float16 to vmap": by_name[f"{name}, float16"].rate
+               / by_name[f"{name}, vmap"].rate for name in MODELS},
+            "share of the 16-bit peak, chains": chains.find_share(peaks),
+        },
+        notes=(
+            f"the two tables train on {images / 1e6:.1f} million images: from the start of the "
+            f"command {speed / 1e12:.0f} TFLOP/s, {speed / peaks[True]:.0%} of the 16-bit peak",
+        ),
+    )  # fmt: skip
+
+
+def describe(size: Size, peaks: Mapping[bool, float]) -> tuple[str, ...]:
+    """Return paragraphs on what was measured."""
+    flops = find_network("paper-cnn").flops
+    return (
+        f"The network of the MNIST tables ({flops / 1e6:.0f} MFLOP per training image), Adam, "
+        f"batch size {BATCH}, every job with its own weights, products of 16-bit floats summed as "
+        "32-bit floats unless stated otherwise.  A chain is a sequence of jobs whose weights stay "
+        f"on the device.  The share is relative to one product of {size.peak} x {size.peak} "
+        f"matrices timed in the same run: {peaks[True] / 1e12:.0f} TFLOP/s with 16-bit floats, "
+        f"{peaks[False] / 1e12:.0f} TFLOP/s in TF32, which rows in TF32, in float32 and by vmap "
+        "are compared with.",
+        f"The rows that name a model are {size.stacked} jobs of {size.stacked_images} images.  Any "
+        "module can be trained as a stack of clients, by `torch.func.vmap`; float32 and float16 "
+        "are the kernel for convolutional networks.",
+        "The commands at the end run in separate processes, from their start, with new folders; "
+        "the kernels were compiled before, for the rows of the table.",
+    )

@@ -1,18 +1,12 @@
-"""Measure what CovertStrategy costs compared with the strategy it wraps, for docs/scale.md.
-
-    python benchmarks/flower_costs.py [--only rounds|overhead|scale] [--quick] [--parameters 1e5]
-    python benchmarks/flower_costs.py --write        # everything, into docs/scale.md
+"""What CovertStrategy costs compared with the strategy it wraps: the tables of docs/scale.md.
 
 Every federation runs in a separate process (`flower_process.py`); a covert and a stock one whose
 whole rounds are compared share a process and take turns, so that a machine with other work slows
-both.  `make bench` measures some of the sizes in the same way.  From a checkout without
-an installation: `python setup.py build_ext --inplace`, then PYTHONPATH=src.
+both.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import statistics
 import sys
 import tempfile
@@ -22,11 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flower_process import CHECKPOINT, CLIENTS, DECOY, OWN, RECORDS, WRAPPED
-from machine import describe_machine, is_busy
+from machine import count_memory
 from measurement import format_seconds, run_apart
-from section import Check, Section, render_table, write_block
+from section import Check, Section
 
-PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 PROCESS = str(Path(__file__).with_name("flower_process.py"))
 LIMIT, PAIR_LIMIT = 1800.0, 7200.0
 # Share of a round, seconds of own work per reply with `MANY` clients of `SMALL` parameters, bytes
@@ -35,7 +28,11 @@ TARGET, REPLY_TARGET, MEMORY_TARGET = 0.05, 1e-4, 1e9
 MANY, SMALL = 10_000, 10_000
 # Bytes of replies up to which a stock server is measured beside the covert one.
 LARGEST_STOCK = 2e9
+# Memory of two federations that take turns, in bytes for each parameter, rounded up.
+PAIR_BYTES = 200
 SERVERS = {"FedAvg": (), "built-in": ("--built-in",)}
+# Parameters up to which both servers are measured, and own code has a target.
+SMALL_MODEL = 10**5
 
 
 class Size(NamedTuple):
@@ -109,7 +106,7 @@ def run_process(kind: str, work: str, size: Size, *options: object, limit: float
         answer = run_apart(PROCESS, arguments, limit=limit)
     if answer is None:
         raise RuntimeError(f"{kind} {work} with {size.parameters} parameters took over {limit:g} s")
-    print_progress(f"{kind} {work} {size.name} with {size.clients} clients")
+    print(f"{kind} {work} {size.name}, {size.clients} clients", file=sys.stderr, flush=True)
     return answer
 
 
@@ -123,18 +120,16 @@ def measure_costs(kind: str, work: str, size: Size, *options: object) -> Cost:
 # --- whole rounds beside stock ones -----------------------------------------------------------
 
 
-def measure_rounds(
-    sizes: Sequence[Size] = ROUNDS, servers: Sequence[str] = tuple(SERVERS)
-) -> Section:
-    """Compare whole rounds of replicas with stock rounds.
+def measure_rounds(sizes: Sequence[Size]) -> Section:
+    """Compare whole rounds of replicas with stock rounds, in sizes that fit in the memory.
 
     The ratio is the median over repeats, each of which compares rounds that followed one another.
-    Clients do the same work in both; what is left is also compared without them.  Sizes without
-    repeats take long, and are measured with the first server only.
+    Clients do the same work in both; what is left is also compared without them.
     """
+    fitting = [size for size in sizes if PAIR_BYTES * size.parameters <= count_memory()]
     rows, checks, ratios = [], [], {}
-    for size in sizes:
-        for server in servers if size.repeats > 1 else servers[:1]:
+    for size in fitting:
+        for server in SERVERS if size.parameters <= SMALL_MODEL else ("FedAvg",):
             options = (*SERVERS[server], "--repeats", size.repeats)
             answer = run_process("pair", "training", size, *options, limit=PAIR_LIMIT)
             pairs = list(zip(answer["stock"], answer["replicas-2"], strict=True))
@@ -163,12 +158,15 @@ def measure_rounds(
         "Flower: whole covert rounds beside stock ones",
         (
             "Both federations run in one process in turn, with clients that train one pass over "
-            "400 examples; the covert one has two replicas and no pacing.  1e8 parameters take "
-            "over 20 minutes: `--large`, and in docs/scale.md.",
+            "400 examples; the covert one has two replicas and no pacing.",
         ),
         ("parameters", "clients", "server", "stock round", "covert round",
          "ratio (range over repeats)", "more beside clients' work", "memory of both"),
         tuple(rows), tuple(checks), ratios,
+        notes=tuple(
+            f"{size.name} is left out: it needs {PAIR_BYTES * size.parameters / 1e9:g} GB of memory"
+            for size in sizes if size not in fitting
+        ),
     )  # fmt: skip
 
 
@@ -187,14 +185,12 @@ def find_round(rounds: Sequence[Mapping[str, float]], *without: str) -> float:
 # --- parts of a round -------------------------------------------------------------------------
 
 
-def measure_overhead(
-    sizes: Sequence[Size] = OVERHEAD, works: Sequence[str] = ("training", "echo")
-) -> Section:
+def measure_overhead(sizes: Sequence[Size]) -> Section:
     """Measure the time of each part of a covert round."""
     parts = {"records": RECORDS, "checkpoint": CHECKPOINT, "decoy": DECOY}
-    rows, checks, ratios = [], [], {}
+    rows, checks, ratios, notes = [], [], {}, []
     for size in sizes:
-        for work in works:
+        for work in ("training", "echo"):
             stock = measure_costs("stock", work, size)
             covert = measure_costs("covert", work, size)
             wrapped, share = covert.find(CLIENTS, WRAPPED), covert.own_share
@@ -210,22 +206,25 @@ def measure_overhead(
                 f"{stock.memory / 1e6:,.0f} MB, {covert.memory / 1e6:,.0f} MB",
             ))  # fmt: skip
             if work == "training":
-                text = f"{size.name}: own code takes less than {TARGET:.0%} of the wrapped round"
-                checks.append(Check(f"{text} ({share:.1%})", share < TARGET))
+                if size.parameters <= SMALL_MODEL:
+                    text = f"{size.name}: own code takes less than {TARGET:.0%} of the wrapped"
+                    checks.append(Check(f"{text} round ({share:.1%})", share < TARGET))
+                else:
+                    notes.append(f"{size.name}: own code takes {share:.1%} of the wrapped round")
                 ratios[f"wrapped round to own code, {size.name}"] = 1.0 / share
     return Section(
         "Flower: own code of a covert round",
         ("Own code is what CovertStrategy does beside clients, wrapped strategy, decoy and disk.",),
         ("parameters", "clients", "their work", "stock round", "wrapped round", "own code", *parts,
          "memory: stock, covert"),
-        tuple(rows), tuple(checks), ratios,
+        tuple(rows), tuple(checks), ratios, notes=tuple(notes),
     )  # fmt: skip
 
 
 # --- by clients and parameters ----------------------------------------------------------------
 
 
-def measure_scale(sizes: Sequence[Size] = SCALE) -> Section:
+def measure_scale(sizes: Sequence[Size]) -> Section:
     """Measure processor time and memory by clients and parameters, with clients that echo."""
     rows, checks, ratios = [], [], {}
     for size in sizes:
@@ -268,68 +267,14 @@ def measure_scale(sizes: Sequence[Size] = SCALE) -> Section:
     )  # fmt: skip
 
 
-TABLES: Mapping[str, tuple[Callable[..., Section], Sequence[Size]]] = {
-    "rounds": (measure_rounds, ROUNDS),
-    "overhead": (measure_overhead, OVERHEAD),
-    "scale": (measure_scale, SCALE),
+TABLES: Mapping[str, tuple[Callable[[Sequence[Size]], Section], Sequence[Size]]] = {
+    "flower-rounds": (measure_rounds, ROUNDS),
+    "flower-own": (measure_overhead, OVERHEAD),
+    "flower-many": (measure_scale, SCALE),
 }
 
 
-def bench_rounds(*, quick: bool, large: bool) -> Section:
-    """Measure what `make bench` does of whole rounds; the largest takes over 20 minutes."""
-    return measure_rounds(ROUNDS[: 1 if quick else 3 if large else 2], ("FedAvg",))
-
-
-def bench_own() -> Section:
-    """Measure what `make bench` does of own code: its share in the round of a small model."""
-    return measure_overhead(OVERHEAD[:1], ("training",))
-
-
-def bench_many(*, quick: bool) -> Section:
-    """Measure what `make bench` does of many clients: the sizes with targets, or a quick one."""
-    many = [size for size in SCALE if size.clients >= 1_000]
-    return measure_scale(many[:1] if quick else many[1:])
-
-
-def print_progress(text: str) -> None:
-    """Print progress on standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def describe(section: Section, *, was_busy: bool) -> str:
-    """Return a table with how it was made and what it shows."""
-    busy = " Other programs used the machine at the same time." if was_busy else ""
-    made = (
-        f"Measured on {datetime.date.today().isoformat()} by `python benchmarks/flower_costs.py "
-        f"--write`, {describe_machine()}.{busy}"
-    )
-    checks = "\n".join(f"- {check}" for check in section.checks)
-    return "\n\n".join(part for part in (made, render_table(section), checks) if part)
-
-
-def main() -> int:
-    """Measure, print, and write if asked."""
-    parser = argparse.ArgumentParser(description="measure what CovertStrategy costs")
-    parser.add_argument("--only", choices=TABLES)
-    parser.add_argument("--quick", action="store_true", help="the smallest size only")
-    parser.add_argument("--parameters", type=float, help="one size only")
-    parser.add_argument("--write", action="store_true", help="write docs/scale.md")
-    asked = parser.parse_args()
-    if asked.write and (asked.quick or asked.parameters):
-        parser.error("--write needs whole tables, without --quick and --parameters")
-    all_met = True
-    for name in [asked.only] if asked.only else TABLES:
-        measure, sizes = TABLES[name]
-        was_busy = is_busy()
-        chosen = [size for size in sizes if asked.parameters in (None, size.parameters)]
-        section = measure(chosen[: 1 if asked.quick else None])
-        all_met = all_met and all(check.is_met for check in section.checks)
-        text = describe(section, was_busy=was_busy)
-        print(text, end="\n\n", flush=True)
-        if asked.write:
-            write_block(PAGE, name, text)
-    return 0 if all_met else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(table: str, *, quick: bool) -> Section:
+    """Measure a whole table, or its smallest size."""
+    measure_sizes, sizes = TABLES[table]
+    return measure_sizes(sizes[:1] if quick else sizes)

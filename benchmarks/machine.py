@@ -7,7 +7,8 @@ import os
 import platform
 from pathlib import Path
 
-PACKAGES = ("covertfl", "numpy", "scipy", "mdpsolver", "pymdptoolbox")
+PACKAGES = ("covertfl", "numpy", "scipy", "torch", "flwr", "mdpsolver", "pymdptoolbox")
+MISSING = "not installed"
 
 
 def describe_processor() -> str:
@@ -20,11 +21,16 @@ def describe_processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def count_memory() -> int:
+    """Return the bytes of physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def describe_machine() -> str:
     """Return processor, cores, memory and operating system."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory = f"{count_memory() / 2**30:.0f} GiB of memory"
     return (
-        f"{describe_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, "
+        f"{describe_processor()}, {os.cpu_count()} cores, {memory}, "
         f"{platform.system()} on {platform.machine()}"
     )
 
@@ -36,13 +42,14 @@ def list_versions() -> dict[str, str]:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+            versions[package] = MISSING
     return versions
 
 
 def describe_versions() -> str:
-    """Return the versions in one line."""
-    return ", ".join(f"{name} {version}" for name, version in list_versions().items())
+    """Return the versions in one line, of what is installed."""
+    found = {name: version for name, version in list_versions().items() if version != MISSING}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def is_busy() -> bool:

@@ -43,20 +43,19 @@ def end_tree(root: int) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-def run_script(script: Path, arguments: Sequence[object], *, limit: float) -> bool:
-    """Run a script in a separate process, and kill whatever it leaves running.
+def run_command(arguments: Sequence[object], *, limit: float) -> bool:
+    """Run Python in a separate process, and kill whatever it leaves running.
 
     Parameters
     ----------
-    script : path of the file
-    arguments : its arguments
-    limit : seconds after which the script and its descendants are killed
+    arguments : of Python
+    limit : seconds after which the process and its descendants are killed
 
     Returns
     -------
-    whether the script ended within the limit
+    whether it ended within the limit
     """
-    command = [sys.executable, str(script), *map(str, arguments)]
+    command = [sys.executable, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
         try:
             said, _ = running.communicate(timeout=limit)

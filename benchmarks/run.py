@@ -1,9 +1,11 @@
 """Compare covertfl with others: `python benchmarks/run.py [--quick] [--only NAME] [--write FILE]`.
 
+A section is written as soon as it is measured, those of Flower into scale.md beside FILE as well.
 With `--history FILE` the ratios are compared with those of the last run and appended to the file.
 
-`make bench` installs the other solvers and runs this.  The exit status is 1 if two solvers disagree
-or a target is missed, and 4 if a solver is not installed.
+`make bench` installs the other solvers and runs this.  A section that fails is left out.  The exit
+status is 4 if one needs a program that is not installed, or `--only gpu` finds no GPU, and 1 if
+another failed, two solvers disagree or a target is missed.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import average_cost_against_mdpsolver
 import cnn_against_loop
+import cnn_on_gpu
 import exact_against_highs
 import exact_growth
-import flower_costs
 import frozen_oracles
 import horizon_against_pymdptoolbox
 import planner_against_pymdptoolbox
@@ -26,6 +29,7 @@ import random_queues
 import service_load
 import spga_against_loops
 import training_against_peers
+from cnn_on_gpu import NoGpu
 from history import (
     Change,
     Entry,
@@ -37,10 +41,11 @@ from history import (
     render_changes,
 )
 from machine import describe_machine, describe_versions, is_busy, list_versions
+from measurement import load_peer
 from rich.console import Console
-from section import Section, render_markdown, render_terminal
+from section import Section, render_findings, render_markdown, render_terminal, write_block
 
-from covertfl.errors import Missing
+from covertfl.errors import CovertflError
 from covertfl.files.atomic import write_atomically
 
 
@@ -65,14 +70,19 @@ def parse_arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="time limit of one run of MDPSolver (default %(default)g)",
     )
-    parser.add_argument(
-        "--large",
-        action="store_true",
-        help="whole Flower rounds of 1e8 parameters as well, about half an hour and 16 GB more",
-    )
     return parser.parse_args()
 
 
+def measure_flower(name: str, asked: argparse.Namespace) -> Section:
+    """Measure a table of docs/scale.md."""
+    load_peer("flwr", "flwr")
+    import flower_costs
+
+    return flower_costs.measure(name, quick=asked.quick)
+
+
+# Also blocks of docs/scale.md.
+SCALE = ("flower-rounds", "flower-own", "flower-many")
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "highs": lambda asked: exact_against_highs.measure(quick=asked.quick),
     "mdpsolver": lambda asked: average_cost_against_mdpsolver.measure(
@@ -87,16 +97,16 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Section]] = {
     "training": lambda asked: training_against_peers.measure(quick=asked.quick),
     "service": lambda asked: service_load.measure(quick=asked.quick),
     "cnn": lambda asked: cnn_against_loop.measure(quick=asked.quick),
-    "flower-rounds": lambda asked: flower_costs.bench_rounds(quick=asked.quick, large=asked.large),
-    "flower-own": lambda asked: flower_costs.bench_own(),
-    "flower-many": lambda asked: flower_costs.bench_many(quick=asked.quick),
+    "gpu": lambda asked: cnn_on_gpu.measure(quick=asked.quick),
+    **{name: partial(measure_flower, name) for name in SCALE},
 }
 
 HEADER = """# Benchmarks
 
-`make bench` measures everything and writes this page.  To measure one section again, use
-`python benchmarks/run.py --only NAME --write docs/benchmarks.md` in the environment that
-`make bench` sets up.  Do not edit by hand.
+`make bench` measures everything and writes this page and the tables of [scale.md](scale.md).  To
+measure one section again, use `python benchmarks/run.py --only NAME --write docs/benchmarks.md` in
+the environment that `make bench` sets up.  The section on a GPU is measured where there is one;
+`--only gpu` needs none of the other programs.  Do not edit by hand.
 
 A time is the best of several repeats, with the median in brackets if the two differ.  Warm-up runs
 are not counted.  A ratio is the other program's best time divided by covertfl's, both from the same
@@ -133,14 +143,33 @@ def merge_report(before: str, sections: dict[str, str]) -> str:
     return "\n\n## ".join([HEADER.strip(), *(kept | sections).values()]) + "\n"
 
 
-def write_report(path: Path, sections: list[Section], *, was_busy: bool) -> None:
-    """Write the measured sections into the report; other sections stay as they are."""
+def write_section(path: Path, section: Section, made: str, block: str | None) -> None:
+    """Write a section into the report, where others stay as they are.
+
+    Parameters
+    ----------
+    made : when and where it was measured
+    block : its table is written into this block of scale.md as well, if that page is there
+    """
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    texts = {}
-    for section in sections:
-        heading, rest = render_markdown(section).removeprefix("## ").split("\n", 1)
-        texts[heading] = f"{heading}\n\n{describe_run(was_busy=was_busy)}\n{rest}".strip()
-    write_atomically(path, merge_report(before, texts))
+    heading, rest = render_markdown(section).removeprefix("## ").split("\n", 1)
+    write_atomically(path, merge_report(before, {heading: f"{heading}\n\n{made}\n{rest}".strip()}))
+    if block is not None and (page := path.with_name("scale.md")).exists():
+        write_block(page, block, f"{made}\n\n{render_findings(section)}")
+
+
+def measure_sections(asked: argparse.Namespace, failed: list[int]) -> Iterator[tuple[str, Section]]:
+    """Measure one section after another; those that fail add their exit status to a list."""
+    for name in [asked.only] if asked.only else BENCHMARKS:
+        try:
+            with Console(stderr=True).status(f"measuring {name}"):
+                section = BENCHMARKS[name](asked)
+        except (CovertflError, RuntimeError) as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            if asked.only or not isinstance(error, NoGpu):
+                failed.append(getattr(error, "exit_status", 1))
+        else:
+            yield name, section
 
 
 def main() -> int:
@@ -151,24 +180,22 @@ def main() -> int:
     history = read_history(asked.history) if asked.history else []
     sections: dict[str, Section] = {}
     changes: list[Change] = []
+    failed: list[int] = []
     try:
-        for name in [asked.only] if asked.only else BENCHMARKS:
-            with Console(stderr=True).status(f"measuring {name}"):
-                measured = BENCHMARKS[name](asked)
+        for name, measured in measure_sections(asked, failed):
             found = compare_section(name, measured, history)
             changes += found
             sections[name] = add_check(measured, found)
             console.print(render_terminal(sections[name]), highlight=False)
-    except Missing as missing:
-        print(missing, file=sys.stderr)
-        return missing.exit_status
-    if asked.history is not None:
-        console.print(render_changes(changes) if changes else "No earlier run to compare with.")
-        append_entry(asked.history, describe_entry(sections, was_busy=was_busy))
-    if asked.write is not None:
-        write_report(asked.write, list(sections.values()), was_busy=was_busy)
+            if asked.write is not None:
+                block = name if name in SCALE and not asked.quick else None
+                write_section(asked.write, sections[name], describe_run(was_busy=was_busy), block)
+    finally:  # also if interrupted
+        if asked.history is not None and sections:
+            console.print(render_changes(changes) if changes else "No earlier run to compare with.")
+            append_entry(asked.history, describe_entry(sections, was_busy=was_busy))
     checks = [check for section in sections.values() for check in section.checks]
-    return 0 if all(check.is_met for check in checks) else 1
+    return max([*failed, *(int(not check.is_met) for check in checks)], default=0)
 
 
 if __name__ == "__main__":

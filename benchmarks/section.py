@@ -58,21 +58,17 @@ def render_terminal(section: Section) -> RenderableType:
     return Group(table, *map(escape, section.notes), *lines, "")
 
 
-def render_table(section: Section) -> str:
-    """Render the table for a page."""
+def render_findings(section: Section) -> str:
+    """Render the table, the notes and the checks for a page."""
     table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    findings = [f"- {line}" for line in (*section.notes, *map(str, section.checks))]
+    return "\n".join([*lines, "", *findings]).rstrip()
 
 
 def render_markdown(section: Section) -> str:
     """Render the whole section for docs/benchmarks.md."""
-    parts = [
-        f"## {section.title}",
-        *section.about,
-        render_table(section),
-        "\n".join(f"- {line}" for line in (*section.notes, *map(str, section.checks))),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join([f"## {section.title}", *section.about, render_findings(section)])
 
 
 def write_block(path: Path, name: str, text: str) -> None:

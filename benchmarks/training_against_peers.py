@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from measurement import Timing, format_ratio, load_peer
-from process_tree import run_script
+from process_tree import run_command
 from section import Check, Section
 from sgemm_peak import measure_peak
 from simulator_process import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, TITLES, WEIGHTS
@@ -94,7 +94,7 @@ def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run
     """Run one process; return None if it took too long."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         arguments = (model, rounds, threads, simulator.seeds, name)
-        if not run_script(HERE / simulator.script, arguments, limit=LIMIT):
+        if not run_command([HERE / simulator.script, *arguments], limit=LIMIT):
             return None
         answer = json.loads((Path(name) / ANSWER).read_text())
         weights = np.load(Path(name) / WEIGHTS)
@@ -205,7 +205,8 @@ def compare_weights(rows: list[Row]) -> dict[str, float]:
 def time_experiment(seeds: int) -> float:
     """Return the seconds of the toxicity experiment, infinite if it took too long."""
     with tempfile.TemporaryDirectory() as name:
-        if not run_script(HERE / "toxicity_experiment.py", (seeds, name), limit=3 * MOST_SECONDS):
+        script = HERE / "toxicity_experiment.py"
+        if not run_command([script, seeds, name], limit=3 * MOST_SECONDS):
             return float("inf")
         return float(json.loads((Path(name) / ANSWER).read_text())["seconds"][0])
 

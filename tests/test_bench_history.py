@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from covertfl.errors import Missing
 from tests import ROOT
 
 
@@ -20,12 +21,15 @@ class Bench:
         self.run, self.section, self.patch = load("run"), load("section"), patch
         self.file = folder / "history.jsonl"
         self.ratios: dict[str, dict[str, float]] = {}
+        self.broken: dict[str, BaseException] = {}
         for name in ("guarded", "free"):
             patch.setitem(self.run.BENCHMARKS, name, lambda asked, name=name: self.make(name))
         for name in set(self.run.BENCHMARKS) - {"guarded", "free"}:
             patch.delitem(self.run.BENCHMARKS, name)
 
     def make(self, name: str) -> Any:
+        if name in self.broken:
+            raise self.broken[name]
         ratios = self.ratios.get(name, {})
         checks = (self.section.Check("right", True),)
         return self.section.Section(name, (), ("a",), (("1",),), checks, ratios, name == "guarded")
@@ -119,6 +123,54 @@ def test_without_history_nothing_is_compared_or_written(
     assert bench.run.main() == 0
     assert "earlier run" not in capsys.readouterr().out
     assert not bench.file.exists()
+
+
+def test_an_interrupted_run_keeps_what_it_measured(bench: Bench, tmp_path: Path) -> None:
+    bench.broken["free"] = KeyboardInterrupt()
+    report = tmp_path / "report.md"
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure("--write", str(report), guarded={"a": 2.0})
+    assert "## guarded" in report.read_text("utf-8")
+    [entry] = bench.entries()
+    assert entry["sections"] == {"guarded": {"a": 2.0}}
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("lost"), 1), (Missing("absent"), 4)])
+def test_a_section_that_fails_is_left_out(
+    bench: Bench, capsys: pytest.CaptureFixture[str], error: Exception, status: int
+) -> None:
+    bench.broken["guarded"] = error
+    assert bench.measure(free={"x": 1.0}) == status
+    assert f"guarded is left out: {error}" in capsys.readouterr().err
+    [entry] = bench.entries()
+    assert entry["sections"] == {"free": {"x": 1.0}}
+
+
+def test_without_a_gpu_its_section_is_left_out_unless_asked_for(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.broken["guarded"] = bench.run.NoGpu("no GPU")
+    assert bench.measure(free={"x": 1.0}) == 0
+    assert "guarded is left out: no GPU" in capsys.readouterr().err
+    assert bench.measure("--only", "guarded") == 4
+    assert len(bench.entries()) == 1  # a run without measurements leaves no line
+
+
+@pytest.mark.parametrize("more", [[], ["--quick"]], ids=["whole", "quick"])
+def test_tables_of_scale_are_written_beside_the_report(
+    bench: Bench, tmp_path: Path, more: list[str]
+) -> None:
+    bench.patch.setattr(bench.run, "SCALE", ("free",))
+    page = tmp_path / "scale.md"
+    before = "Text.\n<!-- free: begin -->\nOld.\n<!-- free: end -->\nMore.\n"
+    page.write_text(before, "utf-8")
+    bench.measure("--write", str(tmp_path / "report.md"), *more)
+    now = page.read_text("utf-8")
+    if more:
+        assert now == before
+    else:
+        assert now.startswith("Text.\n<!-- free: begin -->\nMeasured on ")
+        assert now.endswith("| a |\n| --- |\n| 1 |\n\n- yes: right\n<!-- free: end -->\nMore.\n")
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"sections": 3}', "nothing"])

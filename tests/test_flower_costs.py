@@ -40,16 +40,34 @@ def test_a_round_is_averaged_over_generations(load: Any) -> None:
     assert find(rounds[:1]) == 2.0
 
 
-@pytest.mark.parametrize(("covert", "verdicts"), [(1.4, ["yes", "yes"]), (2.0, ["NO", "NO"])])
+@pytest.mark.parametrize(("covert", "verdicts"), [(1.4, ["yes"] * 2), (2.0, ["NO"] * 2)])
 def test_whole_rounds_are_judged(costs: Any, covert: float, verdicts: list[str]) -> None:
     stock, own = make_round(9.0, other=1.0), make_round(9.0, other=covert)
     module = costs({"pair": {"stock": [[stock]], "replicas-2": [[own]], "memory": 10**9}})
-    section = module.measure_rounds(module.ROUNDS[:1], ("FedAvg",))
-    assert [str(check).partition(":")[0] for check in section.checks] == verdicts
+    section = module.measure("flower-rounds", quick=True)
+    assert [str(check).partition(":")[0] for check in section.checks] == verdicts * 2
     ratio = (9.0 + covert) / 10.0
-    assert section.ratios == {"stock to covert round, 1e5, FedAvg": pytest.approx(1.0 / ratio)}
+    assert section.ratios == {
+        f"stock to covert round, 1e5, {server}": pytest.approx(1.0 / ratio)
+        for server in ("FedAvg", "built-in")
+    }
     assert section.rows[0][:3] == ("1e5", "20", "FedAvg")
     assert f"{ratio:.3f}" in section.rows[0][5]
+
+
+@pytest.mark.parametrize(("memory", "largest"), [(20e9, "1e8"), (19e9, "1e7")])
+def test_rounds_that_do_not_fit_in_memory_are_left_out(
+    costs: Any, monkeypatch: pytest.MonkeyPatch, memory: float, largest: str
+) -> None:
+    rounds = [[make_round(9.0, other=1.0)]]
+    module = costs({"pair": {"stock": rounds, "replicas-2": rounds, "memory": 1}})
+    monkeypatch.setattr(module, "count_memory", lambda: memory)
+    section = module.measure("flower-rounds", quick=False)
+    sizes = [("1e5", "FedAvg"), ("1e5", "built-in"), ("1e7", "FedAvg"), ("1e8", "FedAvg")]
+    measured = sizes if largest == "1e8" else sizes[:-1]
+    assert [(row[0], row[2]) for row in section.rows] == measured
+    left_out = ("1e8 is left out: it needs 20 GB of memory",)
+    assert section.notes == (() if largest == "1e8" else left_out)
 
 
 @pytest.mark.parametrize(("own", "verdict"), [(0.4, "yes"), (0.6, "NO")])
@@ -58,8 +76,9 @@ def test_own_code_is_judged_by_its_share_of_the_wrapped_round(
 ) -> None:
     stock = {"rounds": [make_round(9.0, wrapped=1.0)], "memory": 1}
     covert = {"rounds": [make_round(9.0, wrapped=1.0, reading=own, decoy=3.0)], "memory": 2}
-    section = costs({"stock": stock, "covert": covert}).bench_own()
+    section = costs({"stock": stock, "covert": covert}).measure("flower-own", quick=False)
     [check] = section.checks
+    assert section.notes == (f"1e7: own code takes {own / 10.0:.1%} of the wrapped round",)
     assert str(check).startswith(f"{verdict}: 1e5: own code")
     assert section.ratios["wrapped round to own code, 1e5"] == pytest.approx(10.0 / own)
 
@@ -71,22 +90,20 @@ def test_many_clients_are_judged(costs: Any, seconds: float, memory: float, met:
         "stock": {"rounds": [make_round(9.0, wrapped=3.0)], "memory": 1},
         "covert": {"rounds": [make_round(9.0, wrapped=0.1, **parts)], "memory": memory},
     })  # fmt: skip
-    section = module.bench_many(quick=False)
+    section = module.measure("flower-many", quick=False)
     assert [check.is_met for check in section.checks] == [met, met]
-    assert section.rows[1][2] == ""  # a stock server would keep 4 GB of replies
+    [large] = [row for row in section.rows if row[:2] == ("1e6", "1,000")]
+    assert large[2] == ""  # a stock server would keep 4 GB of replies
     assert section.ratios["FedAvg to own work, 10,000 clients of 1e4"] == pytest.approx(
         1.5 / seconds
     )
 
 
 def test_the_page_has_a_place_for_every_table(load: Any) -> None:
-    module, text = load("flower_costs"), (ROOT / "docs" / "scale.md").read_text("utf-8")
-    for name in module.TABLES:
+    tables, text = load("flower_costs").TABLES, (ROOT / "docs" / "scale.md").read_text("utf-8")
+    assert tuple(tables) == load("run").SCALE
+    for name in tables:
         assert text.count(f"<!-- {name}: begin -->") == text.count(f"<!-- {name}: end -->") == 1
-    section = load("section").Section("t", (), ("a", "b"), (("1", "2"),), ())
-    described = module.describe(section, was_busy=True)
-    assert "flower_costs.py --write`" in described
-    assert described.endswith("| a | b |\n| --- | ---: |\n| 1 | 2 |")
 
 
 MEASURED = """

@@ -11,7 +11,6 @@ import pytest
 
 from covertfl.errors import CovertflError, InvalidInput
 from covertfl.experiments.experiment import Experiment, Request
-from covertfl.kernels.job import count_cores
 from covertfl.reproduction.workers import (
     Board,
     Task,
@@ -19,6 +18,7 @@ from covertfl.reproduction.workers import (
     list_cores,
     plan_tasks,
     run_tasks,
+    start_worker,
 )
 
 GPU = Request(device="cuda")
@@ -102,7 +102,6 @@ def work(task: Task) -> dict[str, Any] | None:
     return {
         "name": task.name,
         "process": os.getpid(),
-        "cores": count_cores(),
         "affinity": affinity,
         "checked": os.getpid() in CHECKED,
     }
@@ -128,9 +127,22 @@ def test_tasks_are_carried_out_in_several_processes(monkeypatch: pytest.MonkeyPa
     assert set(by_name) == {"table", "theory"} and len(found) == 2
     assert len({os.getpid(), *(result["process"] for result in found)}) == 3
     assert os.getpid() in CHECKED and by_name["table"]["checked"]
-    assert by_name["theory"]["cores"] == 1 and not by_name["theory"]["checked"]
-    assert os.sched_getaffinity(0) == by_name["table"]["affinity"]
+    assert not by_name["theory"]["checked"]
+    assert by_name["theory"]["affinity"] == set(list_cores())
+    assert by_name["table"]["affinity"] == os.sched_getaffinity(0)
     assert len(told) == len(tasks) and all(0.0 <= share < 1.0 for _, share in told)
+
+
+def report_cores(task: Task) -> dict[str, Any]:
+    return {"cores": os.sched_getaffinity(0)}
+
+
+def test_parts_have_a_core_each() -> None:
+    core, cores = list_cores()[0], os.sched_getaffinity(0)
+    with start_worker(report_cores, core=core, cores=sorted(cores)) as worker:
+        worker.wait()
+        for is_part, wanted in ((True, {core}), (False, cores), (True, {core})):
+            assert worker.carry_out(Task("a", GPU, is_part, False)) == {"cores": wanted}
 
 
 def test_an_error_ends_the_work_and_all_processes() -> None:

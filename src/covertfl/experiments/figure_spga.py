@@ -6,7 +6,6 @@ of the reading and on those that the paper's text and its published code describ
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -21,6 +20,7 @@ from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.experiments.experiment import Experiment, Request, ResultDict, load_queue
 from covertfl.experiments.trials.averages import average, round_curve
 from covertfl.experiments.trials.cells import CellStore
+from covertfl.kernels.job import count_cores
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.score import measure_gap
@@ -38,7 +38,6 @@ QUICK_RUNS = 20
 POINTS = 101  # kept of a curve
 NO_ARRIVAL = 0
 PAPERS = ("paper-text", "paper-code")  # readings that are shown beside the requested one
-THREADS = os.cpu_count() or 1
 FARTHEST = 10.0  # times the limit; beyond it a policy has given up on the queue
 
 
@@ -132,7 +131,7 @@ def summarise_costs(judged: list[dict[str, float]], limit: float) -> dict[str, A
 def run_variant(problem: QueueProblem, settings: Settings, runs: int) -> Mapping[str, Any]:
     """Run one variant of the algorithm on one queue."""
     optimum = solve_queue(problem)
-    found = solve_spga(problem, settings, seed=SEED, runs=runs, threads=THREADS)
+    found = solve_spga(problem, settings, seed=SEED, runs=runs, threads=count_cores())
     paths = np.stack([effective_thresholds(run.history.parameters) for run in found])
     judged = [evaluate_run(optimum, run) for run in found]
     return {

@@ -19,7 +19,6 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.experiments.experiment import Experiment, Request, ResultDict, load_queue
 from covertfl.experiments.figure_spga import (
     SEED,
-    THREADS,
     describe_optimum,
     describe_paths,
     describe_thresholds,
@@ -29,6 +28,7 @@ from covertfl.experiments.figure_spga import (
 )
 from covertfl.experiments.trials.averages import average, band
 from covertfl.experiments.trials.cells import CellStore
+from covertfl.kernels.job import count_cores
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.rules import extract_rules
@@ -70,7 +70,7 @@ def run_searches(
     """Run all searches and evaluate them at the change and at the end."""
     store.plan(runs)
     found = []
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         search = partial(track_change, before, after, settings)
         for pair in pool.map(search, range(runs)):
             found.append(pair)

@@ -2,8 +2,9 @@
 
 While one process prepares its work, a GPU trains for another.  A part of an experiment is the
 experiment with some of its seeds; what it computes is stored, and the whole finds it there.
-Experiments that need no GPU have processes of their own, each on a core of its own: several threads
-of one process would wait for each other, and all of them together would let the GPU wait.
+Experiments that need no GPU have processes of their own.  Each computes its parts on a core of its
+own: several threads of one process would wait for each other, and all of them for those that use
+the GPU.  An experiment that cannot be divided may use the cores of the others, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -174,8 +175,9 @@ def run_tasks(
 
     with ExitStack() as stack:
         on_gpu = min(GPU_PROCESSES, sum(task.uses_gpu for task in tasks))
-        cores = list_cores()[: sum(not task.uses_gpu for task in tasks)]
-        pool = stack.enter_context(ThreadPoolExecutor(on_gpu + len(cores)))
+        cores = list_cores()
+        on_cpu = cores[: sum(not task.uses_gpu for task in tasks)]
+        pool = stack.enter_context(ThreadPoolExecutor(on_gpu + len(on_cpu)))
         stack.callback(board.fail)  # after processes are ended
         workers = [stack.enter_context(start_worker(work, check)) for _ in range(on_gpu)]
         check()
@@ -183,10 +185,10 @@ def run_tasks(
             worker.wait()
             pool.submit(follow, worker, True)
         # Not before the others have loaded their libraries, or the GPU would wait for that.
-        for core in cores:
-            worker = stack.enter_context(start_worker(work, core=core))
+        for core in on_cpu:
+            worker = stack.enter_context(start_worker(work, core=core, cores=cores))
             pool.submit(follow, worker, False)
-        for _ in range(on_gpu + len(cores)):
+        for _ in range(on_gpu + len(on_cpu)):
             while (call := calls.get()) is not None:
                 call()
 
@@ -195,15 +197,26 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def list_cores() -> list[int | None]:
-    """Return the cores for processes without a GPU; None is any core.
+def list_cores() -> list[int]:
+    """Return the cores for processes without a GPU, one for each.
 
     One is left for each process with a GPU if there are enough.
     """
-    known: list[int | None] = [None] * (os.cpu_count() or 1)
-    if hasattr(os, "sched_getaffinity"):
-        known = [*sorted(os.sched_getaffinity(0), reverse=True)]
+    known = sorted(find_cores(), reverse=True)
     return known[: min(max(len(known) - GPU_PROCESSES, 1), MOST_CPU_PROCESSES)]
+
+
+def find_cores() -> set[int]:
+    """Return the cores that this process may use; where it cannot choose, they are just numbers."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def use_cores(cores: Collection[int]) -> None:
+    """Restrict this thread, and those that it starts, to some cores where that is possible."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
 
 
 class Worker:
@@ -241,19 +254,32 @@ class Worker:
 
 @contextmanager
 def start_worker(
-    work: Work, check: Callable[[], None] | None = None, *, core: int | None = None
+    work: Work,
+    check: Callable[[], None] | None = None,
+    *,
+    core: int | None = None,
+    cores: Sequence[int] = (),
 ) -> Iterator[Worker]:
     """Start a process that carries out tasks until the block ends.
 
-    A process with a GPU calls `check` first; others, without it, step back.
+    Parameters
+    ----------
+    check : called first, by a process that uses the GPU
+    core : of a process without a GPU
+    cores : that such a process may use for an experiment that is not divided
     """
     # A new process, not a copy of this one: it must not inherit a GPU.
     context = multiprocessing.get_context("spawn")
     own, its = context.Pipe()
-    process = context.Process(target=_carry_out, args=(its, work, check), daemon=True)
-    # Libraries count the cores as they are loaded, so that the process has to begin on its core.
-    with _on_core(core):
+    arguments = (its, work, check, core, cores)
+    process = context.Process(target=_carry_out, args=arguments, daemon=True)
+    before = find_cores()
+    if core is not None:
+        use_cores({core})  # libraries count the cores as they are loaded
+    try:
         process.start()
+    finally:
+        use_cores(before)
     its.close()
     try:
         yield Worker(process, own)
@@ -262,27 +288,19 @@ def start_worker(
         process.join()
 
 
-@contextmanager
-def _on_core(core: int | None) -> Iterator[None]:
-    """Restrict this thread, and what it starts, to one core; to none if None."""
-    if core is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def _carry_out(connection: Connection, work: Work, check: Callable[[], None] | None) -> None:
+def _carry_out(
+    connection: Connection,
+    work: Work,
+    check: Callable[[], None] | None,
+    core: int | None,
+    cores: Sequence[int],
+) -> None:
     """Carry out tasks as they come, and send the results or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
     if check is not None:
         with suppress(CovertflError):  # the parent process finds it, too
             check()
-    elif hasattr(os, "nice"):
+    if core is not None and hasattr(os, "nice"):
         os.nice(NICENESS)
     connection.send(None)
     while True:
@@ -290,6 +308,8 @@ def _carry_out(connection: Connection, work: Work, check: Callable[[], None] | N
             task = connection.recv()
         except EOFError:
             return
+        if core is not None:
+            use_cores({core} if task.is_part else cores)
         try:
             connection.send(work(task))
         except CovertflError as error:

@@ -75,13 +75,15 @@ def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
     "sizes",
     [(8, 8, 32, 3, 3, 32), (9, 10, 32, 5, 5, 16), (7, 7, 32, 3, 3, 32), (8, 9, 32, 3, 2, 16)],
 )
-def test_products_agree_whether_pixels_are_paired_or_not(sizes: tuple[int, ...]) -> None:
-    """In numbers that 16-bit floats hold; sums have 32 bits, inputs' gradients are rounded to 16."""
+def test_products_agree_whether_pixels_are_paired_or_not(
+    sizes: tuple[int, int, int, int, int, int],
+) -> None:
+    """With numbers that 16-bit floats hold; gradients by inputs are rounded to such numbers."""
     from covertfl.kernels.cnn.gpu import TritonPasses
 
     *_, outputs = sizes
     weights_size = math.prod(sizes[2:])
-    block = Block(*sizes, 0, weights_size, is_rectified=True)
+    block = Block(*sizes, weights_start=0, biases_start=weights_size, is_rectified=True)
     generator = torch.Generator().manual_seed(1)
 
     def draw(*shape: int) -> torch.Tensor:

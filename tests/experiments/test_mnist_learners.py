@@ -52,6 +52,29 @@ def test_every_variant_changes_the_setup_and_gains_are_over_the_rows_policy(
         assert row["gain"]["mean"] == pytest.approx(0.9 - LEARNERS[row["policy"]])
 
 
+@pytest.mark.parametrize(("reading", "sizes"), [("sound", (5, 4)), ("paper-code", (6, 0))])
+def test_parts_have_every_variant_once_but_for_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: Any, sizes: tuple[int, int]
+) -> None:
+    """The published code's learning rate is the one that some variants have."""
+    asked: list[Setup] = []
+
+    def note(setups: Sequence[Setup], *_: Any) -> tuple[list[table_mnist.Outcomes], int]:
+        asked.extend(setups)
+        return [{} for _ in setups], 0
+
+    monkeypatch.setattr(table_mnist, "compute_outcomes", note)
+    request = Request(reading)
+    for number, size in enumerate(sizes):
+        before = len(asked)
+        mnist_learners.run_part(request, CellStore(tmp_path), number)
+        assert len(asked) - before == size
+        assert len({setup.learning_rate for setup in asked[before:]}) <= 1
+    known = set(mnist_learners.list_setups(request).values())
+    table = table_mnist.make_setup(reading, 20, quick=False)
+    assert set(asked) == known - {table} and len(asked) == len(set(asked))
+
+
 def test_printed_learners() -> None:
     """0.925 and 0.805 in the text; the greedy learner is the mean of nine printed values."""
     printed = mnist_learners.find_printed()

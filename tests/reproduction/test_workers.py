@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from covertfl.experiments.experiment import Experiment, Request
 from covertfl.reproduction.workers import (
     Board,
     Task,
-    divide_seeds,
+    count_gpu_processes,
+    divide,
     list_cores,
     plan_tasks,
     run_tasks,
@@ -27,18 +29,18 @@ CHECKED: list[int] = []  # processes that have called `check`
 
 def make(name: str, seeds: tuple[int, int] | None, *, gpu: bool, after: str | None = None) -> Any:
     parts = 2 if gpu else 4
-    return Experiment(name, name, "nowhere", lambda request, store: {}, gpu, seeds, parts, after)
+    return Experiment(
+        name, name, "nowhere", lambda request, store: {}, gpu, seeds, parts, after=after
+    )
 
 
 def test_seeds_are_divided_without_gaps() -> None:
     table = make("table", (10, 3), gpu=True)
-    parts = divide_seeds(table, GPU)
+    parts = divide(table, GPU)
     assert [list(part.list_seeds(1, 1)) for part in parts] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    parts = divide_seeds(make("main", (10, 3), gpu=False), Request(first_seed=7, quick=True))
+    parts = divide(make("main", (10, 3), gpu=False), Request(first_seed=7, quick=True))
     assert [list(part.list_seeds(1, 1)) for part in parts] == [[7], [8], [9]]
-    assert (
-        divide_seeds(table, Request(seeds=1)) == divide_seeds(make("a", None, gpu=True), GPU) == []
-    )
+    assert divide(table, Request(seeds=1)) == divide(make("a", None, gpu=True), GPU) == []
 
 
 def test_parts_come_before_the_whole_and_after_those_they_share() -> None:
@@ -59,8 +61,9 @@ def test_parts_come_before_the_whole_and_after_those_they_share() -> None:
     }  # fmt: skip
     for name in ("main", "curve", "table"):
         *parts, whole = named[name]
-        assert all(tasks[part].is_part for part in parts) and not tasks[whole].is_part
-        assert tasks[whole].needs == tuple(parts) and tasks[whole].request == GPU
+        assert [tasks[part].part for part in parts] == list(range(len(parts)))
+        assert tasks[whole].part is None and tasks[whole].request == GPU
+        assert tasks[whole].needs[: len(parts)] == tuple(parts)
     for part, before in zip(named["curve"][:4], named["main"][:4], strict=True):
         assert tasks[part].needs == (before,)
         assert tasks[part].request.first_seed == tasks[before].request.first_seed
@@ -68,12 +71,22 @@ def test_parts_come_before_the_whole_and_after_those_they_share() -> None:
     assert tasks[named["theory"][0]].needs == ()
 
 
+def test_parts_of_another_kind_need_nothing_and_come_first() -> None:
+    table = make("table", (10, 2), gpu=True)
+    own = replace(make("own", (10, 2), gpu=True, after="table"), run_part=print, is_long=True)
+    tasks = plan_tasks([table, own], GPU)
+    assert [(task.name, task.part) for task in tasks] == [
+        ("table", 0), ("table", 1), ("table", None), ("own", 0), ("own", 1), ("own", None)
+    ]  # fmt: skip
+    assert tasks[3].needs == tasks[4].needs == () and tasks[3].request == GPU
+    assert tasks[5].needs == (3, 4, 0, 1)
+    board = Board(tasks)
+    taken = [board.take(uses_gpu=True) for _ in range(4)]
+    assert [each and each[0] for each in taken] == [3, 4, 0, 1]
+
+
 def test_a_task_is_taken_when_those_it_needs_are_done() -> None:
-    tasks = [
-        Task("a", GPU, True, True),
-        Task("a", GPU, False, True, (0,)),
-        Task("b", GPU, False, False),
-    ]
+    tasks = [Task("a", GPU, 0, True), Task("a", GPU, None, True, (0,)), Task("b", GPU, None, False)]
     board = Board(tasks)
     assert board.take(uses_gpu=True) == (0, tasks[0])
     assert board.take(uses_gpu=False) == (2, tasks[2])
@@ -82,8 +95,8 @@ def test_a_task_is_taken_when_those_it_needs_are_done() -> None:
     assert board.take(uses_gpu=True) == (1, tasks[1])
     assert board.take(uses_gpu=False) is None
     assert board.describe() == ("a, b", 1 / 3)
-    divided = Board([tasks[0], Task("c", GPU, False, True)])
-    assert divided.take(uses_gpu=True) == (1, Task("c", GPU, False, True))
+    divided = Board([tasks[0], Task("c", GPU, None, True)])
+    assert divided.take(uses_gpu=True) == (1, Task("c", GPU, None, True))
     other = Board(tasks)
     other.fail()
     assert other.take(uses_gpu=True) is None
@@ -96,7 +109,7 @@ def work(task: Task) -> dict[str, Any] | None:
         os._exit(3)
     if task.name == "long":
         time.sleep(60.0)
-    if task.is_part:
+    if task.part is not None:
         return None
     affinity = os.sched_getaffinity(0)
     return {
@@ -122,7 +135,14 @@ def test_tasks_are_carried_out_in_several_processes(monkeypatch: pytest.MonkeyPa
         found.append(result)
 
     tasks = plan_tasks(experiments, GPU)
-    run_tasks(tasks, work, check=check, on_progress=lambda *what: told.append(what), on_result=add)
+    run_tasks(
+        tasks,
+        work,
+        check=check,
+        count_room=lambda: 1,
+        on_progress=lambda *what: told.append(what),
+        on_result=add,
+    )
     by_name = {result["name"]: result for result in found}
     assert set(by_name) == {"table", "theory"} and len(found) == 2
     assert len({os.getpid(), *(result["process"] for result in found)}) == 3
@@ -141,19 +161,23 @@ def test_parts_have_a_core_each() -> None:
     core, cores = list_cores()[0], os.sched_getaffinity(0)
     with start_worker(report_cores, core=core, cores=sorted(cores)) as worker:
         worker.wait()
-        for is_part, wanted in ((True, {core}), (False, cores), (True, {core})):
-            assert worker.carry_out(Task("a", GPU, is_part, False)) == {"cores": wanted}
+        for part, wanted in ((0, {core}), (None, cores), (1, {core})):
+            assert worker.carry_out(Task("a", GPU, part, False)) == {"cores": wanted}
 
 
 def test_an_error_ends_the_work_and_all_processes() -> None:
-    tasks = [Task("bad", GPU, False, False), Task("long", GPU, False, False)]
+    tasks = [Task("bad", GPU, None, False), Task("long", GPU, None, False)]
     ignore = dict.fromkeys(("on_progress", "on_result"), lambda *what: None)
     with pytest.raises(InvalidInput, match="this one fails"):
-        run_tasks(tasks, work, check=check, **ignore)
+        run_tasks(tasks, work, check=check, count_room=lambda: 9, **ignore)
     with pytest.raises(InvalidInput, match="no data"):
-        run_tasks([Task("table", GPU, False, True)], work, check=fail, **ignore)
+        run_tasks(
+            [Task("table", GPU, None, True)], work, check=fail, count_room=lambda: 9, **ignore
+        )
     with pytest.raises(CovertflError, match="the process for dead ended with status 3"):
-        run_tasks([Task("dead", GPU, False, False)], work, check=check, **ignore)
+        run_tasks(
+            [Task("dead", GPU, None, False)], work, check=check, count_room=lambda: 9, **ignore
+        )
     assert not multiprocessing.active_children()
 
 
@@ -162,6 +186,6 @@ def fail() -> None:
 
 
 def test_cores_are_left_for_processes_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, wanted in ((2, [1]), (6, [5, 4]), (64, list(range(63, 51, -1)))):
+    for given, on_gpu, wanted in ((2, 2, [1]), (6, 3, [5, 4, 3, 2, 1]), (64, 8, range(63, 51, -1))):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, given=given: set(range(given)))
-        assert list_cores() == wanted
+        assert count_gpu_processes() == on_gpu and list_cores() == list(wanted)

@@ -71,7 +71,9 @@ class Experiment:
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
     seeds : numbers of seeds in full and in the short form, None if its runs are not numbered
-    parts : number of parts, by seeds, in which it is computed where several processes are at work
+    parts : number of parts in which it is computed where several processes are at work
+    run_part : compute one of the parts, with its number; None if they are parts of the seeds
+    is_long : whether its parts are begun before those of others, because they take longest
     after : name of an experiment that has parts in common with it and comes first
     check : raise if data is missing, before anything is computed; None if all is in the package
     """
@@ -83,6 +85,8 @@ class Experiment:
     uses_gpu: bool = False
     seeds: tuple[int, int] | None = None
     parts: int = 1
+    run_part: Callable[[Request, CellStore, int], object] | None = None
+    is_long: bool = False
     after: str | None = None
     check: Callable[[], None] | None = None
 

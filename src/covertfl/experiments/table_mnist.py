@@ -212,6 +212,8 @@ def check_images() -> None:
 
 make_experiment = partial(Experiment, uses_gpu=True, seeds=(SEEDS, QUICK_SEEDS), check=check_images)
 TABLE_20, TABLE_50 = (
-    make_experiment(f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n))
+    make_experiment(
+        f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n), parts=2
+    )
     for n, place in ((20, "Table 3, Appendix A"), (50, "Table 4, Appendix A"))
 )

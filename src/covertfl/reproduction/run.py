@@ -30,6 +30,7 @@ from covertfl.reproduction.workers import Task, plan_tasks, run_tasks
 from covertfl.runs.build import require_torch
 
 ALL, PAGE = "all", "page"
+MEMORY = 10e9  # bytes on the GPU, more than a process takes for the largest stack of networks
 CELLS = "cells"  # sub-folder of computed parts
 OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results
 
@@ -84,8 +85,14 @@ def reproduce(
             add(_run_one(name, request, out, report))
     else:
         tasks = plan_tasks([EXPERIMENTS[name] for name in names], request)
-        work = partial(_run_task, out)
-        run_tasks(tasks, work, check=check, on_progress=report, on_result=add)
+        run_tasks(
+            tasks,
+            partial(_run_task, out),
+            check=check,
+            count_room=partial(_count_room, request.device),
+            on_progress=report,
+            on_result=add,
+        )
     return [found[name] for name in names]
 
 
@@ -109,12 +116,24 @@ def _check_needs(names: Sequence[str], device: str) -> None:
             check()
 
 
+def _count_room(device: str) -> int:
+    """Return the number of processes that a GPU has memory for, at least 1."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(int(free // MEMORY), 1)
+
+
 def _run_task(out: Path, task: Task) -> dict[str, Any] | None:
     """Run an experiment, or a part of it, in one of several processes."""
     request = task.request if task.uses_gpu else replace(task.request, device="cpu")
-    if not task.is_part:
+    experiment, store = EXPERIMENTS[task.name], CellStore(out / CELLS)
+    if task.part is None:
         return _run_one(task.name, request, out, lambda detail, share: None)
-    EXPERIMENTS[task.name].run(request, CellStore(out / CELLS))
+    if experiment.run_part is not None:
+        experiment.run_part(request, store, task.part)
+    else:
+        experiment.run(request, store)
     return None
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scipy.stats import spearmanr
-
 from covertfl.reproduction.markdown import (
     POLICY_NAMES,
     StoredResult,
@@ -180,6 +178,8 @@ def describe_mnist_differences(result: StoredResult) -> str:
 
 def _explain_mnist(result: StoredResult) -> str:
     """Return what the rows share with the paper's, where they differ, and likely causes."""
+    from scipy.stats import spearmanr  # takes long to load
+
     rows = [row for row in result["rows"] if row["policy"] == "optimal"]
     printed = [row for row in rows if row["paper"]["eavesdropper"] is not None]
     farthest = max(printed, key=lambda row: abs(_miss(row)))

@@ -1,7 +1,7 @@
 """Experiments in several processes at the same time, the long ones in parts.
 
-While one process prepares its work, a GPU trains for another.  A part of an experiment is the
-experiment with some of its seeds; what it computes is stored, and the whole finds it there.
+While some processes prepare their work, a GPU trains for others.  What a part of an experiment
+computes is stored, and the whole finds it there.
 Experiments that need no GPU have processes of their own.  Each computes its parts on a core of its
 own: several threads of one process would wait for each other, and all of them for those that use
 the GPU.  An experiment that cannot be divided may use the cores of the others, too.
@@ -28,8 +28,8 @@ from typing import Any
 from covertfl.errors import CovertflError
 from covertfl.experiments.experiment import Experiment, Request
 
-# Processes that use the GPU, and most of those that do not; each loads all libraries.
-GPU_PROCESSES, MOST_CPU_PROCESSES = 4, 12
+# Most processes that use the GPU, and most that do not; each loads all libraries.
+GPU_PROCESSES, CPU_PROCESSES = 8, 12
 # Priority of processes without a GPU, so that the others do not let a GPU wait.
 NICENESS = 10
 
@@ -42,14 +42,17 @@ class Task:
 
     Parameters
     ----------
+    part : number of the part, None for the whole
     needs : numbers of the tasks that come first
+    is_long : whether it is begun before others that are ready
     """
 
     name: str
     request: Request
-    is_part: bool
+    part: int | None
     uses_gpu: bool
     needs: tuple[int, ...] = ()
+    is_long: bool = False
 
 
 Work = Callable[[Task], Result | None]  # carries out a task; the result of a whole experiment
@@ -61,20 +64,26 @@ def plan_tasks(experiments: Sequence[Experiment], request: Request) -> list[Task
     parts: dict[str, list[int]] = {}
     for experiment in experiments:
         name, uses_gpu = experiment.name, experiment.uses_gpu
-        before = parts.get(experiment.after or "", [])
-        divided = divide_seeds(experiment, request)
-        own: list[int] = []
+        before, own = parts.get(experiment.after or "", []), list[int]()
+        divided = divide(experiment, request)
         for place, some in enumerate(divided):
             needs = before[place : place + 1] if len(before) == len(divided) else before
+            if experiment.run_part is not None:
+                needs = []
             own.append(len(tasks))
-            tasks.append(Task(name, some, True, uses_gpu, tuple(needs)))
+            tasks.append(Task(name, some, place, uses_gpu, tuple(needs), experiment.is_long))
         parts[name] = own or [len(tasks)]
-        tasks.append(Task(name, request, False, uses_gpu, tuple(own or before)))
+        tasks.append(Task(name, request, None, uses_gpu, (*own, *before)))
     return tasks
 
 
-def divide_seeds(experiment: Experiment, request: Request) -> list[Request]:
-    """Return the request in parts of nearly equal numbers of seeds; none if there is one part."""
+def divide(experiment: Experiment, request: Request) -> list[Request]:
+    """Return the requests of an experiment's parts; none if there is one part.
+
+    Unless the experiment has another way, each has nearly the same number of seeds.
+    """
+    if experiment.run_part is not None:
+        return [request] * experiment.parts
     if experiment.seeds is None:
         return []
     seeds = request.list_seeds(*experiment.seeds)
@@ -100,14 +109,14 @@ class Board:
     def take(self, *, uses_gpu: bool) -> tuple[int, Task] | None:
         """Return the next task of a kind, as soon as there is one; None if none is left.
 
-        Parts come last, so that what cannot be divided does not.
+        Long ones come first, and parts last, so that what cannot be divided does not.
         """
         with self._changed:
             while not self._has_failed:
                 kind = [n for n in self._left if self._tasks[n].uses_gpu == uses_gpu]
                 ready = [n for n in kind if self._done.issuperset(self._tasks[n].needs)]
                 if ready:
-                    number = min(ready, key=lambda n: (self._tasks[n].is_part, n))
+                    number = min(ready, key=self._rank)
                     self._left.remove(number)
                     self._begun.setdefault(self._tasks[number].name, time.perf_counter())
                     return number, self._tasks[number]
@@ -115,6 +124,10 @@ class Board:
                     break
                 self._changed.wait()
             return None
+
+    def _rank(self, number: int) -> tuple[bool, bool, int]:
+        task = self._tasks[number]
+        return not task.is_long, task.part is not None, number
 
     def finish(self, number: int) -> float:
         """Note that a task is done; return the seconds since its experiment was begun."""
@@ -142,6 +155,7 @@ def run_tasks(
     work: Work,
     *,
     check: Callable[[], None],
+    count_room: Callable[[], int],
     on_progress: Callable[[str, float], None],
     on_result: Callable[[Result, float], None],
 ) -> None:
@@ -152,6 +166,7 @@ def run_tasks(
     work : can be sent to another process
     check : raises if tasks cannot be carried out, and loads what they need: called here and by the
         processes that use the GPU, at the same time
+    count_room : returns the number of processes, at least 1, that the GPU has memory for
     on_progress : called with what is being done, and the share of tasks that are done
     on_result : called with each result and the seconds since its experiment was begun
     """
@@ -174,21 +189,22 @@ def run_tasks(
             calls.put(None)
 
     with ExitStack() as stack:
-        on_gpu = min(GPU_PROCESSES, sum(task.uses_gpu for task in tasks))
         cores = list_cores()
         on_cpu = cores[: sum(not task.uses_gpu for task in tasks)]
-        pool = stack.enter_context(ThreadPoolExecutor(on_gpu + len(on_cpu)))
+        most = min(count_gpu_processes(), sum(task.uses_gpu for task in tasks))
+        pool = stack.enter_context(ThreadPoolExecutor(most + len(on_cpu)))
         stack.callback(board.fail)  # after processes are ended
-        workers = [stack.enter_context(start_worker(work, check)) for _ in range(on_gpu)]
+        workers = [stack.enter_context(start_worker(work, check)) for _ in range(most)]
         check()
-        for worker in workers:
+        on_gpu = workers[: count_room()] if workers else []
+        for worker in on_gpu:
             worker.wait()
             pool.submit(follow, worker, True)
         # Not before the others have loaded their libraries, or the GPU would wait for that.
         for core in on_cpu:
             worker = stack.enter_context(start_worker(work, core=core, cores=cores))
             pool.submit(follow, worker, False)
-        for _ in range(on_gpu + len(on_cpu)):
+        for _ in range(len(on_gpu) + len(on_cpu)):
             while (call := calls.get()) is not None:
                 call()
 
@@ -197,13 +213,19 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
+def count_gpu_processes() -> int:
+    """Return how many processes may use the GPU: two cores prepare and receive the work of each."""
+    return min(GPU_PROCESSES, max(len(find_cores()) // 2, 2))
+
+
 def list_cores() -> list[int]:
     """Return the cores for processes without a GPU, one for each.
 
-    One is left for each process with a GPU if there are enough.
+    One for every two processes with a GPU is left to these if there are enough; they have priority
+    on the others.
     """
     known = sorted(find_cores(), reverse=True)
-    return known[: min(max(len(known) - GPU_PROCESSES, 1), MOST_CPU_PROCESSES)]
+    return known[: min(max(len(known) - count_gpu_processes() // 2, 1), CPU_PROCESSES)]
 
 
 def find_cores() -> set[int]:
@@ -309,7 +331,7 @@ def _carry_out(
         except EOFError:
             return
         if core is not None:
-            use_cores({core} if task.is_part else cores)
+            use_cores(cores if task.part is None else {core})
         try:
             connection.send(work(task))
         except CovertflError as error:

@@ -94,7 +94,7 @@ def test_products_agree_whether_pixels_are_paired_or_not(
     plain, short = PlainPasses(), TritonPasses("float16")
     own, its, gradient = (one.cuda().half() for one in (weights, x, dy))
     pairs = [
-        (plain.convolve(block, x, weights, torch.float32), 1e-6,
+        (plain.convolve(block, x, weights, torch.float32), 1e-4,
          short.convolve(block, its, own, torch.float32)),
         (plain.convolve_transposed(block, dy, weights, x), 1e-3,
          short.convolve_transposed(block, gradient, own, its)),
@@ -102,7 +102,7 @@ def test_products_agree_whether_pixels_are_paired_or_not(
     ours, others = torch.zeros_like(weights), torch.zeros_like(weights).cuda()
     plain.correlate(block, x, dy, ours)
     short.correlate(block, its, gradient, others)
-    for one, tolerance, other in [*pairs, (ours, 1e-6, others * short.scale)]:
+    for one, tolerance, other in [*pairs, (ours, 1e-4, others * short.scale)]:
         assert (one - other.cpu().float()).norm() < tolerance * one.norm()
 
 

@@ -180,7 +180,7 @@ class Carrier:
             client,
             self._form,
             self._keys.examples,
-            joins=self.gathered.keeping != "messages",
+            keeps_values=self.gathered.keeping != "messages",
             most_bytes=self._most_bytes,
             most_examples=self.gathered.claims.bound(client),
         )

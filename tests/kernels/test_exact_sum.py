@@ -88,8 +88,9 @@ def test_many_vectors_in_any_order() -> None:
         order = np.random.default_rng(seed).permutation(40)
         shuffled = find_mean(values[order], [counts[place] for place in order])
         assert shuffled.tobytes() == mean.tobytes()
+    total = ExactSum(size)
     for cuts in ([1, 9, CHUNK - 1, CHUNK], [2 * CHUNK], [0, 700, 2 * CHUNK + 3, size]):
-        total = ExactSum(size)
+        total.clear()
         for place, (vector, count) in enumerate(zip(values, counts, strict=True)):
             total.add_parts(np.split(vector, cuts[place % 2 :]), count)
         assert total.mean().tobytes() == mean.tobytes()

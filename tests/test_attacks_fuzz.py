@@ -8,6 +8,7 @@ import resource
 import struct
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +183,19 @@ def read(content: RecordDict) -> Reply | None:
     """Read a reply as a carrier does, to the end."""
     message = Message(content, reply_to=QUERY)
     reply = read_reply(
-        message, 0, FORM, EXAMPLES, joins=True, most_bytes=MOST_BYTES, most_examples=MOST_EXAMPLES
+        message,
+        0,
+        FORM,
+        EXAMPLES,
+        keeps_values=True,
+        most_bytes=MOST_BYTES,
+        most_examples=MOST_EXAMPLES,
     )
     find_evaluations([message], EXAMPLES, MOST_EXAMPLES)
     if reply is None:
         return None
+    if reply.fault is None:
+        reply = replace(reply, values=np.concatenate(reply.values))
     sifted = sift_replies([reply], LAYOUT.size, MOST_EXAMPLES)
     if reply.fault is None:
         metrics = find_metrics(message)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from covertfl.kernels.exact_sum import BLOCK, CHUNK, DIGIT, ExactSum
+from covertfl.kernels.exact_sum import CHUNK, DIGIT, ExactSum
 from covertfl.kernels.weights import Float32Array, Vector
 
 pytestmark = pytest.mark.slow
@@ -74,11 +74,11 @@ def test_what_is_added_and_taken_off_again_leaves_nothing(given_terms: Terms) ->
 
 
 def test_many_vectors_in_any_order() -> None:
-    """Also where blocks and chunks end, with a few coordinates that need wide numbers."""
+    """Also where chunks end, with a few coordinates that need wide numbers."""
     generator = np.random.default_rng(3)
-    size = BLOCK + CHUNK + 7
+    size = 3 * CHUNK + 7
     values = generator.normal(size=(40, size)).astype(np.float32)
-    odd = np.array([0, 5, CHUNK - 1, CHUNK, BLOCK - 1, BLOCK, size - 1])
+    odd = np.array([0, 5, CHUNK - 1, CHUNK, 3 * CHUNK - 1, 3 * CHUNK, size - 1])
     values[:, odd] *= np.exp2(generator.integers(-120, 90, size=(40, len(odd)))).astype(np.float32)
     counts = generator.integers(1, 2**20, size=40).tolist()
     mean = find_mean(values, counts)
@@ -88,6 +88,20 @@ def test_many_vectors_in_any_order() -> None:
         order = np.random.default_rng(seed).permutation(40)
         shuffled = find_mean(values[order], [counts[place] for place in order])
         assert shuffled.tobytes() == mean.tobytes()
+    total = ExactSum(size)
+    for cuts in ([1, 9, CHUNK - 1, CHUNK], [2 * CHUNK], [0, 700, 2 * CHUNK + 3, size]):
+        total.clear()
+        for place, (vector, count) in enumerate(zip(values, counts, strict=True)):
+            total.add_parts(np.split(vector, cuts[place % 2 :]), count)
+        assert total.mean().tobytes() == mean.tobytes()
+
+
+def test_numbers_at_odd_addresses_are_added() -> None:
+    values = np.arange(2 * CHUNK, dtype=np.float32)
+    shifted = np.frombuffer(b"." + values.tobytes(), np.float32, offset=1)
+    total = ExactSum(2 * CHUNK)
+    total.add_parts([values[:3], shifted[3:]], 2)
+    np.testing.assert_array_equal(total.mean(), values)
 
 
 @pytest.mark.slow

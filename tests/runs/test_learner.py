@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.kernels.exact_sum import BLOCK
+from covertfl.kernels.exact_sum import CHUNK
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import (
@@ -153,7 +153,7 @@ def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], 
 
 def test_the_average_of_a_large_model_is_that_of_each_coordinate() -> None:
     generator = np.random.default_rng(0)
-    values = generator.normal(size=(5, 2 * BLOCK + 3)).astype(np.float32)
+    values = generator.normal(size=(5, 32 * CHUNK + 3)).astype(np.float32)
     counts = generator.integers(1, 1000, size=5)
     replies = SiftedReplies(tuple(range(5)), tuple(values), counts, ())
     total = np.einsum("i,ij->j", counts.astype(np.float64), values)

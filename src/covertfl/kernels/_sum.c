@@ -51,41 +51,29 @@ static INLINE int add_chunk(const float *restrict values, double weight, double 
     return found != 0;
 }
 
-/* Add from a coordinate on; return where the first chunk begins that leaves something over. */
-static INLINE idx add_chunks(const float *values, double weight, double *high, double *low,
-                             double *left, idx from, idx size)
+static int add_plain(const float *values, double weight, double *high, double *low, double *left,
+                     idx num)
 {
-    for (; from < size; from += CHUNK) {
-        idx num = size - from < CHUNK ? size - from : CHUNK;
-        if (add_chunk(values + from, weight, high + from, low + from, left, num))
-            return from;
-    }
-    return size;
-}
-
-static idx add_plain(const float *values, double weight, double *high, double *low, double *left,
-                     idx from, idx size)
-{
-    return add_chunks(values, weight, high, low, left, from, size);
+    return add_chunk(values, weight, high, low, left, num);
 }
 
 #if defined(__x86_64__)
 /* The same operations on wider vectors, with the same results: none is fused. */
-__attribute__((target("avx2"))) static idx add_avx2(const float *values, double weight, double *high,
-                                                    double *low, double *left, idx from, idx size)
+__attribute__((target("avx2"))) static int add_avx2(const float *values, double weight, double *high,
+                                                    double *low, double *left, idx num)
 {
-    return add_chunks(values, weight, high, low, left, from, size);
+    return add_chunk(values, weight, high, low, left, num);
 }
 
-__attribute__((target("avx512f,avx512dq"))) static idx add_avx512(const float *values, double weight,
+__attribute__((target("avx512f,avx512dq"))) static int add_avx512(const float *values, double weight,
                                                                  double *high, double *low,
-                                                                 double *left, idx from, idx size)
+                                                                 double *left, idx num)
 {
-    return add_chunks(values, weight, high, low, left, from, size);
+    return add_chunk(values, weight, high, low, left, num);
 }
 #endif
 
-typedef idx (*adder)(const float *, double, double *, double *, double *, idx, idx);
+typedef int (*adder)(const float *, double, double *, double *, double *, idx);
 
 static adder choose(void)
 {
@@ -96,6 +84,51 @@ static adder choose(void)
         return add_avx2;
 #endif
     return add_plain;
+}
+
+/* A vector in parts: the first of those that are left, and the coordinate at which it begins. */
+typedef struct {
+    const Py_buffer *part;
+    idx begin;
+} source;
+
+/* Return some coordinates of a vector, in `joined` where they are not in one part, or where bytes
+   from a client put them at an odd address. */
+static const float *read_chunk(source *vector, idx from, idx num, float *joined)
+{
+    for (idx got = 0; got < num;) {
+        idx size = vector->part->len / (idx)sizeof(float), at = from + got - vector->begin;
+        if (at >= size) {
+            vector->begin += size;
+            vector->part++;
+            continue;
+        }
+        const char *found = (const char *)vector->part->buf + at * (idx)sizeof(float);
+        idx there = size - at < num - got ? size - at : num - got;
+        if (there == num && (uintptr_t)found % sizeof(float) == 0)
+            return (const float *)found;
+        memcpy(joined + got, found, there * sizeof(float));
+        got += there;
+    }
+    return joined;
+}
+
+/* Add chunk by chunk, all vectors to each: its sums stay in the cache.  Return the first step that
+   leaves something over. */
+static idx add_steps(source *vectors, const double *weights, idx number, double *high, double *low,
+                     double *left, idx step, idx size)
+{
+    adder add_one = choose();
+    float joined[CHUNK];
+    for (idx from = step / number * CHUNK; from < size; from += CHUNK) {
+        idx num = size - from < CHUNK ? size - from : CHUNK;
+        for (idx i = step % number; i < number; i++, step++) {
+            const float *values = read_chunk(vectors + i, from, num, joined);
+            if (add_one(values, weights[i], high + from, low + from, left, num))
+                return step;
+        }
+    }
+    return step;
 }
 
 /* Add a multiple of 2^-UNIT to a wide number. */
@@ -157,30 +190,62 @@ static int refuse_sizes(void)
     return 0;
 }
 
-/* add(values, weight, high, low, left, start): add from a coordinate on; return the place of the
-   first chunk that leaves something over, in `left`, or the number of coordinates. */
+/* Find where each vector begins among parts; return whether all have as many coordinates. */
+static int divide_parts(const Py_buffer *parts, idx num_parts, source *vectors, idx number, idx size)
+{
+    idx place = 0;
+    for (idx i = 0; i < number; i++) {
+        idx length = 0;
+        vectors[i] = (source){parts + place, 0};
+        while (length < size && place < num_parts)
+            length += parts[place++].len / (idx)sizeof(float);
+        if (length != size)
+            return 0;
+    }
+    return place == num_parts;
+}
+
+/* add(parts, weights, high, low, left, step): add vectors, each in parts of at least one
+   coordinate, from a step on.  A step adds a chunk of one vector; those of a chunk follow each
+   other.  Return the first step that leaves something over, in `left`, or the number of steps. */
 static PyObject *add(PyObject *self, PyObject *args)
 {
-    Py_buffer values, high, low, left;
-    double weight;
-    idx from;
-    if (!PyArg_ParseTuple(args, "y*dw*w*w*n", &values, &weight, &high, &low, &left, &from))
+    PyObject *list;
+    Py_buffer weights, high, low, left;
+    idx step, got = 0;
+    if (!PyArg_ParseTuple(args, "O!y*w*w*w*n", &PyList_Type, &list, &weights, &high, &low, &left,
+                          &step))
         return NULL;
-    idx size = values.len / (idx)sizeof(float);
-    if (values.len != size * (idx)sizeof(float) || high.len != size * (idx)sizeof(double) ||
-        low.len != high.len || left.len != CHUNK * (idx)sizeof(double) || from < 0)
-        refuse_sizes();
-    else {
-        PyThreadState *state = size < MANY ? NULL : PyEval_SaveThread();
-        from = choose()(values.buf, weight, high.buf, low.buf, left.buf, from, size);
-        if (state)
-            PyEval_RestoreThread(state);
+    idx num_parts = PyList_Size(list), number = weights.len / (idx)sizeof(double);
+    idx size = high.len / (idx)sizeof(double);
+    Py_buffer *parts = PyMem_Calloc(num_parts + 1, sizeof(Py_buffer));
+    source *vectors = PyMem_Calloc(number + 1, sizeof(source));
+    if (!parts || !vectors)
+        PyErr_NoMemory();
+    else
+        while (got < num_parts &&
+               !PyObject_GetBuffer(PyList_GetItem(list, got), parts + got, PyBUF_SIMPLE))
+            got++;
+    if (!PyErr_Occurred()) {
+        if (!divide_parts(parts, num_parts, vectors, number, size) || low.len != high.len ||
+            left.len != CHUNK * (idx)sizeof(double) || step < 0)
+            refuse_sizes();
+        else if (number) {
+            PyThreadState *state = size < MANY ? NULL : PyEval_SaveThread();
+            step = add_steps(vectors, weights.buf, number, high.buf, low.buf, left.buf, step, size);
+            if (state)
+                PyEval_RestoreThread(state);
+        }
     }
-    PyBuffer_Release(&values);
+    for (idx i = 0; i < got; i++)
+        PyBuffer_Release(parts + i);
+    PyMem_Free(parts);
+    PyMem_Free(vectors);
+    PyBuffer_Release(&weights);
     PyBuffer_Release(&high);
     PyBuffer_Release(&low);
     PyBuffer_Release(&left);
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(from);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(step);
 }
 
 /* spill(left, wide): add what was left over, as many as there are wide numbers. */
@@ -262,7 +327,7 @@ static PyObject *divide(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"add", add, METH_VARARGS, "Add a weighted vector up to the first chunk that leaves something."},
+    {"add", add, METH_VARARGS, "Add weighted vectors up to the first step that leaves something."},
     {"spill", spill, METH_VARARGS, "Add what was left over to wide numbers."},
     {"settle", settle, METH_VARARGS, "Round sums with wide numbers to doubles."},
     {"divide", divide, METH_VARARGS, "Divide sums by their total weight."},

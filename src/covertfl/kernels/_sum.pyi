@@ -6,7 +6,13 @@ _Doubles = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.uint64]
 
 def add(
-    values: _Floats, weight: float, high: _Doubles, low: _Doubles, left: _Doubles, start: int, /
+    parts: list[_Floats],
+    weights: _Doubles,
+    high: _Doubles,
+    low: _Doubles,
+    left: _Doubles,
+    step: int,
+    /,
 ) -> int: ...
 def spill(left: _Doubles, wide: _Integers, /) -> None: ...
 def settle(wide: _Integers, high: _Doubles, low: _Doubles, /) -> None: ...

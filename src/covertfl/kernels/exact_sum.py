@@ -22,7 +22,7 @@ unit in the last place of a 32-bit float.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,8 @@ from covertfl.kernels.weights import Vector
 DIGIT = 29
 # Coordinates that share the memory of their wide numbers, and 64-bit parts of such a number.
 CHUNK, LIMBS = 1024, 8
-# Coordinates whose sums fit into the cache, and vectors that are added to them together.
-BLOCK, TOGETHER = 2**14, 4
+# Vectors that are added together.
+TOGETHER = 4
 
 
 class ExactSum:
@@ -45,14 +45,15 @@ class ExactSum:
         self._high, self._low = np.zeros(size), np.zeros(size)
         self._left = np.empty(CHUNK)
         self._wide: dict[int, npt.NDArray[np.uint64]] = {}
-        self._waiting: list[tuple[Vector, float]] = []
+        self._waiting: list[Vector] = []
+        self._weights: list[float] = []
         self.total = 0
 
     def clear(self) -> None:
         """Start again from zero, in the same memory."""
         self._high.fill(0.0)
         self._low.fill(0.0)
-        self._wide, self._waiting, self.total = {}, [], 0
+        self._wide, self._waiting, self._weights, self.total = {}, [], [], 0
 
     def add(self, values: Vector, count: int) -> None:
         """Add (size,) finite 32-bit floats that count as often as `count`, a whole number from 1.
@@ -64,29 +65,34 @@ class ExactSum:
         ValueError
             if the vector has another length
         """
-        if values.shape != self._high.shape:
-            raise ValueError(f"a vector must have {len(self._high)} numbers, got {values.shape}")
-        values = np.ascontiguousarray(values, dtype=np.float32)
-        self._waiting += [(values, weight) for weight in _split(int(count))]
+        self.add_parts([values], count)
+
+    def add_parts(self, parts: Sequence[Vector], count: int) -> None:
+        """Add a vector as `add` does that comes in parts, which need not be joined."""
+        size = sum(map(len, parts))
+        if size != len(self._high):
+            raise ValueError(f"a vector must have {len(self._high)} numbers, got {size}")
+        held = [np.ascontiguousarray(part, dtype=np.float32) for part in parts if len(part)]
+        for weight in _split(int(count)):
+            self._waiting += held
+            self._weights.append(weight)
         self.total += int(count)
-        if len(self._waiting) >= TOGETHER:
+        if len(self._weights) >= TOGETHER:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
-        """Add the vectors that wait, block by block: the sums of a block stay in the cache."""
-        for start in range(0, len(self._high), BLOCK):
-            for values, weight in self._waiting:
-                self._add_block(slice(start, start + BLOCK), values, weight)
-        self._waiting = []
-
-    def _add_block(self, block: slice, values: Vector, weight: float) -> None:
-        values, high, low = values[block], self._high[block], self._low[block]
-        place = 0
-        while (place := _sum.add(values, weight, high, low, self._left, place)) < len(values):
-            size = min(CHUNK, len(values) - place)
-            wide = self._wide.setdefault(block.start + place, np.zeros((size, LIMBS), np.uint64))
-            _sum.spill(self._left, wide)
-            place += CHUNK
+        """Add the vectors that wait, chunk by chunk: the sums of a chunk stay in the cache."""
+        size, number = len(self._high), len(self._weights)
+        weights, steps, step = np.array(self._weights), -(-size // CHUNK) * number, 0
+        while step < steps:
+            step = _sum.add(self._waiting, weights, self._high, self._low, self._left, step)
+            if step < steps:
+                place = step // number * CHUNK
+                shape = (min(CHUNK, size - place), LIMBS)
+                wide = self._wide.setdefault(place, np.zeros(shape, np.uint64))
+                _sum.spill(self._left, wide)
+                step += 1
+        self._waiting, self._weights = [], []
 
     def mean(self) -> Vector:
         """Return the (size,) mean, weighted by the counts; zeros in it have no sign.

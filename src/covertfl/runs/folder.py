@@ -259,7 +259,7 @@ class RunFolder:
         """
         path = self.path / PENDING
         with report_errors(path):
-            _write_new(path, json.dumps(decision, allow_nan=False).encode())
+            write_new(path, json.dumps(decision, allow_nan=False).encode())
 
     def read_note(self) -> dict[str, Any] | None:
         """Return what the last round that was begun has decided, None before the first."""
@@ -396,13 +396,18 @@ def _sync_file(path: Path, handle: int) -> None:
         os.fsync(handle)
 
 
-def _write_new(path: Path, content: bytes) -> None:
-    """Write a file for the owner only, which gets its name once it is complete."""
+def write_new(path: Path, content: bytes, *, syncs: bool = False) -> None:
+    """Write a file for the owner only, which gets its name once it is complete.
+
+    With `syncs` it is on the disk before that.
+    """
     temporary = path.with_name(f".{path.name}.new")
     opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(opened, "wb") as stream:
         stream.write(content)
         stream.flush()
+        if syncs:
+            os.fsync(opened)
         temporary.replace(path)
 
 

@@ -23,6 +23,7 @@ from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Float32Array, Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +99,10 @@ def find_fault(reply: Reply, size: int, most_examples: int) -> str | None:
     return None
 
 
-def has_finite_norm(values: Vector) -> bool:
+def has_finite_norm(*parts: Vector) -> bool:
     """Return whether all numbers and their squares, which the server's Adam sums, are finite."""
-    return math.isfinite(np.vdot(values, values))  # unlike `dot`, without warnings
+    total = sum(float(np.vdot(part, part)) for part in parts)  # unlike `dot`, without warnings
+    return total <= LARGEST
 
 
 def _is_count(value: Any, most: int) -> bool:

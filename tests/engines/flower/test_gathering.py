@@ -206,7 +206,7 @@ def test_both_arms_do_the_same_work(
 
         monkeypatch.setattr(owner, method, noted)
 
-    for owner, method in ((ExactSum, "clear"), (ExactSum, "add"), (ExactSum, "mean"),
+    for owner, method in ((ExactSum, "clear"), (ExactSum, "add_parts"), (ExactSum, "mean"),
                           (InnerStrategies, "_prepare"), (Gathered, "take")):  # fmt: skip
         watch(owner, method)
     seen: list[list[str]] = []
@@ -219,7 +219,7 @@ def test_both_arms_do_the_same_work(
     run_covert(tmp_path, SUMMED[name], LEARNS, on_round=end_round, changes=changes)
     assert len(seen) == ROUNDS
     assert all(round_calls == seen[0] for round_calls in seen)
-    assert seen[0].count("add") == NODES and seen[0].count("mean") == 1
+    assert seen[0].count("add_parts") == NODES and seen[0].count("mean") == 1
 
 
 # --- what clients send beside their weights ---------------------------------------------------

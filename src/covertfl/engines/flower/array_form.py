@@ -209,18 +209,18 @@ class ArrayForm:
         if not all(map(is_finite, self._decode_all(record))):
             raise RefusedReply("not finite")
 
-    def read(self, record: ArrayRecord, views: list[Vector] | None = None) -> Vector:
-        """Decode the trained arrays of a client's record as one vector; refuse as `check` does.
+    def read(self, record: ArrayRecord, views: list[Vector] | None = None) -> list[Vector]:
+        """Decode the trained arrays of a client's record, each flat; refuse as `check` does.
 
-        The squares of its values add up to a finite number.  `views` are what `view` has returned.
+        The squares of their values add up to a finite number.  `views` are what `view` has
+        returned.
         """
-        vector = np.concatenate(views or self._decode_all(record))
-        if vector.dtype != np.float32:
+        if views is None:
             with np.errstate(over="ignore"):
-                vector = vector.astype(np.float32)
-        if not has_finite_norm(vector):
+                views = [np.asarray(part, np.float32) for part in self._decode_all(record)]
+        if not has_finite_norm(*views):
             raise RefusedReply("not finite")
-        return vector
+        return views
 
     def _decode_all(self, record: ArrayRecord) -> list[npt.NDArray[Any]]:
         arrays = dict(record.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from flwr.app import Message, MetricRecord
 
 from covertfl.engines.flower.claims import Claims
@@ -57,7 +58,7 @@ class Gathered:
         self.messages, self._metrics, self._plain, self.average = {}, {}, {}, None
 
     def take(self, reply: Reply, message: Message, *, is_used: bool) -> Reply:
-        """Keep a reply whose message was found valid; return it as far as it is kept.
+        """Keep a reply whose message was found valid, with values in parts; return what is kept.
 
         It is returned with a fault if its metrics are refused after all.  One that is not used is
         checked like all others.
@@ -67,14 +68,15 @@ class Gathered:
             if self._has_strategy and has_odd_metrics(metrics):
                 return Reply(reply.client, None, None, WRONG_METRICS)
             if is_used:
-                self._sum.add(reply.values, reply.examples)
-            reply = Reply(reply.client, NOTHING, reply.examples)
+                self._sum.add_parts(reply.values, reply.examples)
+            values = NOTHING
         else:
             self.messages[reply.client] = message
+            values = np.concatenate(reply.values)
         if not has_more(metrics):
             metrics = self._plain.setdefault(reply.examples, metrics)
         self._metrics[reply.client] = metrics
-        return reply
+        return Reply(reply.client, values, reply.examples)
 
     def end(self) -> set[int]:
         """Compute the mean; return the clients whose replies are refused for their metrics.

@@ -132,13 +132,13 @@ def read_reply(
     form: ArrayForm,
     examples_key: str,
     *,
-    joins: bool,
+    keeps_values: bool,
     most_bytes: int,
     most_examples: int,
 ) -> Reply | None:
     """Return a client's reply; None from a client that had no examples in this round.
 
-    The values are checked in any case, and joined to a vector only if they are needed as one.
+    The values are checked in any case, and kept, array by array, only if they are needed.
     A reply of more than `most_bytes`, or that claims more than `most_examples`, is not decoded.
     """
     if message.has_error() or not message.has_content():
@@ -154,8 +154,8 @@ def read_reply(
             raise RefusedReply("bad example count")
         if examples > most_examples:
             raise RefusedReply("too many examples")
-        arrays, values = find_arrays(message), NOTHING
-        if joins:
+        arrays, values = find_arrays(message), [NOTHING]
+        if keeps_values:
             values = form.read(arrays, views)
         else:
             form.check(arrays)

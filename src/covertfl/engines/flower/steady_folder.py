@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from covertfl.files.atomic import write_atomically
 from covertfl.files.tensor_stream import name_blocks, write_blocks
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, CheckpointDraft
-from covertfl.runs.folder import PENDING, RunFolder, report_errors
+from covertfl.runs.folder import PENDING, RunFolder, report_errors, write_new
 from covertfl.runs.weight_files import Keep, WeightFiles, stream_weights
 
 SPARE = ".spare"
@@ -124,13 +123,16 @@ class SteadyFolder(RunFolder):
     _weights: SteadyWeightFiles
     _early: Future[EarlyWrites] | None = None
     _draft: CheckpointDraft | None = None
+    _replaced: int | None = None
 
     def _make_weights(self, folder: Path, keep: Keep) -> SteadyWeightFiles:
         return SteadyWeightFiles(folder, keep)
 
     def note(self, decision: Mapping[str, Any]) -> None:
         """Write down what a round has decided, on the disk before its query is sent."""
-        write_atomically(self.path / PENDING, json.dumps(decision, allow_nan=False), mode=0o600)
+        path = self.path / PENDING
+        with report_errors(path):
+            write_new(path, json.dumps(decision, allow_nan=False).encode(), syncs=True)
         self._sync_checkpoint_names()
 
     def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
@@ -144,6 +146,7 @@ class SteadyFolder(RunFolder):
             self._weights.remove_old()
             name = self._weights.write(layout, vector)
         with report_errors(self.path / CHECKPOINT):
+            self._hold_checkpoint()
             draft = CheckpointDraft(self.path, self._room)
             try:
                 draft.write_ahead(ahead)
@@ -151,6 +154,21 @@ class SteadyFolder(RunFolder):
                 draft.close()
                 raise
         return EarlyWrites(name, draft)
+
+    def _hold_checkpoint(self) -> None:
+        """Keep the checkpoint open that is replaced next, and close the one before.
+
+        The system frees the space of a file that was replaced when it is closed, which takes time:
+        here clients work meanwhile.
+        """
+        self._release_replaced()
+        with contextlib.suppress(FileNotFoundError):  # before the first
+            self._replaced = os.open(self.path / CHECKPOINT, os.O_RDONLY)
+
+    def _release_replaced(self) -> None:
+        if self._replaced is not None:
+            os.close(self._replaced)
+        self._replaced = None
 
     def write_weights(self, layout: Layout, vector: Vector) -> str:
         """Wait until the weights of the query are on the disk; return their SHA-256."""
@@ -163,12 +181,11 @@ class SteadyFolder(RunFolder):
 
     def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
         """Write all lines and weights so far to the disk, then replace the checkpoint."""
-        sealing = self._pool.submit(self._seal, checkpoint, self._draft)
+        preparing = self._pool.submit(meanwhile or (lambda: None))
         try:
-            if meanwhile is not None:
-                meanwhile()
+            self._seal(checkpoint, self._draft)
         finally:
-            sealing.result()
+            preparing.result()
         self._draft = None  # closed; after a failure, `close` does it
         self._sync_checkpoint_names()
 
@@ -192,6 +209,7 @@ class SteadyFolder(RunFolder):
         if self._draft is not None:
             self._draft.close()
         self._early = self._draft = None
+        self._release_replaced()
         super().close()
 
 

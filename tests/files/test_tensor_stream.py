@@ -14,6 +14,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.tensor_stream import (
     BLOCK,
     DTYPES,
+    join_small,
     make_header,
     name_blocks,
     stream_tensors,
@@ -53,6 +54,16 @@ def test_scalars_empty_files_other_orders_and_blocks(tmp_path: Path) -> None:
     turned = np.arange(6, dtype=">f4").reshape(2, 3).T
     found = load(b"".join(stream_tensors({"a": turned})))["a"]
     assert found.tolist() == turned.tolist()
+
+
+def test_small_blocks_are_joined_and_large_ones_left_alone() -> None:
+    sizes = [5, BLOCK - 6, 1, 1, BLOCK, 0, 3, BLOCK - 2, 7]
+    blocks = [memoryview(bytes([n]) * size) for n, size in enumerate(sizes)]
+    joined = list(join_small(blocks))
+    assert [len(block) for block in joined] == [BLOCK, 1, BLOCK, 3, BLOCK - 2, 7]
+    assert b"".join(joined) == b"".join(blocks)
+    assert any(block is blocks[4] for block in joined)
+    assert list(join_small([])) == []
 
 
 def test_a_header_can_be_longer_than_it_must_be() -> None:

@@ -96,6 +96,27 @@ def cut(content: memoryview) -> Iterator[memoryview]:
         yield content[start : start + BLOCK]
 
 
+def join_small(blocks: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Yield the same bytes in fewer blocks: small ones are joined up to the size of a large one.
+
+    Every block that is hashed or written lets other threads run, and waits for them to continue.
+    """
+    waiting: list[memoryview] = []
+    size = 0
+    for block in filter(len, blocks):
+        if waiting and size + len(block) > BLOCK:
+            yield _join(waiting)
+            waiting, size = [], 0
+        waiting.append(block)
+        size += len(block)
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(blocks: Sequence[memoryview]) -> memoryview:
+    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+
+
 def name_blocks(blocks: Iterable[memoryview]) -> str:
     """Return the SHA-256 of a content that comes in blocks."""
     digest = hashlib.sha256()
@@ -107,7 +128,7 @@ def name_blocks(blocks: Iterable[memoryview]) -> str:
 def write_blocks(handle: int, blocks: Iterable[memoryview]) -> str:
     """Write blocks to an open file and return the SHA-256 of all of them together."""
     digest = hashlib.sha256()
-    for block in blocks:
+    for block in join_small(blocks):
         digest.update(block)
         write_fully(handle, block)
     return digest.hexdigest()

@@ -40,6 +40,12 @@ def test_a_round_is_averaged_over_generations(load: Any) -> None:
     assert find(rounds[:1]) == 2.0
 
 
+def test_repeats_in_both_orders_are_averaged(load: Any) -> None:
+    find = load("flower_costs").find_ratio
+    assert find([1.2, 1.0, 0.9, 1.1, 3.0, 1.0]) == pytest.approx(1.1)
+    assert find([1.5]) == 1.5
+
+
 @pytest.mark.parametrize(("covert", "verdicts"), [(1.4, ["yes"] * 2), (2.0, ["NO"] * 2)])
 def test_whole_rounds_are_judged(costs: Any, covert: float, verdicts: list[str]) -> None:
     stock, own = make_round(9.0, other=1.0), make_round(9.0, other=covert)

@@ -164,7 +164,7 @@ def measure_sections(asked: argparse.Namespace, failed: list[int]) -> Iterator[t
         try:
             with Console(stderr=True).status(f"measuring {name}"):
                 section = BENCHMARKS[name](asked)
-        except (CovertflError, RuntimeError) as error:
+        except (CovertflError, RuntimeError, OSError, ValueError, LookupError) as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
             if asked.only or not isinstance(error, NoGpu):
                 failed.append(getattr(error, "exit_status", 1))

@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from covertfl.files.atomic import write_atomically
+
 
 @dataclass(frozen=True)
 class Check:
@@ -78,4 +80,4 @@ def write_block(path: Path, name: str, text: str) -> None:
     _, last, after = rest.partition(end)
     if not (first and last):
         raise SystemExit(f"{path} must have the lines {begin} and {end}")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    write_atomically(path, f"{before}{begin}\n{text}\n{end}{after}")

@@ -34,7 +34,8 @@ from covertfl.experiments.registry import EXPERIMENTS
 from covertfl.reproduction.figures import PICTURES
 from covertfl.reproduction.page import SECTIONS, render_page, render_section
 from covertfl.reproduction.results import format_command, load_results
-from covertfl.reproduction.run import choose_names, rebuild_page, reproduce
+from covertfl.reproduction.run import _run_task, choose_names, rebuild_page, reproduce
+from covertfl.reproduction.workers import Task
 from covertfl.runs import participation
 from covertfl.tasks import mnist
 
@@ -98,13 +99,28 @@ def test_experiments_reach_the_page(tmp_path: Path, names: list[str]) -> None:
 
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were a GPU, and an experiment that keeps it busy."""
-    busy = Experiment("busy", "Busy", "nowhere", lambda request, _: {"on": request.device}, True)
-    monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {**EXPERIMENTS, "busy": busy})
-    monkeypatch.setattr("covertfl.reproduction.results.describe_machine", lambda device: device)
+    """As if there were a GPU."""
     monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
-    # Other processes do not know the experiment.
-    monkeypatch.setattr("covertfl.reproduction.workers.GPU_PROCESSES", 1)
+
+
+def test_an_experiment_is_given_the_device_if_it_uses_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[str, int | None]] = []
+
+    def note(request: Request, _: object, number: int | None = None) -> dict[str, Any]:
+        found.append((request.device, number))
+        return {}
+
+    busy = Experiment("busy", "Busy", "nowhere", note, parts=2, run_part=note)
+    monkeypatch.setattr("covertfl.reproduction.run.EXPERIMENTS", {"busy": busy})
+    monkeypatch.setattr("covertfl.reproduction.results.describe_machine", lambda device: device)
+    for uses_gpu in (True, False):
+        request = Request(device="cuda")
+        assert _run_task(tmp_path, Task("busy", request, 1, uses_gpu)) is None
+        whole = _run_task(tmp_path, Task("busy", request, None, uses_gpu))
+        assert whole is not None and whole["made"]["machine"] == found[-1][0]
+    assert found == [("cuda", 1), ("cuda", None), ("cpu", 1), ("cpu", None)]
 
 
 @pytest.mark.slow
@@ -112,12 +128,10 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
     request = Request(quick=True, seeds=2, device="cuda")
     told: list[dict[str, Any]] = []
-    names = ["theory", "busy", "figure-tracking"]
+    names = ["theory", "figure-tracking"]
     results = reproduce(names, request, tmp_path, on_result=told.append)
     assert [result["experiment"] for result in results] == names
-    assert told[0]["experiment"] == "busy"
     assert sorted(result["experiment"] for result in told) == sorted(names)
-    assert results[1]["on"] == "cuda"
     assert results[0]["made"]["command"] == "covertfl reproduce theory --seeds 2 --quick"
     alone = reproduce(["theory"], request, tmp_path)[0]
     assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
@@ -141,7 +155,7 @@ def test_a_failure_beside_is_told(tmp_path: Path) -> None:
     (tmp_path / "theory.json").mkdir()  # in the way of the result
     request = Request(quick=True, seeds=2, device="cuda")
     with pytest.raises(InvalidInput, match=r"theory\.json"):
-        reproduce(["theory", "busy"], request, tmp_path)
+        reproduce(["theory"], request, tmp_path)
 
 
 def kill_oneself(*_: object) -> None:
@@ -155,8 +169,8 @@ def test_a_process_beside_that_is_killed_is_told(
 ) -> None:
     monkeypatch.setattr("covertfl.reproduction.workers._carry_out", kill_oneself)
     request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(CovertflError, match="the process for theory ended with status -9"):
-        reproduce(["theory", "busy"], request, tmp_path)
+    with pytest.raises(CovertflError, match="the process for experiments ended with status -9"):
+        reproduce(["theory"], request, tmp_path)
 
 
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
@@ -215,7 +229,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_missing_images_are_missed_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def miss() -> None:
+    def miss(may_download: bool) -> None:
         raise Missing("no images")
 
     names = ["theory", "table-mnist-20"]

@@ -139,6 +139,7 @@ def test_tasks_are_carried_out_in_several_processes(monkeypatch: pytest.MonkeyPa
         tasks,
         work,
         check=check,
+        prepare=check,
         count_room=lambda: 1,
         on_progress=lambda *what: told.append(what),
         on_result=add,
@@ -168,15 +169,26 @@ def test_parts_have_a_core_each() -> None:
 def test_an_error_ends_the_work_and_all_processes() -> None:
     tasks = [Task("bad", GPU, None, False), Task("long", GPU, None, False)]
     ignore = dict.fromkeys(("on_progress", "on_result"), lambda *what: None)
+    plain = {"prepare": check, "count_room": lambda: 9, **ignore}
     with pytest.raises(InvalidInput, match="this one fails"):
-        run_tasks(tasks, work, check=check, count_room=lambda: 9, **ignore)
+        run_tasks(tasks, work, check=check, **plain)
     with pytest.raises(InvalidInput, match="no data"):
         run_tasks(
-            [Task("table", GPU, None, True)], work, check=fail, count_room=lambda: 9, **ignore
+            [Task("table", GPU, None, True)],
+            work,
+            check=fail,
+            prepare=fail,
+            count_room=lambda: 9,
+            **ignore,
         )
     with pytest.raises(CovertflError, match="the process for dead ended with status 3"):
         run_tasks(
-            [Task("dead", GPU, None, False)], work, check=check, count_room=lambda: 9, **ignore
+            [Task("dead", GPU, None, False)],
+            work,
+            check=check,
+            prepare=check,
+            count_room=lambda: 9,
+            **ignore,
         )
     assert not multiprocessing.active_children()
 

@@ -75,7 +75,8 @@ class Experiment:
     run_part : compute one of the parts, with its number; None if they are parts of the seeds
     is_long : whether its parts are begun before those of others, because they take longest
     after : name of an experiment that has parts in common with it and comes first
-    check : raise if data is missing, before anything is computed; None if all is in the package
+    check : load data, before anything is computed, or raise if it is missing; given whether it may
+        be downloaded; None if all is in the package
     """
 
     name: str
@@ -88,7 +89,7 @@ class Experiment:
     run_part: Callable[[Request, CellStore, int], object] | None = None
     is_long: bool = False
     after: str | None = None
-    check: Callable[[], None] | None = None
+    check: Callable[[bool], None] | None = None
 
 
 def load_queue(name: str) -> QueueProblem:

@@ -202,12 +202,13 @@ def list_policy_rows(outcomes: Outcomes, paper: Paper) -> list[ResultDict]:
     ]
 
 
-def check_images() -> None:
-    """Raise `Missing` without the images or torch."""
+def check_images(may_download: bool = True) -> None:
+    """Load the images; raise `Missing` without them or torch."""
     require_torch()
-    from covertfl.tasks.mnist import load_mnist
+    from covertfl.tasks.mnist import has_files, load_mnist
 
-    load_mnist()
+    if may_download or has_files():
+        load_mnist()
 
 
 make_experiment = partial(Experiment, uses_gpu=True, seeds=(SEEDS, QUICK_SEEDS), check=check_images)

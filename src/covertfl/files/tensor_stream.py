@@ -1,4 +1,4 @@
-"""Safetensors files written array by array: no copy of an array is made, let alone of all.
+"""Safetensors files written array by array: no copy of a large array is made, let alone of all.
 
 The header is the one that `safetensors.numpy.save` writes, so that a file has the same bytes, and
 the same SHA-256, whichever of the two made it.

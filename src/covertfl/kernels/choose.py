@@ -71,6 +71,9 @@ def check_device(device: str) -> None:
         raise InvalidInput(f"device must be cpu or cuda, got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise InvalidInput(f"device {device!r} is not available; use cpu")
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise InvalidInput(f"device {device!r} is not available; the last is cuda:{last}")
 
 
 def draw_weights(make_model: ModelFactory, *, seed: int) -> Vector:

@@ -69,6 +69,8 @@ class ExactSum:
 
     def add_parts(self, parts: Sequence[Vector], count: int) -> None:
         """Add a vector as `add` does that comes in parts, which need not be joined."""
+        if any(part.ndim != 1 for part in parts):
+            raise ValueError("a vector must have one dimension, and so must its parts")
         size = sum(map(len, parts))
         if size != len(self._high):
             raise ValueError(f"a vector must have {len(self._high)} numbers, got {size}")
@@ -92,6 +94,9 @@ class ExactSum:
                 wide = self._wide.setdefault(place, np.zeros(shape, np.uint64))
                 _sum.spill(self._left, wide)
                 step += 1
+                if len(self._waiting) > number:
+                    # Every call looks at all parts, and there may be one for each chunk.
+                    self._waiting = [*np.concatenate(self._waiting).reshape(number, size)]
         self._waiting, self._weights = [], []
 
     def mean(self) -> Vector:

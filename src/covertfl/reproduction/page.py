@@ -87,9 +87,9 @@ Without any stored parts, measured on 2026-11-17 on one H200 with 16 cores: both
 runs) took 57 s (`covertfl reproduce table-mnist-20 table-mnist-50 --device cuda`, the GPU kernels
 compiled before), and `covertfl reproduce all --device cuda` 156 s; the paper reports 23 hours for
 1,040 runs on MNIST. Up to eight processes share a GPU, so that the computing of an experiment
-includes the time in which it waited for others. `covertfl reproduce all --quick` took 62 s on two cores.
-The results on MNIST in the readings `paper-text` and `paper-code` were made with products in TF32,
-those of the sound reading with products of 16-bit floats.
+includes the time in which it waited for others. `covertfl reproduce all --quick` took 62 s on two
+cores. The results on MNIST in the readings `paper-text` and `paper-code` were made with products in
+TF32, those of the sound reading with products of 16-bit floats.
 """
 
 

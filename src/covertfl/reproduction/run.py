@@ -89,6 +89,7 @@ def reproduce(
             tasks,
             partial(_run_task, out),
             check=check,
+            prepare=partial(check, may_download=False),
             count_room=partial(_count_room, request.device),
             on_progress=report,
             on_result=add,
@@ -104,8 +105,8 @@ def _check_seeds(names: Sequence[str], request: Request) -> None:
         raise InvalidInput(f"first_seed is only for {', '.join(known)}, got {', '.join(other)}")
 
 
-def _check_needs(names: Sequence[str], device: str) -> None:
-    """Raise `Missing` or `InvalidInput` if experiments lack data, a library or the device."""
+def _check_needs(names: Sequence[str], device: str, *, may_download: bool = True) -> None:
+    """Load what experiments need; raise `Missing` or `InvalidInput` if something is not there."""
     if device != "cpu":
         require_torch()
         from covertfl.kernels.choose import check_device
@@ -113,7 +114,7 @@ def _check_needs(names: Sequence[str], device: str) -> None:
         check_device(device)
     for name in names:
         if (check := EXPERIMENTS[name].check) is not None:
-            check()
+            check(may_download)
 
 
 def _count_room(device: str) -> int:

@@ -73,7 +73,8 @@ def plan_tasks(experiments: Sequence[Experiment], request: Request) -> list[Task
             own.append(len(tasks))
             tasks.append(Task(name, some, place, uses_gpu, tuple(needs), experiment.is_long))
         parts[name] = own or [len(tasks)]
-        tasks.append(Task(name, request, None, uses_gpu, (*own, *before)))
+        is_long = experiment.is_long and not own
+        tasks.append(Task(name, request, None, uses_gpu, (*own, *before), is_long))
     return tasks
 
 
@@ -155,6 +156,7 @@ def run_tasks(
     work: Work,
     *,
     check: Callable[[], None],
+    prepare: Callable[[], None],
     count_room: Callable[[], int],
     on_progress: Callable[[str, float], None],
     on_result: Callable[[Result, float], None],
@@ -164,8 +166,8 @@ def run_tasks(
     Parameters
     ----------
     work : can be sent to another process
-    check : raises if tasks cannot be carried out, and loads what they need: called here and by the
-        processes that use the GPU, at the same time
+    check : raises if tasks cannot be carried out
+    prepare : loads what they need, in the processes that use the GPU, at the same time
     count_room : returns the number of processes, at least 1, that the GPU has memory for
     on_progress : called with what is being done, and the share of tasks that are done
     on_result : called with each result and the seconds since its experiment was begun
@@ -194,9 +196,12 @@ def run_tasks(
         most = min(count_gpu_processes(), sum(task.uses_gpu for task in tasks))
         pool = stack.enter_context(ThreadPoolExecutor(most + len(on_cpu)))
         stack.callback(board.fail)  # after processes are ended
-        workers = [stack.enter_context(start_worker(work, check)) for _ in range(most)]
+        workers = [stack.enter_context(start_worker(work, prepare)) for _ in range(most)]
         check()
-        on_gpu = workers[: count_room()] if workers else []
+        room = count_room() if workers else 0
+        on_gpu = workers[:room]
+        for worker in workers[room:]:
+            worker.end()
         for worker in on_gpu:
             worker.wait()
             pool.submit(follow, worker, True)
@@ -251,7 +256,7 @@ class Worker:
     def wait(self) -> None:
         """Wait until the process has loaded what it needs."""
         if not self._is_ready:
-            self._receive("the work")
+            self._receive("experiments")
             self._is_ready = True
 
     def carry_out(self, task: Task) -> Result | None:
@@ -260,6 +265,11 @@ class Worker:
             self._connection.send(task)
         result: Result | None = self._receive(task.name)
         return result
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._process.terminate()
+        self._process.join()
 
     def _receive(self, what: str) -> Any:
         try:
@@ -277,7 +287,7 @@ class Worker:
 @contextmanager
 def start_worker(
     work: Work,
-    check: Callable[[], None] | None = None,
+    prepare: Callable[[], None] | None = None,
     *,
     core: int | None = None,
     cores: Sequence[int] = (),
@@ -286,14 +296,14 @@ def start_worker(
 
     Parameters
     ----------
-    check : called first, by a process that uses the GPU
+    prepare : called first, by a process that uses the GPU
     core : of a process without a GPU
     cores : that such a process may use for an experiment that is not divided
     """
     # A new process, not a copy of this one: it must not inherit a GPU.
     context = multiprocessing.get_context("spawn")
     own, its = context.Pipe()
-    arguments = (its, work, check, core, cores)
+    arguments = (its, work, prepare, core, cores)
     process = context.Process(target=_carry_out, args=arguments, daemon=True)
     before = find_cores()
     if core is not None:
@@ -303,25 +313,25 @@ def start_worker(
     finally:
         use_cores(before)
     its.close()
+    worker = Worker(process, own)
     try:
-        yield Worker(process, own)
+        yield worker
     finally:
-        process.terminate()
-        process.join()
+        worker.end()
 
 
 def _carry_out(
     connection: Connection,
     work: Work,
-    check: Callable[[], None] | None,
+    prepare: Callable[[], None] | None,
     core: int | None,
     cores: Sequence[int],
 ) -> None:
     """Carry out tasks as they come, and send the results or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles an interrupt
-    if check is not None:
-        with suppress(CovertflError):  # the parent process finds it, too
-            check()
+    if prepare is not None:
+        with suppress(CovertflError):  # the parent process finds what is wrong, too
+            prepare()
     if core is not None and hasattr(os, "nice"):
         os.nice(NICENESS)
     connection.send(None)

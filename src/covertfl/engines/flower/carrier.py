@@ -43,6 +43,8 @@ from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
 
 NODES = "private/nodes.jsonl"
+# Parameters up to which several answers are read in a row: none waits long for the others.
+FEW_PARAMETERS = 2**20
 
 
 class Carrier:
@@ -150,14 +152,15 @@ class Carrier:
     ) -> list[Reply]:
         """Return the replies of the clients that were asked, in the order of the clients.
 
-        As many answers as are added together are read in a row, which takes less time than reading
-        each when it comes; the messages of refused ones are not kept.
+        A large answer is read when it comes.  Of small ones as many as are added together are read
+        in a row, which takes less time; the messages of refused ones are not kept.
         """
         replies: list[Reply] = []
         silent = dict(nodes)
         self.gathered.begin()
         coming = iter(answers)
-        while batch := deque(islice(coming, TOGETHER)):
+        in_a_row = TOGETHER if self._form.layout.size <= FEW_PARAMETERS else 1
+        while batch := deque(islice(coming, in_a_row)):
             while batch:  # emptied before the next is pulled
                 node, message, fault = batch.popleft()
                 silent.pop(node, None)

@@ -13,7 +13,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,6 +142,7 @@ class SteadyFolder(RunFolder):
     def _write_early(
         self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]
     ) -> EarlyWrites:
+        self._release_replaced()  # first, so that its space is free for what follows
         with report_errors(self._weights.folder):
             self._weights.remove_old()
             name = self._weights.write(layout, vector)
@@ -156,12 +157,10 @@ class SteadyFolder(RunFolder):
         return EarlyWrites(name, draft)
 
     def _hold_checkpoint(self) -> None:
-        """Keep the checkpoint open that is replaced next, and close the one before.
+        """Keep the checkpoint open that is replaced next, until clients work in the next round.
 
-        The system frees the space of a file that was replaced when it is closed, which takes time:
-        here clients work meanwhile.
+        The system frees the space of a file that was replaced when it is closed, which takes time.
         """
-        self._release_replaced()
         with contextlib.suppress(FileNotFoundError):  # before the first
             self._replaced = os.open(self.path / CHECKPOINT, os.O_RDONLY)
 
@@ -184,8 +183,10 @@ class SteadyFolder(RunFolder):
         preparing = self._pool.submit(meanwhile or (lambda: None))
         try:
             self._seal(checkpoint, self._draft)
-        finally:
-            preparing.result()
+        except BaseException:
+            wait([preparing])  # its error, if any, matters less
+            raise
+        preparing.result()
         self._draft = None  # closed; after a failure, `close` does it
         self._sync_checkpoint_names()
 

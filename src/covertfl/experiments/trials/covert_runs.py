@@ -150,7 +150,7 @@ def make_row(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     }
 
 
-CELL_FORM = 3  # of the content of a cell; another number where what it means has changed
+CELL_FORM = 4  # of the content of a cell; another number where what it means has changed
 # Digits of an accuracy in a cell; results have fewer, and must not be rounded twice.
 CELL_DIGITS = 9
 # Examples in a decoy's move for each one that the paper's decoy uses.

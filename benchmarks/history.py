@@ -2,7 +2,8 @@
 
 Times depend on the machine and on what else it does; a ratio to another program, measured in the
 same run, hardly does.  Each ratio is compared with the last run that measured it.  On a busy
-machine ratios can differ by more than the tolerance, so an entry says whether it was busy.
+machine ratios can differ by more than the tolerance: an entry says for which sections it was busy,
+and these are not compared with.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from section import Check, Section
 # A ratio that changes by less than this share is the same.
 TOLERANCE = 0.15
 
-Entry = dict[str, Any]  # date, machine, was_busy, versions, and the ratios by section and label
+Entry = dict[str, Any]  # date, machine, versions, busy sections, ratios by section and label
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def read_history(path: Path) -> list[Entry]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             entry = json.loads(line)
-            entries.append({**entry, "sections": dict(entry["sections"])})
+            entries.append({**entry, "sections": dict(entry["sections"]), "busy": [*entry["busy"]]})
         except (ValueError, KeyError, TypeError) as error:
             raise SystemExit(f"{path}, line {number} must be an entry that run.py wrote") from error
     return entries
@@ -64,12 +65,12 @@ def make_entry(
     *,
     date: str,
     machine: str,
-    was_busy: bool,
+    busy: list[str],
     versions: dict[str, str],
 ) -> Entry:
     """Make the entry of a run from its sections, by name; those without ratios are left out."""
     ratios = {name: section.ratios for name, section in sections.items() if section.ratios}
-    machine_then = {"machine": machine, "was_busy": was_busy, "versions": versions}
+    machine_then = {"machine": machine, "busy": busy, "versions": versions}
     return {"date": date, **machine_then, "sections": ratios}
 
 
@@ -80,10 +81,11 @@ def append_entry(path: Path, entry: Entry) -> None:
 
 
 def compare_section(name: str, section: Section, history: list[Entry]) -> list[Change]:
-    """Compare each ratio of a section with the last entry that has it; new ones are left out."""
+    """Compare each ratio of a section with the last quiet run that has it, if there is one."""
     changes = []
+    quiet = [entry for entry in history if name not in entry["busy"]]
     for label, now in section.ratios.items():
-        for entry in reversed(history):
+        for entry in reversed(quiet):
             before = entry["sections"].get(name, {}).get(label)
             if before is not None:
                 changes.append(Change(name, label, entry["date"], before, now))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import time
 from pathlib import Path
 
+STATISTICS = Path("/proc/stat")
 PACKAGES = ("covertfl", "numpy", "scipy", "torch", "flwr", "mdpsolver", "pymdptoolbox")
 MISSING = "not installed"
 
@@ -52,6 +54,22 @@ def describe_versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def is_busy() -> bool:
-    """Return whether the load average exceeds half of the cores."""
-    return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+def is_busy(seconds: float = 1.0) -> bool:
+    """Return whether other programs, or machines on the same host, use a quarter of the cores.
+
+    Where the system does not count their time, whether the load average exceeds half of the cores.
+    """
+    if not STATISTICS.exists():
+        return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+    before = _read_times()
+    time.sleep(seconds)
+    spent, idle = (now - then for now, then in zip(_read_times(), before, strict=True))
+    return spent - idle > 0.25 * spent
+
+
+def _read_times() -> tuple[int, int]:
+    """Return the time of all cores since the start of the system, and how much of it was idle."""
+    first = STATISTICS.read_text().partition("\n")[0]
+    # user, nice, system, idle, waiting for the disk, interrupts, taken by the host, ...
+    times = [int(field) for field in first.split()[1:9]]
+    return sum(times), times[3] + times[4]

@@ -111,7 +111,8 @@ the environment that `make bench` sets up.  The section on a GPU is measured whe
 A time is the best of several repeats, with the median in brackets if the two differ.  Warm-up runs
 are not counted.  A ratio is the other program's best time divided by covertfl's, both from the same
 run; above 1 covertfl is faster.  `make bench` appends the ratios to `benchmarks/history.jsonl` and
-compares them with those of the last run: better, same or worse, with a tolerance of 15%.
+compares them with those of the last run on a quiet machine: better, same or worse, with a tolerance
+of 15%.
 """
 
 
@@ -126,13 +127,13 @@ def describe_run(*, was_busy: bool) -> str:
     )
 
 
-def describe_entry(sections: dict[str, Section], *, was_busy: bool) -> Entry:
+def describe_entry(sections: dict[str, Section], *, busy: list[str]) -> Entry:
     """Return this run's entry of the history."""
     return make_entry(
         sections,
         date=datetime.date.today().isoformat(),
         machine=describe_machine(),
-        was_busy=was_busy,
+        busy=busy,
         versions=list_versions(),
     )
 
@@ -158,9 +159,15 @@ def write_section(path: Path, section: Section, made: str, block: str | None) ->
         write_block(page, block, f"{made}\n\n{render_findings(section)}")
 
 
-def measure_sections(asked: argparse.Namespace, failed: list[int]) -> Iterator[tuple[str, Section]]:
-    """Measure one section after another; those that fail add their exit status to a list."""
+def measure_sections(
+    asked: argparse.Namespace, failed: list[int]
+) -> Iterator[tuple[str, Section, bool]]:
+    """Measure one section after another; yield each with whether the machine was busy before.
+
+    Those that fail add their exit status to a list.
+    """
     for name in [asked.only] if asked.only else BENCHMARKS:
+        was_busy = is_busy()
         try:
             with Console(stderr=True).status(f"measuring {name}"):
                 section = BENCHMARKS[name](asked)
@@ -169,23 +176,25 @@ def measure_sections(asked: argparse.Namespace, failed: list[int]) -> Iterator[t
             if asked.only or not isinstance(error, NoGpu):
                 failed.append(getattr(error, "exit_status", 1))
         else:
-            yield name, section
+            yield name, section, was_busy
 
 
 def main() -> int:
     """Run the benchmarks, print the results, and write them if asked."""
     asked = parse_arguments()
-    console, was_busy = Console(), is_busy()
+    console = Console()
     console.print(f"{describe_machine()}\n{describe_versions()}\n", highlight=False)
     history = read_history(asked.history) if asked.history else []
     sections: dict[str, Section] = {}
     changes: list[Change] = []
     failed: list[int] = []
+    busy: list[str] = []
     try:
-        for name, measured in measure_sections(asked, failed):
+        for name, measured, was_busy in measure_sections(asked, failed):
+            busy += [name] if was_busy else []
             found = compare_section(name, measured, history)
             changes += found
-            sections[name] = add_check(measured, found)
+            sections[name] = add_check(measured, [] if was_busy else found)
             console.print(render_terminal(sections[name]), highlight=False)
             if asked.write is not None:
                 block = name if name in SCALE and not asked.quick else None
@@ -193,7 +202,7 @@ def main() -> int:
     finally:  # also if interrupted
         if asked.history is not None and sections:
             console.print(render_changes(changes) if changes else "No earlier run to compare with.")
-            append_entry(asked.history, describe_entry(sections, was_busy=was_busy))
+            append_entry(asked.history, describe_entry(sections, busy=busy))
     checks = [check for section in sections.values() for check in section.checks]
     return max([*failed, *(int(not check.is_met) for check in checks)], default=0)
 

@@ -22,6 +22,8 @@ class Bench:
         self.file = folder / "history.jsonl"
         self.ratios: dict[str, dict[str, float]] = {}
         self.broken: dict[str, BaseException] = {}
+        self.busy: list[bool] = []  # answers of `is_busy`, one for each section
+        patch.setattr(self.run, "is_busy", lambda: bool(self.busy and self.busy.pop(0)))
         for name in ("guarded", "free"):
             patch.setitem(self.run.BENCHMARKS, name, lambda asked, name=name: self.make(name))
         for name in set(self.run.BENCHMARKS) - {"guarded", "free"}:
@@ -55,7 +57,7 @@ def test_every_run_appends_a_line(bench: Bench, capsys: pytest.CaptureFixture[st
     assert "No earlier run to compare with." in capsys.readouterr().out
     assert bench.measure(guarded={"small": 2.1, "large": 28.0}, free={"x": 1.0}) == 0
     first, second = bench.entries()
-    assert set(first) == {"date", "machine", "was_busy", "versions", "sections"}
+    assert set(first) == {"date", "machine", "busy", "versions", "sections"}
     assert first["sections"] == {"guarded": {"small": 2.0, "large": 30.0}, "free": {"x": 1.0}}
     assert second["sections"]["guarded"] == {"small": 2.1, "large": 28.0}
     assert {"Python", "covertfl", "numpy"} <= set(first["versions"])
@@ -173,10 +175,36 @@ def test_tables_of_scale_are_written_beside_the_report(
         assert now.endswith("| a |\n| --- |\n| 1 |\n\n- yes: right\n<!-- free: end -->\nMore.\n")
 
 
+def test_a_busy_machine_is_not_compared_with(bench: Bench) -> None:
+    bench.measure(guarded={"a": 2.0}, free={"x": 1.0})
+    bench.busy = [True, False]
+    assert bench.measure(guarded={"a": 0.5}, free={"x": 1.0}) == 0  # is not judged either
+    assert [entry["busy"] for entry in bench.entries()] == [[], ["guarded"]]
+    assert bench.measure(guarded={"a": 1.9}) == 0
+    assert bench.measure(guarded={"a": 0.6}) == 1
+
+
+def test_a_machine_is_busy_if_others_use_its_cores(
+    load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine, file = load("machine"), tmp_path / "stat"
+    monkeypatch.setattr(machine, "STATISTICS", file)
+
+    def write(user: int, idle: int, taken: int) -> None:
+        file.write_text(f"cpu  {user} 0 5 {idle} 7 0 0 {taken} 0 0\ncpu0 1 2 3\n")
+
+    for user, taken, is_busy in ((20, 0, False), (40, 0, True), (10, 30, True)):
+        write(100, 200, 3)
+        after = (100 + user, 300 - user - taken, 3 + taken)
+        monkeypatch.setattr(machine.time, "sleep", lambda _, after=after: write(*after))
+        assert machine.is_busy() == is_busy
+
+
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"sections": 3}', "nothing"])
 def test_a_broken_line_is_named(load: Any, tmp_path: Path, line: str) -> None:
     file = tmp_path / "history.jsonl"
-    file.write_text(f'{{"date": "2026-01-01", "sections": {{}}}}\n{line}\n', "utf-8")
+    good = json.dumps({"date": "2026-01-01", "sections": {}, "busy": []})
+    file.write_text(f"{good}\n{line}\n", "utf-8")
     with pytest.raises(SystemExit, match=r"history\.jsonl, line 2 must be an entry"):
         load("history").read_history(file)
 
@@ -189,7 +217,7 @@ def test_the_history_of_the_project_can_be_read_and_shown(load: Any) -> None:
         for name, ratios in entry["sections"].items():
             assert name in load("run").BENCHMARKS
             section = load("section").Section(name, (), (), (), (), ratios, True)
-            changes = history.compare_section(name, section, [entry])
+            changes = history.compare_section(name, section, [{**entry, "busy": []}])
             assert {change.verdict for change in changes} == {"same"}
             Console(quiet=True).print(history.render_changes(changes))
 

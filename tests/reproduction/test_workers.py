@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -166,30 +167,26 @@ def test_parts_have_a_core_each() -> None:
             assert worker.carry_out(Task("a", GPU, part, False)) == {"cores": wanted}
 
 
+def run_quietly(tasks: list[Task], check: Callable[[], None]) -> None:
+    run_tasks(
+        tasks,
+        work,
+        check=check,
+        prepare=check,
+        count_room=lambda: 9,
+        on_progress=lambda *what: None,
+        on_result=lambda *what: None,
+    )
+
+
 def test_an_error_ends_the_work_and_all_processes() -> None:
     tasks = [Task("bad", GPU, None, False), Task("long", GPU, None, False)]
-    ignore = dict.fromkeys(("on_progress", "on_result"), lambda *what: None)
-    plain = {"prepare": check, "count_room": lambda: 9, **ignore}
     with pytest.raises(InvalidInput, match="this one fails"):
-        run_tasks(tasks, work, check=check, **plain)
+        run_quietly(tasks, check)
     with pytest.raises(InvalidInput, match="no data"):
-        run_tasks(
-            [Task("table", GPU, None, True)],
-            work,
-            check=fail,
-            prepare=fail,
-            count_room=lambda: 9,
-            **ignore,
-        )
+        run_quietly([Task("table", GPU, None, True)], fail)
     with pytest.raises(CovertflError, match="the process for dead ended with status 3"):
-        run_tasks(
-            [Task("dead", GPU, None, False)],
-            work,
-            check=check,
-            prepare=check,
-            count_room=lambda: 9,
-            **ignore,
-        )
+        run_quietly([Task("dead", GPU, None, False)], check)
     assert not multiprocessing.active_children()
 
 

@@ -34,7 +34,6 @@ from covertfl.engines.flower.messages import (
 )
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nodes
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
-from covertfl.kernels.exact_sum import TOGETHER
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import RunState
@@ -43,8 +42,6 @@ from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
 
 NODES = "private/nodes.jsonl"
-# Parameters up to which several answers are read in a row: none waits long for the others.
-FEW_PARAMETERS = 2**20
 
 
 class Carrier:
@@ -152,15 +149,13 @@ class Carrier:
     ) -> list[Reply]:
         """Return the replies of the clients that were asked, in the order of the clients.
 
-        A large answer is read when it comes.  Of small ones as many as are added together are read
-        in a row, which takes less time; the messages of refused ones are not kept.
+        Small ones are read several in a row; the messages of refused ones are not kept.
         """
         replies: list[Reply] = []
         silent = dict(nodes)
         self.gathered.begin()
         coming = iter(answers)
-        in_a_row = TOGETHER if self._form.layout.size <= FEW_PARAMETERS else 1
-        while batch := deque(islice(coming, in_a_row)):
+        while batch := deque(islice(coming, self.gathered.in_a_row)):
             while batch:  # emptied before the next is pulled
                 node, message, fault = batch.popleft()
                 silent.pop(node, None)

@@ -1,6 +1,6 @@
 """What is kept of the valid replies of a round.
 
-A server whose strategy only averages adds each reply to an exact sum when it comes and drops it: it
+A server whose strategy only averages adds each reply to an exact sum as it comes and drops it: it
 needs the memory of a few models, however many clients there are, and the order in which replies
 come does not matter to the last bit.  All others keep the replies.  Which of the two depends on the
 settings of the run, never on the action.
@@ -21,13 +21,15 @@ from covertfl.engines.flower.messages import (
     has_more,
     has_odd_metrics,
 )
-from covertfl.kernels.exact_sum import ExactSum
+from covertfl.kernels.exact_sum import TOGETHER, ExactSum
 from covertfl.kernels.weights import Vector
 from covertfl.runs.learner import Reply
 
 # Their mean, all of them as vectors beside their messages, or their messages alone.
 Keeping = Literal["mean", "vectors", "messages"]
 WRONG_METRICS = "wrong metrics"
+# Parameters up to which several replies are read in a row.
+FEW_PARAMETERS = 2**20
 
 
 class Gathered:
@@ -39,11 +41,15 @@ class Gathered:
     size : number of weights of the model
     claims : bounds of the numbers of examples that clients claim
     has_strategy : whether a strategy is wrapped, which needs the same metrics of all replies
+
+    `in_a_row` replies are read together: a large one when it comes, of small ones as many as are
+    added together, which takes less time.
     """
 
     def __init__(self, keeping: Keeping, size: int, claims: Claims, *, has_strategy: bool) -> None:
         self.keeping: Keeping = keeping
         self.claims = claims
+        self.in_a_row = TOGETHER if size <= FEW_PARAMETERS else 1
         self._has_strategy = has_strategy
         self._sum = ExactSum(size if keeping == "mean" else 0)
         self.messages: dict[int, Message] = {}

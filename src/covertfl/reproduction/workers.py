@@ -55,6 +55,7 @@ class Task:
     is_long: bool = False
 
 
+Calls = SimpleQueue[Callable[[], None] | None]  # to be made; None when a worker has ended
 Work = Callable[[Task], Result | None]  # carries out a task; the result of a whole experiment
 
 
@@ -173,23 +174,8 @@ def run_tasks(
     on_result : called with each result and the seconds since its experiment was begun
     """
     board = Board(tasks)
-    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None when a worker has ended
-
-    def follow(worker: Worker, uses_gpu: bool) -> None:
-        try:
-            worker.wait()
-            while (taken := board.take(uses_gpu=uses_gpu)) is not None:
-                number, task = taken
-                calls.put(partial(on_progress, *board.describe()))
-                result = worker.carry_out(task)
-                seconds = board.finish(number)
-                if result is not None:
-                    calls.put(partial(on_result, result, seconds))
-        except BaseException as error:
-            calls.put(partial(_raise, error))
-        else:
-            calls.put(None)
-
+    calls: Calls = SimpleQueue()
+    follow = partial(_follow, board, calls, on_progress, on_result)
     with ExitStack() as stack:
         cores = list_cores()
         on_cpu = cores[: sum(not task.uses_gpu for task in tasks)]
@@ -212,6 +198,30 @@ def run_tasks(
         for _ in range(len(on_gpu) + len(on_cpu)):
             while (call := calls.get()) is not None:
                 call()
+
+
+def _follow(
+    board: Board,
+    calls: Calls,
+    on_progress: Callable[[str, float], None],
+    on_result: Callable[[Result, float], None],
+    worker: Worker,
+    uses_gpu: bool,
+) -> None:
+    """Give a worker one task after the other; callbacks are called by whoever reads `calls`."""
+    try:
+        worker.wait()
+        while (taken := board.take(uses_gpu=uses_gpu)) is not None:
+            number, task = taken
+            calls.put(partial(on_progress, *board.describe()))
+            result = worker.carry_out(task)
+            seconds = board.finish(number)
+            if result is not None:
+                calls.put(partial(on_result, result, seconds))
+    except BaseException as error:
+        calls.put(partial(_raise, error))
+    else:
+        calls.put(None)
 
 
 def _raise(error: BaseException) -> None:

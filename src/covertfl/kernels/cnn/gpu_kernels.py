@@ -138,6 +138,38 @@ def _bound_taps(
 
 
 @triton.jit
+def _place_columns(
+    c, G_STRIDE: tl.constexpr, C_STRIDE: tl.constexpr, C: tl.constexpr, GROUP: tl.constexpr
+):
+    """Return the offset of the weights by input c of a group of pixels."""
+    # Shifts of a group are counted from its last column: those of the outputs in reverse.
+    return (GROUP - 1 - c // C) * G_STRIDE + c % C * C_STRIDE
+
+
+@triton.jit
+def _load_outputs(
+    dy,
+    row,
+    column,
+    pixels,
+    up,
+    left_by,
+    o,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    N: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Return the gradients by outputs o of the pixels up and left by a tap; 0 beyond the edges."""
+    real = (row >= up) & (row - up < OH) & (column >= left_by) & (column - left_by < OW)
+    mask = real[:, None]
+    if N % BK != 0:
+        mask = mask & (o < N)[None, :]
+    places = pixels[:, None] + (o - (up * OW + left_by) * N)[None, :]
+    return tl.load(dy + places, mask=mask, other=0.0)
+
+
+@triton.jit
 def convolve_transposed_kernel(
     dy,
     weights,
@@ -180,8 +212,7 @@ def convolve_transposed_kernel(
     )
     dy += job * num_images * (OH * OW * N)
     own = c if WIDE % BN == 0 else tl.minimum(c, WIDE - 1)
-    # Shifts of a group are counted from its last column: those of the outputs in reverse.
-    weights += job * w_stride + (GROUP - 1 - own // C) * G_STRIDE + own % C * C_STRIDE
+    weights += job * w_stride + _place_columns(own, G_STRIDE, C_STRIDE, C, GROUP)
     pixels = ((image * OH + row) * OW + column) * N
     parts: tl.constexpr = (N + BK - 1) // BK
     total = tl.zeros((BM, BN), tl.float32)
@@ -189,18 +220,12 @@ def convolve_transposed_kernel(
         o = step % parts * BK + tl.arange(0, BK)
         up = top_tap + step // parts // taps_across
         left_by = left_tap + step // parts % taps_across
-        real = (row >= up) & (row - up < OH) & (column >= left_by) & (column - left_by < OW)
-        mask = real[:, None]
-        if N % BK != 0:
-            mask = mask & (o < N)[None, :]
-        left = tl.load(
-            dy + pixels[:, None] + (o - (up * OW + left_by) * N)[None, :], mask=mask, other=0.0
-        )
+        left = _load_outputs(dy, row, column, pixels, up, left_by, o, OH, OW, N, BK)
         right = weights[None, :] + (up * KW + left_by) * T_STRIDE + o[:, None] * O_STRIDE
         right = tl.load(right) if N % BK == 0 else tl.load(right, mask=(o < N)[:, None], other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION)
-    places = job * num_rows * WIDE
-    places += ((image * H + row) * COLUMNS + place)[:, None] * WIDE + c[None, :]
+    pixels = (image * H + row) * COLUMNS + place
+    places = job * num_rows * WIDE + pixels[:, None] * WIDE + c[None, :]
     mask = (begin + tl.arange(0, BM) < num_rows)[:, None] & (c < WIDE)[None, :]
     if MASKED:
         total = tl.where(tl.load(x + places, mask=mask, other=0.0) > 0.0, total, 0.0)

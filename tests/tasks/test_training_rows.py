@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covertfl.kernels.job import Examples
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
-from covertfl.tasks.training_rows import balance_rows, draw_rows
+from covertfl.tasks.training_rows import balance_rows, draw_rows, is_uneven
 
 
 @pytest.mark.parametrize("number", [7, 40, 97, 100])
@@ -63,3 +64,19 @@ def test_built_in_tasks_stay_as_they_are(name: str, split: Any) -> None:
     unknown = replace(task, is_balanced=False)
     off = draw_rows(unknown, 3, 40, balance=False, generator=np.random.default_rng(7))
     assert off.tolist() == drawn
+
+
+@pytest.mark.parametrize("counts", [(59, 41), (60, 40), (100, 0)])
+def test_a_client_is_judged_by_its_own_rows(counts: tuple[int, int]) -> None:
+    task = make_task(DataSettings("digits", clients=2))
+    assert isinstance(task, TrainingTask)
+    labels = np.repeat([0, 1, 0, 1], (*counts, 50, 50))
+    features = np.zeros((200, *task.train.features.shape[1:]), dtype=np.float32)
+    clients = (np.arange(100), np.arange(100, 200))
+    own = replace(task, train=Examples(features, labels), clients=clients, is_balanced=False)
+    for _ in range(2):  # the second time from memory
+        assert is_uneven(own, 0) == (counts == (60, 40)) and not is_uneven(own, 1)
+        drawn = draw_rows(own, 0, 40, generator=np.random.default_rng(7))
+        order = np.random.default_rng(7).permutation(clients[0])
+        assert (drawn.tolist() == order[:40].tolist()) == (counts != (60, 40))
+    assert is_uneven(replace(own, clients=clients[::-1]), 1) == (counts == (60, 40))

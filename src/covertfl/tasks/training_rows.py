@@ -8,6 +8,8 @@ so that nobody learns anything of the labels of others.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from covertfl.arrays import IntArray
@@ -17,6 +19,8 @@ from covertfl.tasks.wrong_labels import spoil_rows
 
 # Rows of the most frequent class for one of the rarest, from which a client balances its classes.
 LEAST_RATIO = 1.5
+# Whether the clients of a task balance their classes, by client.
+_UNEVEN: WeakKeyDictionary[TrainingTask, dict[int, bool]] = WeakKeyDictionary()
 
 
 def draw_rows(
@@ -37,10 +41,23 @@ def draw_rows(
     """
     order = generator.permutation(task.clients[client])
     taken = order[:most]
-    if balance and not task.is_balanced:
+    if balance and not task.is_balanced and is_uneven(task, client):
         classes = find_classes(task.train.labels[order], task.loss)
         taken = balance_rows(order, classes, len(taken), generator=generator)
     return spoil_rows(taken, wrong, task, generator=generator)
+
+
+def is_uneven(task: TrainingTask, client: int) -> bool:
+    """Return whether a client's most frequent class has `LEAST_RATIO` times the rarest's rows.
+
+    It is found out once: counting takes longer than a small model takes for a batch.
+    """
+    known = _UNEVEN.setdefault(task, {})
+    if client not in known:
+        classes = find_classes(task.train.labels[task.clients[client]], task.loss)
+        _, counts = np.unique(classes, return_counts=True)
+        known[client] = len(counts) > 0 and bool(counts.max() >= LEAST_RATIO * counts.min())
+    return known[client]
 
 
 def balance_rows(

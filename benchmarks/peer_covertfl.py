@@ -32,6 +32,7 @@ def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponde
         clients=tuple(map(list_rows, range(CLIENTS))),
         public=examples,
         validation=examples,
+        is_balanced=True,  # by their making; the peers do not balance classes either
     )
     content = {"task": "toxicity", "federation": {"clients": CLIENTS, "batch_size": BATCH_SIZE}}
     settings = build_run(content, "benchmark", folder=Path())

@@ -79,13 +79,8 @@ def balance_rows(
         return rows[:number]
     size = len(counts)
     wanted = generator.permutation((np.arange(number) + generator.integers(size)) % size)
-    turns = np.empty(number, dtype=np.int64)  # how often its class was wanted before
-    sizes = np.bincount(wanted, minlength=size)
-    turns[np.argsort(wanted, kind="stable")] = np.arange(number) - _repeat_starts(sizes)
-    held, starts = np.argsort(places, kind="stable"), np.cumsum(counts) - counts
-    return np.asarray(rows[held[starts[wanted] + turns % counts[wanted]]])
-
-
-def _repeat_starts(sizes: IntArray) -> IntArray:
-    """Return the start of each group, as often as the group has members, for groups in a row."""
-    return np.repeat(np.cumsum(sizes) - sizes, sizes)
+    taken = np.empty(number, dtype=rows.dtype)
+    for place in range(size):
+        is_here, own = wanted == place, rows[places == place]
+        taken[is_here] = own[np.arange(is_here.sum()) % len(own)]
+    return taken

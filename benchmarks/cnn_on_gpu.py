@@ -238,15 +238,15 @@ def find_distance(
 
 
 def reproduce(names: Sequence[str], device: str, *, quick: bool) -> Command:
-    """Run `covertfl reproduce` in a separate process and a new folder."""
-    arguments = ["reproduce", *names, "--device", device, *(["--quick"] if quick else [])]
+    """Run `python -m paper` in a separate process and a new folder."""
+    arguments = [*names, "--device", device, *(["--quick"] if quick else [])]
     with tempfile.TemporaryDirectory(prefix="covertfl-gpu-") as folder:
         started = time.perf_counter()
-        if not run_command(["-m", "covertfl", *arguments, "--out", folder], limit=LIMIT):
-            raise RuntimeError(f"covertfl {' '.join(arguments)} took over {LIMIT:g} s")
+        if not run_command(["-m", "paper", *arguments, "--out", folder], limit=LIMIT):
+            raise RuntimeError(f"python -m paper {' '.join(arguments)} took over {LIMIT:g} s")
         seconds = time.perf_counter() - started
         results = {name: json.loads((Path(folder) / f"{name}.json").read_text()) for name in TABLES}
-    return Command(f"`covertfl {' '.join(arguments)}`", seconds, results)
+    return Command(f"`python -m paper {' '.join(arguments)}`", seconds, results)
 
 
 def count_work(results: Mapping[str, Any]) -> tuple[int, int]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from paper.experiment import load_queue
+from paper.page.markdown import table
 from reference_problem import make_queue
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.experiments.experiment import load_queue
-from covertfl.reproduction.markdown import table
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.score import LIMIT_SLACK, measure_gap

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from machine import describe_machine
+from paper.experiment import load_queue
 from reference_problem import make_queue
 from section import write_block
 from spga_ablation import RUNS, SEED, THREADS, render_ablation
@@ -30,7 +31,6 @@ from spga_searches import (
 
 from covertfl.display.curves import plot_convergence
 from covertfl.display.plots import save_figure
-from covertfl.experiments.experiment import load_queue
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.search import solve_spga
 from covertfl.solvers.spga.settings import default_settings

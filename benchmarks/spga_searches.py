@@ -9,15 +9,15 @@ from functools import partial
 from importlib.resources import files
 
 import numpy as np
+from paper.experiment import load_queue
+from paper.figure_spga import evaluate_run
+from paper.figure_tracking import track_change
+from paper.page.markdown import table
 from reference_problem import make_queue
 from spga_ablation import SEED, THREADS, judge
 
 from covertfl.api.fit import fit
 from covertfl.decision.problem import QueueProblem
-from covertfl.experiments.experiment import load_queue
-from covertfl.experiments.figure_spga import evaluate_run
-from covertfl.experiments.figure_tracking import track_change
-from covertfl.reproduction.markdown import table
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga.experience import Experience, ReplayedLog, SimulatedSource
 from covertfl.solvers.spga.result import SpgaRun

@@ -14,15 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from paper.trials.schedule import Schedule, draw_schedule, follow_estimate, score_estimate
 
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.experiments.trials.schedule import (
-    Schedule,
-    draw_schedule,
-    follow_estimate,
-    score_estimate,
-)
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.run_file import build_run

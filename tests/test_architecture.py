@@ -46,11 +46,9 @@ MAY_IMPORT = {
     "auditing display report",
     "models": "files kernels tasks runs api",
     "demo": "files decision evaluation planning runs training auditing report",
-    "experiments": "files intervals decision evaluation solvers planning kernels tasks decoys runs",
-    "reproduction": "files kernels runs display experiments",
     "service": "files decision evaluation kernels tasks runs engines eavesdroppers auditing models",
     "cli": "decision fitting planning tasks runs training models engines auditing "
-    "display api report demo experiments reproduction service",
+    "display api report demo service",
 }
 
 

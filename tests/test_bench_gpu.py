@@ -108,8 +108,8 @@ def test_a_command_runs_with_a_new_folder(bench: Any, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(bench, "run_command", run_command)
     done = bench.reproduce(["all"], "cuda", quick=False)
-    assert called[0][:-1] == ["-m", "covertfl", "reproduce", "all", "--device", "cuda", "--out"]
-    assert done.text == "`covertfl reproduce all --device cuda`"
+    assert called[0][:-1] == ["-m", "paper", "all", "--device", "cuda", "--out"]
+    assert done.text == "`python -m paper all --device cuda`"
     assert done.results == {name: {"rows": [name]} for name in bench.TABLES}
     assert not Path(called[0][-1]).exists()
     with pytest.raises(RuntimeError, match="took over"):

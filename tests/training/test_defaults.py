@@ -14,16 +14,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+from paper.trials.schedule import Schedule, draw_schedule, follow_estimate, score_estimate
+
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.decision.problem_file import PRESET_NAMES, READINGS
 from covertfl.evaluation.bounds import service_capacity
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.experiments.trials.schedule import (
-    Schedule,
-    draw_schedule,
-    follow_estimate,
-    score_estimate,
-)
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation

@@ -4,7 +4,7 @@
 - `solve`, `plan`, `fit`, `presets`: commands on problems
 - `train`, `deploy_local`, `federation`, `export`, `predict`, `embed`: commands on runs and data
 - `request`, `serve`, `status`, `versions`: commands on a running service
-- `audit`, `report`, `demo`, `reproduce`: commands on results
+- `audit`, `report`, `demo`: commands on results
 - `group`: groups of commands, their help and their suggestions
 - `options`: arguments and options that several commands share
 - `output`: JSON and tables on standard output, remarks and progress on standard error

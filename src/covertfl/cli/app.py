@@ -31,7 +31,6 @@ from covertfl.cli.plan import plan
 from covertfl.cli.predict import predict
 from covertfl.cli.presets import presets
 from covertfl.cli.report import report
-from covertfl.cli.reproduce import reproduce
 from covertfl.cli.request import request
 from covertfl.cli.serve import serve
 from covertfl.cli.solve import solve
@@ -107,7 +106,7 @@ COMMANDS = (
     *(solve, plan, fit, presets),
     *(embed, train, deploy_local, serve, export, predict),
     *(request, show_status, versions),
-    *(audit, report, demo, reproduce),
+    *(audit, report, demo),
 )
 for command in COMMANDS:
     app.command()(command)
@@ -115,15 +114,20 @@ app.add_typer(federation, name="federation")
 
 
 def main() -> None:
-    """Run the command line; every error ends in one sentence and an exit status."""
-    await_answer()
+    """Run the command line."""
     if COMPLETE in os.environ:
         completion_init()
+    run_app(app, PROGRAM)
+
+
+def run_app(commands: typer.Typer, program: str) -> NoReturn:
+    """Run commands; every error ends in one sentence and an exit status."""
+    await_answer()
     try:
-        status = app(prog_name=PROGRAM, standalone_mode=False)
+        status = commands(prog_name=program, standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
-        _end(_explain(error), InvalidInput.exit_status)
+        _end(_explain(error, program), InvalidInput.exit_status)
     except CovertflError as error:
         _end(str(error), error.exit_status)
     except OSError as error:
@@ -146,12 +150,12 @@ def _end(sentence: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _explain(error: click.ClickException) -> str:
+def _explain(error: click.ClickException, program: str) -> str:
     """Return what is wrong with the arguments, in one sentence, and where to look them up."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     if message.startswith("Usage:"):
         return message
     if isinstance(error, click.NoSuchOption):
         message = error.message.rstrip(".") + suggest(error.option_name, error.possibilities or [])
-    command = context.command_path if context is not None else PROGRAM
+    command = context.command_path if context is not None else program
     return f"{' '.join(message.split()).rstrip('.')} (see {command} --help)"

@@ -9,10 +9,10 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.auditing.baselines import fit_logistic
-from covertfl.auditing.simulated import MemoryRecords
 from covertfl.engines.simulated import run_together
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import start_run
+from covertfl.runs.records import MemoryRecords
 from covertfl.runs.rounds import run_rounds
 from covertfl.runs.settings import RunSettings
 

@@ -193,7 +193,7 @@ def count_misplaced(base: dict[str, Any], **changes: Any) -> tuple[int, int, int
     _, records, folder = play(federation, start_run(federation, [true] * (1 + len(decoys))))
     sent = [
         (record["round"], np.frombuffer(bytes.fromhex(record["weights"]), dtype=np.float32))
-        for record in folder.records["public/rounds.jsonl"]
+        for record in folder.lines["public/rounds.jsonl"]
     ]
     layout = federation.responder.layout
     pivot = find_first_matrix(layout)

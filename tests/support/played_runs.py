@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from covertfl.engines.simulated import run_together
-from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.folder import RunFolder
+from covertfl.runs.files import ROUNDS, UPDATES
 from covertfl.runs.learner import Reply
+from covertfl.runs.records import MemoryRecords
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import run_rounds
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run
@@ -27,30 +27,20 @@ FUNCTION_HORIZON = {
 Records = list[dict[str, Any]]
 
 
-class MemoryFolder:
-    """Keeps what a run records in memory."""
+class MemoryFolder(MemoryRecords):
+    """Keeps checkpoints as well, and what a run records as JSON holds it."""
 
     def __init__(self) -> None:
-        self.records: dict[str, Records] = {}
+        super().__init__()
         self.checkpoints: list[Checkpoint] = []
 
-    def write_weights(self, layout: Layout, vector: Vector) -> str:
-        """Return the weights themselves, in place of the name of a file."""
-        return vector.tobytes().hex()
-
     def append(self, name: str, *records: Mapping[str, Any]) -> None:
-        """Keep records as JSON holds them."""
+        """Keep records as JSON holds them, with the weights that were sent in place of a name."""
         for record in records:
-            self.records.setdefault(name, []).append(json.loads(json.dumps(record)))
-
-    def note(self, decision: Mapping[str, Any]) -> None:
-        """Do nothing: these runs are not interrupted."""
-
-    def read_note(self) -> None:
-        """Return None: these runs are not interrupted."""
-
-    def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
-        """Do nothing: nothing is written."""
+            content = json.loads(json.dumps(record))
+            if "weights" in content:
+                content["weights"] = self.sent[int(content["weights"])].tobytes().hex()
+            self.lines[name].append(content)
 
     def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
         """Keep a checkpoint."""
@@ -69,9 +59,9 @@ def build(base: dict[str, Any] = HORIZON, **changes: Any) -> Federation:
 def play(federation: Federation, state: RunState | None = None) -> Played:
     """Run a federation in memory."""
     folder = MemoryFolder()
-    rounds = run_rounds(federation, cast(RunFolder, folder), state or start_run(federation))
+    rounds = run_rounds(federation, folder, state or start_run(federation))
     [final] = run_together([(federation, rounds)])
-    return final, folder.records["private/rounds.jsonl"], folder
+    return final, folder.lines[ROUNDS], folder
 
 
 def play_with_faults(federation: Federation, spoil: Callable[[Reply], Reply]) -> Played:
@@ -88,13 +78,13 @@ def play_with_faults(federation: Federation, spoil: Callable[[Reply], Reply]) ->
         values = np.full(len(work.weights), 0.01, dtype=np.float32)
         return [spoil(Reply(client, values.copy(), 100)) for client in clients]
 
-    rounds = run_rounds(federation, cast(RunFolder, folder), start_run(federation))
+    rounds = run_rounds(federation, folder, start_run(federation))
     [final] = drive([rounds], answer)
-    return final, folder.records["private/rounds.jsonl"], folder
+    return final, folder.lines[ROUNDS], folder
 
 
 def play_queue(**changes: Any) -> tuple[Federation, RunState, Records, Records]:
     """Run the function's queue; return federation, final state, rounds and updates."""
     federation = build(FUNCTION_QUEUE, **changes)
     final, records, folder = play(federation)
-    return federation, final, records, folder.records.get("private/updates.jsonl", [])
+    return federation, final, records, folder.lines[UPDATES]

@@ -40,7 +40,7 @@ from covertfl.files.toml import shorten
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation
-from covertfl.runs.files import ROUNDS, SETTINGS, read_lines, read_rounds
+from covertfl.runs.files import METRICS, ROUNDS, SETTINGS, read_lines, read_rounds
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 from covertfl.tasks.task import TrainingTask
 
@@ -248,7 +248,7 @@ def find_all(
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
     if not run.private or run.clients is None:  # the score of a function is not an accuracy
         return ()
-    path, scores = run.path / "metrics.jsonl", []
+    path, scores = run.path / METRICS, []
     for number, line in enumerate(itertools.islice(read_lines(path), len(run.private)), start=1):
         score = line.get("learner_score")
         if not isinstance(score, int | float) or not 0.0 <= score <= 1.0:

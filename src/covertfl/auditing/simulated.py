@@ -6,25 +6,23 @@ Nothing of them is written to the disk: their queries and private records go to 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from covertfl.auditing.overheard import link_sent
 from covertfl.auditing.run import LoadedRun
 from covertfl.engines.simulated import run_together
-from covertfl.files.compact import unpack_record
 from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.folder import RunFolder
+from covertfl.runs.files import ROUNDS
+from covertfl.runs.records import MemoryRecords
 from covertfl.runs.rounds import run_rounds
 from covertfl.runs.settings import RunSettings
 
@@ -33,34 +31,6 @@ MOST_RUNS, MOST_NUMBERS = 20, 250_000_000
 # Time to look at a run, relative to the time to simulate it.
 LOOK_SHARE = 0.7
 Result = TypeVar("Result")
-
-
-class MemoryRecords(RunFolder):
-    """The records of one run, kept in memory: the weights that were sent, and what is private."""
-
-    def __init__(self) -> None:
-        super().__init__(os.devnull)
-        self.sent: list[Vector] = []
-        self.private: list[Mapping[str, Any]] = []
-
-    def write_weights(self, layout: Layout, vector: Vector) -> str:
-        """Keep the weights of a query."""
-        self.sent.append(vector)
-        return str(len(self.sent))
-
-    def append(self, name: str, *records: Mapping[str, Any]) -> None:
-        """Keep the private records of rounds, and nothing else."""
-        if name == "private/rounds.jsonl":
-            self.private.extend(unpack_record(dict(record)) for record in records)
-
-    def note(self, decision: Mapping[str, Any]) -> None:
-        """Do nothing: these runs are not resumed."""
-
-    def read_note(self) -> None:
-        """Return None: these runs are not resumed."""
-
-    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
-        """Do nothing: these runs are not resumed."""
 
 
 def simulate(
@@ -89,8 +59,9 @@ def simulate(
 
 def _load(federation: Federation, records: MemoryRecords) -> LoadedRun:
     trajectories = 1 + federation.responder.num_decoys
-    run = LoadedRun(Path(), (), tuple(records.private), federation, trajectories)
-    rounds = [int(record["round"]) for record in records.private]
+    private = tuple(records.lines[ROUNDS])
+    run = LoadedRun(Path(), (), private, federation, trajectories)
+    rounds = [int(record["round"]) for record in private]
     sent = list(zip(rounds, records.sent, strict=True))
     return replace(run, queries=link_sent(sent, trajectories=trajectories, part=run.part))
 

@@ -21,7 +21,7 @@
 `levelling`: `choose_level`, which replies a move of an exchangeable run averages.
 `packing`: `pack_state` and `unpack_state`, the state of a run as a checkpoint.
 `actions`: `decide`, which trajectory is queried in a round.
-`records`: `record_round` and `summarise`, what is written about a run.
+`records`: `Records`, what a run needs of its records; `MemoryRecords`; `record_round`, `summarise`.
 `intake`: `Intake` and `RequestDesk`, who may change a run between two rounds.
 `rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
 `driver`: `drive`, which runs generators and answers their requests in batches.

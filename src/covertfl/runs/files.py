@@ -17,7 +17,9 @@ from covertfl.files.regular import require_regular
 from covertfl.files.toml import shorten
 
 SETTINGS = "run.toml"
-ROUNDS = "private/rounds.jsonl"
+# Line files: what was sent, what was done in each round, updates that were served, scores.
+SENT, ROUNDS, UPDATES = "public/rounds.jsonl", "private/rounds.jsonl", "private/updates.jsonl"
+METRICS = "metrics.jsonl"
 
 
 def find_runs(folder: Path) -> list[Path]:

@@ -53,18 +53,13 @@ from covertfl.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from covertfl.runs.files import SETTINGS, read_lines
+from covertfl.runs.files import METRICS, ROUNDS, SENT, SETTINGS, UPDATES, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
 from covertfl.runs.weight_files import Keep, WeightFiles
 from covertfl.tasks.description import describe_model
 from covertfl.tasks.task import TrainingTask
 
-LINE_FILES = (
-    "public/rounds.jsonl",
-    "private/rounds.jsonl",
-    "private/updates.jsonl",
-    "metrics.jsonl",
-)
+LINE_FILES = (SENT, ROUNDS, UPDATES, METRICS)
 WEIGHTS = "public/weights"
 FOLDERS = ("public", WEIGHTS, "private", "checkpoint")
 LOCK = "checkpoint/lock"
@@ -78,7 +73,7 @@ WRITERS = 8
 
 
 class RunFolder:
-    """The folder of one run, open in one process at a time.
+    """The folder of one run, open in one process at a time: `records.Records` on the disk.
 
     Parameters
     ----------
@@ -93,6 +88,11 @@ class RunFolder:
         self._sealed: dict[str, int] = {}
         self._room = 0  # for the header of the next checkpoint
         self._pool = ThreadPoolExecutor(WRITERS)  # starts no thread before it is used
+
+    @property
+    def note_name(self) -> str:
+        """The file of what a round has decided."""
+        return str(self.path / PENDING)
 
     def _make_weights(self, folder: Path, keep: Keep) -> WeightFiles:
         return WeightFiles(folder, keep)
@@ -172,7 +172,7 @@ class RunFolder:
 
     def _remove_unsent(self) -> None:
         """Remove weights of a round that was interrupted, which writes them again."""
-        sent = [str(record.get("weights")) for record in read_lines(self.path / LINE_FILES[0])]
+        sent = [str(record.get("weights")) for record in read_lines(self.path / SENT)]
         with report_errors(self.path / WEIGHTS):
             self._weights.resume(sent)
 
@@ -417,7 +417,7 @@ def _remove_run(path: Path) -> None:
     The lock and the settings stay, which show whose folder it is.  The checkpoint goes first:
     without it, what is left after a crash is a run that has not begun.
     """
-    for name in (CHECKPOINT, PENDING, SUMMARY, MODEL, MAP, "metrics.jsonl"):
+    for name in (CHECKPOINT, PENDING, SUMMARY, MODEL, MAP, METRICS):
         (path / name).unlink(missing_ok=True)
     _remove_leftovers(path)
     for name in ("public", "private"):

@@ -1,20 +1,105 @@
-"""What is written about a run: the costs, the records of each round, and the summary."""
+"""What is written about a run: the costs, the records of each round, and the summary.
+
+`Records` is what a run needs of its records: the folder of a run (`folder`) keeps them on the disk,
+so that it can be resumed, and `MemoryRecords` for as long as the process lasts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
-from covertfl.files.compact import pack_clients, pack_counts
+from covertfl.files.compact import pack_clients, pack_counts, unpack_record
+from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.actions import Decision
+from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.folder import RunFolder
+from covertfl.runs.files import METRICS, ROUNDS, SENT, UPDATES
 from covertfl.runs.packing import pack_state
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.responder import Outcome
+
+
+class Records(Protocol):
+    """Keeps what a run sends and does; methods are called in this order in each round."""
+
+    @property
+    def note_name(self) -> str:
+        """What messages to users call the note of a round."""
+
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Keep what a round has decided, before its query is sent."""
+
+    def read_note(self) -> dict[str, Any] | None:
+        """Return what the last round that was begun has decided, None before the first."""
+
+    def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
+        """Take what can be written while clients work, once the decision is noted.
+
+        Parameters
+        ----------
+        vector : (P,) weights of the query
+        ahead : arrays of the next checkpoint, by name, that only a move of all trajectories changes
+        """
+
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
+        """Keep weights that are sent; return the name of their content."""
+
+    def append(self, name: str, *records: Mapping[str, Any]) -> None:
+        """Add lines to a line file: SENT, ROUNDS, UPDATES or METRICS."""
+
+    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
+        """End a round with the state after it.
+
+        Parameters
+        ----------
+        meanwhile : work that may be done at the same time, where that saves time
+        """
+
+
+class MemoryRecords:
+    """The records of one run, kept in memory: nothing is written, and the run is not resumed.
+
+    Attributes
+    ----------
+    sent : weights of the query of each round
+    lines : records by line file; those of rounds have clients and batches as lists
+    """
+
+    note_name = "the note of a round"
+
+    def __init__(self) -> None:
+        self.sent: list[Vector] = []
+        self.lines: dict[str, list[dict[str, Any]]] = {
+            name: [] for name in (SENT, ROUNDS, UPDATES, METRICS)
+        }
+
+    def note(self, decision: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def read_note(self) -> None:
+        """Return None: no round was interrupted."""
+
+    def begin_query(self, layout: Layout, vector: Vector, ahead: Mapping[str, Vector]) -> None:
+        """Do nothing: the weights are kept with the round."""
+
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
+        """Keep the weights of a query; return their place in `sent`."""
+        self.sent.append(vector)
+        return str(len(self.sent) - 1)
+
+    def append(self, name: str, *records: Mapping[str, Any]) -> None:
+        """Keep records."""
+        self.lines[name] += (unpack_record(dict(record)) for record in records)
+
+    def seal(self, checkpoint: Checkpoint, meanwhile: Callable[[], None] | None = None) -> None:
+        """Do nothing but the other work."""
+        if meanwhile is not None:
+            meanwhile()
 
 
 class Costs(NamedTuple):
@@ -62,39 +147,39 @@ def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) 
     return Costs(privacy, learning + (problem.overflow_cost or 0.0) * lost)
 
 
-def seal_state(federation: Federation, folder: RunFolder, state: RunState) -> None:
+def seal_state(federation: Federation, records: Records, state: RunState) -> None:
     """Seal the state after a round, or the one that a run starts from, with a checkpoint."""
     responder = federation.responder
     kept, replicas = responder.remember(), responder.replicas
     packed = pack_state(state, responder.layout, kept, replicas=replicas)
-    folder.seal(packed, lambda: responder.prepare(state.learner))
+    records.seal(packed, lambda: responder.prepare(state.learner))
 
 
 def begin_query(
-    federation: Federation, folder: RunFolder, state: RunState, decision: Decision
+    federation: Federation, records: Records, state: RunState, decision: Decision
 ) -> None:
-    """Let a folder write, while clients work, what is known before they answer.
+    """Hand records, while clients work, what is known before they answer.
 
     Replicas all move in the same rounds, which clients see: only then the true weights of the
     next checkpoint are not those of the last.
     """
     responder, learner = federation.responder, state.learner
     ahead = {} if responder.replicas is None else {"true": learner.true}
-    folder.begin_query(responder.layout, learner.query(decision.trajectory), ahead)
+    records.begin_query(responder.layout, learner.query(decision.trajectory), ahead)
 
 
-def record_round(federation: Federation, folder: RunFolder, played: PlayedRound) -> None:
+def record_round(federation: Federation, records: Records, played: PlayedRound) -> None:
     """Write the public and private records of a round, and seal it with a checkpoint."""
     after, responder = played.after, federation.responder
     sent = played.before.learner.query(played.decision.trajectory)
-    weights = folder.write_weights(responder.layout, sent)
+    weights = records.write_weights(responder.layout, sent)
     public = {"round": after.round, "client": None, "weights": weights}
-    folder.append("public/rounds.jsonl", public)
-    folder.append("private/rounds.jsonl", describe_round(played, weights))
+    records.append(SENT, public)
+    records.append(ROUNDS, describe_round(played, weights))
     if played.done is not None:
-        folder.append("private/updates.jsonl", asdict(played.done))
-    folder.append(
-        "metrics.jsonl",
+        records.append(UPDATES, asdict(played.done))
+    records.append(
+        METRICS,
         {
             "round": after.round,
             "learner_score": after.scores[0],
@@ -103,7 +188,7 @@ def record_round(federation: Federation, folder: RunFolder, played: PlayedRound)
             "exposure": after.exposure,
         },
     )
-    seal_state(federation, folder, after)
+    seal_state(federation, records, after)
 
 
 def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:

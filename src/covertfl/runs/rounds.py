@@ -19,14 +19,20 @@ from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import TOTALS, Federation, RunState
-from covertfl.runs.folder import PENDING, RunFolder
 from covertfl.runs.generations import advance
 from covertfl.runs.intake import Intake
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.live import SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.queue import DoneUpdate
-from covertfl.runs.records import Costs, PlayedRound, begin_query, charge_round, record_round
+from covertfl.runs.records import (
+    Costs,
+    PlayedRound,
+    Records,
+    begin_query,
+    charge_round,
+    record_round,
+)
 from covertfl.runs.responder import Outcome, Query, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator
@@ -40,7 +46,7 @@ OnState = Callable[[RunState], None]
 
 def run_rounds(
     federation: Federation,
-    folder: RunFolder,
+    records: Records,
     state: RunState,
     after_round: OnState | None = None,
     intake: Intake | None = None,
@@ -52,7 +58,7 @@ def run_rounds(
     after_round : called with the state after each round, which is on the disk then
     intake : changes the federation and the state before a round, or ends the run
     """
-    policy, pending = federation.policy, folder.read_note()
+    policy, pending = federation.policy, records.read_note()
     while state.round < federation.settings.rounds:
         if intake is not None:
             is_repeated = pending is not None and pending.get("round") == state.round + 1
@@ -63,12 +69,12 @@ def run_rounds(
         state, policy = refresh_policy(federation, state, policy)
         # Always decided: the responder finds out here who is connected.
         decision = decide(federation, state, policy)
-        repeated, pending = repeat_decision(federation, folder, pending, state), None
+        repeated, pending = repeat_decision(federation, records, pending, state), None
         decision = repeated or decision
-        folder.note({"round": state.round + 1, **decision.to_dict()})
-        begin_query(federation, folder, state, decision)
+        records.note({"round": state.round + 1, **decision.to_dict()})
+        begin_query(federation, records, state, decision)
         played = yield from play_round(federation, state, policy, decision)
-        record_round(federation, folder, played)
+        record_round(federation, records, played)
         state = played.after
         if after_round is not None:
             after_round(state)
@@ -76,7 +82,7 @@ def run_rounds(
 
 
 def repeat_decision(
-    federation: Federation, folder: RunFolder, pending: dict[str, Any] | None, state: RunState
+    federation: Federation, records: Records, pending: dict[str, Any] | None, state: RunState
 ) -> Decision | None:
     """Return the decision of a round that was interrupted, None if none was.
 
@@ -99,9 +105,7 @@ def repeat_decision(
         ("observation.oracle_state", repeated.state_read, states - 1),
     ):
         if value > most:
-            raise InvalidInput(
-                f"{folder.path / PENDING}: {name} must be at most {most}, got {value}"
-            )
+            raise InvalidInput(f"{records.note_name}: {name} must be at most {most}, got {value}")
     return repeated
 
 

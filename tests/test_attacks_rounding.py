@@ -39,8 +39,6 @@ from hypothesis import strategies as st
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decoys.update_rule import average_results
-from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
-from covertfl.eavesdroppers.rounding import RoundingEavesdropper
 from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.flower import CovertStrategy, InProcessGrid
@@ -52,7 +50,7 @@ from covertfl.runs.task import find_training_task
 from covertfl.training import train
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, nudge, run_covert
-from tests.support.seen_queries import feed
+from tests.support.seen_queries import SeenQuery, listen
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import make_run, merge, read_column, read_rounds
 
@@ -184,7 +182,7 @@ def measure_rounding(queries: Sequence[SeenQuery]) -> FloatArray:
     """Mean shares of coordinates that moved by rounding: figures of the eavesdropper."""
     order = list(dict.fromkeys(query.trajectory for query in queries))
     seen = [replace(query, trajectory=order.index(query.trajectory)) for query in queries]
-    return feed(RoundingEavesdropper(Means()), seen).figures()["rounding"][np.argsort(order)]
+    return listen("rounding", seen).figures()["rounding"][np.argsort(order)]
 
 
 def share_guess(figures: FloatArray) -> float:

@@ -8,69 +8,230 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import covertfl as cf
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.policy import (
-    GreedyPolicy,
-    HorizonTable,
-    Observation,
-    Policy,
-    RandomPlacement,
-)
-from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
-from covertfl.decision.problem_file import read_preset
-from covertfl.eavesdroppers.change_point import find_fall_prob
-from covertfl.eavesdroppers.eavesdropper import Means, Scheme, softmax
-from covertfl.eavesdroppers.likelihood import HiddenDistribution, LikelihoodEavesdropper
-from covertfl.errors import InvalidInput
-from covertfl.evaluation.horizon import HorizonSample, simulate_horizon_policy
-from covertfl.evaluation.schedule import (
-    ScheduleBound,
-    action_log_likelihood,
-    bound_best_eavesdropper,
-    place_queries,
-    trajectory_log_probs,
-)
-from covertfl.intervals import wilson_interval
-from covertfl.solvers.backward_induction import solve_horizon
-from covertfl.solvers.minority import solve_minority
-from tests.support.seen_queries import feed, follow_schedule
+from covertfl.evaluation.horizon import HorizonSample
+from covertfl.evaluation.schedule import trajectory_log_probs
+from tests.support.seen_queries import Means, Scheme, follow_schedule, listen
 
 UNIFORM = np.full(3, 1.0 / 3.0)
 NUM_RUNS = 2000
 
 
+def believe(scheme: Scheme, order: Sequence[int]) -> FloatArray:
+    """Return the belief of who knows the scheme, after queries of these trajectories."""
+    return listen("likelihood", follow_schedule(order), Means(scheme=scheme)).belief()
+
+
+def as_seen(actions: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the trajectories as numbered in the order of their first queries, and the actions."""
+    names = list(dict.fromkeys(actions))
+    return [names.index(action) for action in actions], names
+
+
+# --- every hidden path ------------------------------------------------------------------------
+
+
+def make_oracle(generator: np.random.Generator) -> cf.Oracle:
+    transition = generator.dirichlet(np.ones(2), size=2)
+    return cf.Oracle(transition / transition.sum(axis=1, keepdims=True), generator.random(2))
+
+
+def find_stationary(oracle: cf.Oracle) -> FloatArray:
+    """Return the stationary distribution of two states."""
+    leave, back = oracle.transition[0, 1], oracle.transition[1, 0]
+    return np.asarray(np.array([back, leave]) / (leave + back))
+
+
+def literal_prob(scheme: Scheme, actions: Sequence[int]) -> float:
+    """Return the probability of the actions, summed over every hidden path."""
+    problem, total = scheme.problem, 0.0
+    oracle, rounds = problem.oracle, len(actions)
+    first = find_stationary(oracle)
+    start, most, arrivals = 0, 10**9, [(0, 0, 1.0)]
+    if isinstance(problem, cf.QueueProblem):
+        most = most if problem.capacity is None else problem.capacity
+        sizes = zip(problem.arrival_support, problem.arrival_probs, strict=True)
+        arrivals = [(e, int(size), float(prob)) for e, (size, prob) in enumerate(sizes)]
+    else:
+        start = problem.updates
+    for path in itertools.product(itertools.product((0, 1), (0, 1), arrivals), repeat=rounds):
+        prob, backlog, sent, before = 1.0, start, 0, None
+        for t, (u, (o, s, (e, size, q))) in enumerate(zip(actions, path, strict=True)):
+            prob *= float(first[o] if before is None else oracle.transition[before, o]) * q
+            left = rounds - t if isinstance(problem, cf.FiniteHorizon) else 0
+            p = float(scheme.policy.learn_prob(cf.Observation(o, backlog, e, left, sent)))
+            g = 1.0 if scheme.takes_every_reply else float(oracle.success[o])
+            prob *= (p if u else 1.0 - p) * (g if s else 1.0 - g)
+            backlog = min(most, backlog + size - (u and s and backlog > 0))
+            sent, before = sent + u, o
+        total += prob
+    return total
+
+
+def check_against_hidden_paths(scheme: Scheme, rounds: int) -> None:
+    for actions in itertools.product((0, 1), repeat=rounds):
+        order, names = as_seen(actions)
+        if len(names) == 2:
+            probs = np.array(
+                [literal_prob(scheme, [int(k == number) for k in order]) for number in (0, 1)]
+            )
+            assert believe(scheme, order) == pytest.approx(probs / probs.sum(), abs=1e-10)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.booleans())
+@settings(max_examples=20)
+def test_a_horizon_against_every_hidden_path(seed: int, rounds: int, every: bool) -> None:
+    generator = np.random.default_rng(seed)
+    problem = cf.FiniteHorizon(
+        make_oracle(generator), np.ones(2), cf.LearningCost("linear", 1.0), rounds, 2
+    )
+    table = generator.random((rounds, 2, 3))
+    table[:, :, 0] = 0.0
+    check_against_hidden_paths(Scheme(problem, cf.HorizonTable(table), every), rounds)
+
+
+@pytest.mark.parametrize(
+    ("seed", "capacity", "sizes"),
+    [
+        (0, 4, {1: 0.3, 3: 0.2}),
+        (1, 2, {1: 0.6}),
+        (2, 1, {2: 0.4}),  # larger than the queue
+        (3, 5, {3: 0.7}),
+        (4, None, {2: 0.5}),
+    ],
+)
+def test_a_queue_against_every_hidden_path(
+    seed: int, capacity: int | None, sizes: dict[int, float]
+) -> None:
+    generator = np.random.default_rng(seed)
+    problem = cf.QueueProblem(
+        make_oracle(generator),
+        np.ones(2),
+        cf.LearningCost("linear", 1.0),
+        limit=1.0,
+        capacity=capacity,
+        overflow_cost=None if capacity is None else 1.0,
+        arrival_sizes=sizes,
+    )
+    table = generator.random((2, 1 + len(sizes), 5 if capacity is None else capacity + 1))
+    table[:, :, 0] = 0.0
+    check_against_hidden_paths(Scheme(problem, cf.QueueTable(table)), 3)
+
+
+def test_a_queue_without_a_capacity_is_followed_far() -> None:
+    """It never learns below a backlog of 300: the first learning query is the first at 300."""
+    problem = cf.QueueProblem(
+        cf.Oracle(np.ones((1, 1)), np.ones(1)),
+        np.ones(1),
+        cf.LearningCost("linear", 1.0),
+        1.0,
+        10,
+        1.0,
+    )
+    table = np.zeros((1, 2, 400))
+    table[:, :, 300:] = 1.0
+    scheme = Scheme(problem, cf.QueueTable(table))
+    assert believe(scheme, [0] * 30 + [1] * 10).tolist() == [0.0, 1.0]
+    assert believe(scheme, [0] * 29 + [1] * 10).tolist() == [0.5, 0.5]  # no way it can happen
+
+
+# --- beliefs worked by hand -------------------------------------------------------------------
+
+
+def make_coin_scheme(*probs: float) -> Scheme:
+    """One oracle state, no success: the probability of learning depends on the round alone."""
+    oracle = cf.Oracle(np.ones((1, 1)), np.zeros(1))
+    problem = cf.FiniteHorizon(oracle, np.ones(1), cf.LearningCost("linear", 1.0), len(probs), 1)
+    table = np.zeros((len(probs), 1, 2))
+    table[:, 0, 1] = probs[::-1]  # by rounds left
+    return Scheme(problem, cf.HorizonTable(table))
+
+
+@pytest.mark.parametrize(
+    ("probs", "order", "likelihoods"),
+    [
+        ((0.9, 0.2, 0.6), [0, 1, 1], [0.9 * 0.8 * 0.4, 0.1 * 0.2 * 0.6]),
+        ((0.5, 0.5), [0], [1.0]),
+        ((0.5, 0.5), [0, 1], [1.0, 1.0]),
+        ((1.0, 1.0, 0.0), [0, 0, 1], [1.0, 0.0]),
+        ((1.0, 1.0, 0.0), [0, 1, 0], [1.0, 1.0]),  # cannot happen
+        # An obfuscating query may be of either other trajectory.
+        (
+            (0.9, 0.2, 0.6, 0.5),
+            [0, 1, 2, 2],
+            [
+                0.9 * 0.8 * 0.4 * 0.5 / 2**3,
+                0.1 * 0.2 * 0.4 * 0.5 / 2**3,
+                0.1 * 0.8 * 0.6 * 0.5 / 2**2,
+            ],
+        ),
+    ],
+)
+def test_beliefs_worked_by_hand(
+    probs: tuple[float, ...], order: list[int], likelihoods: list[float]
+) -> None:
+    expected = np.array(likelihoods) / sum(likelihoods)
+    eavesdropper = listen(
+        "likelihood", follow_schedule(order), Means(scheme=make_coin_scheme(*probs))
+    )
+    assert eavesdropper.belief() == pytest.approx(expected)
+    assert eavesdropper.figures()["posterior"] == pytest.approx(expected)
+    assert len(eavesdropper.estimate()) == int(np.sum(np.isclose(expected, expected.max())))
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_queries_placed_at_random_are_equally_likely_wherever_they_are(every: bool) -> None:
+    """Also after the last update: learning with nothing owed loses no probability."""
+    oracle = cf.Oracle(np.array([[0.6, 0.4], [0.3, 0.7]]), np.array([0.4, 0.9]))
+    problem = cf.FiniteHorizon(oracle, np.ones(2), cf.LearningCost("linear", 1.0), 6, 1)
+    scheme = Scheme(problem, cf.RandomPlacement(3), every)
+    for placed in itertools.combinations(range(1, 6), 3):
+        assert believe(scheme, [int(t in placed) for t in range(6)]) == pytest.approx([0.5, 0.5])
+
+
+def test_an_exchangeable_schedule_says_nothing() -> None:
+    problem = main_problem()
+    scheme = Scheme(problem, make_policy("optimal"), exchangeable=True)
+    assert believe(scheme, [0, 0, 0, 1, 0, 2, 0, 3]).tolist() == [0.25] * 4
+
+
+# --- success probabilities --------------------------------------------------------------------
+
+
 @cache
-def main_problem() -> FiniteHorizon:
-    problem = read_preset("sound/main").problem
-    assert isinstance(problem, FiniteHorizon)
+def main_problem() -> cf.FiniteHorizon:
+    problem = cf.load_problem("sound/main")
+    assert isinstance(problem, cf.FiniteHorizon)
     return problem
 
 
-def make_policy(kind: str) -> Policy:
+def make_policy(kind: str) -> cf.Policy:
     problem = main_problem()
-    if kind == "optimal":
-        return solve_horizon(problem).policy
     if kind == "minority":
-        return solve_minority(problem).policy
+        return cf.solve_minority(problem).policy
     if kind == "random":
-        return RandomPlacement(problem.updates)
+        return cf.RandomPlacement(problem.updates)
     if kind == "greedy":
-        return GreedyPolicy()
+        return cf.GreedyPolicy()
+    if kind == "optimal":
+        return cf.solve(problem).policy
     table = np.random.default_rng(5).random((problem.rounds, 3, problem.updates + 1))
     table[:, :, 0] = 0.0
-    return HorizonTable(table)
+    return cf.HorizonTable(table)
 
 
 @cache
 def draw_runs() -> HorizonSample:
-    return simulate_horizon_policy(
+    return cf.simulate_horizon_policy(
         main_problem(),
         make_policy("optimal"),
         NUM_RUNS,
@@ -80,32 +241,11 @@ def draw_runs() -> HorizonSample:
 
 
 @cache
-def find_bound() -> ScheduleBound:
-    return bound_best_eavesdropper(
-        main_problem(),
-        make_policy("optimal"),
-        num_samples=3000,
-        generator=np.random.default_rng(7),
-        first=UNIFORM,
-    )
-
-
-@cache
 def name_by_likelihood() -> FloatArray:
     """Return 1 where the true hypothesis has the higher likelihood, 0.5 where they tie."""
-    problem, policy = main_problem(), make_policy("optimal")
-    logs = trajectory_log_probs(problem, policy, draw_runs().actions, first=UNIFORM)
+    policy = make_policy("optimal")
+    logs = trajectory_log_probs(main_problem(), policy, draw_runs().actions, first=UNIFORM)
     return 0.5 * (1.0 + np.sign(logs[:, 1] - logs[:, 0]))
-
-
-def as_seen(actions: FloatArray) -> list[int]:
-    """Return the trajectories, numbered in the order of their first queries."""
-    order = ["learn" if learns else "obfuscate" for learns in actions]
-    names = list(dict.fromkeys(order))
-    return [names.index(action) for action in order]
-
-
-# --- likelihoods ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", [None, UNIFORM, np.array([0.0, 0.0, 1.0])])
@@ -114,167 +254,15 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
     kind: str, first: FloatArray | None
 ) -> None:
     problem, policy = main_problem(), make_policy(kind)
-    drawn = simulate_horizon_policy(
+    drawn = cf.simulate_horizon_policy(
         problem, policy, 4, generator=np.random.default_rng(1), first=first
     ).actions
-    for actions in np.concatenate([drawn, ~drawn[:2]]):
-        distribution = HiddenDistribution(Scheme(problem, policy, first=first))
-        for learns in actions:
-            distribution.step(bool(learns))
-        (expected,) = action_log_likelihood(problem, policy, actions[np.newaxis], first=first)
-        assert distribution.log_likelihood == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("every", [True, False])
-def test_queries_placed_at_random_are_equally_likely_wherever_they_are(every: bool) -> None:
-    """Also after the last update: learning with nothing owed loses no probability."""
-    oracle = Oracle(np.array([[0.6, 0.4], [0.3, 0.7]]), np.array([0.4, 0.9]))
-    problem = FiniteHorizon(oracle, np.ones(2), LearningCost("linear", 1.0), 6, 1)
-    for placed in itertools.combinations(range(6), 3):
-        distribution = HiddenDistribution(Scheme(problem, RandomPlacement(3), every))
-        for number in range(6):
-            distribution.step(number in placed)
-        assert distribution.log_likelihood == pytest.approx(-math.log(20))
-
-
-def make_coin_scheme(probs: list[float], decoys: DecoyRule = ONE_DECOY) -> Scheme:
-    """One oracle state, no success: the probability of learning depends on the round alone."""
-    oracle = Oracle(np.ones((1, 1)), np.zeros(1))
-    problem = FiniteHorizon(oracle, np.ones(1), LearningCost("linear", 1.0), len(probs), 1)
-    table = np.zeros((len(probs), 1, 2))
-    table[:, 0, 1] = probs[::-1]  # by rounds left
-    return Scheme(problem, HorizonTable(table), decoys=decoys)
-
-
-def test_two_trajectories_worked_by_hand() -> None:
-    scheme = make_coin_scheme([0.9, 0.2, 0.6])
-    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule([0, 1, 1]))
-    first, second = 0.9 * 0.8 * 0.4, 0.1 * 0.2 * 0.6
-    assert eavesdropper.belief() == pytest.approx(
-        [first / (first + second), second / (first + second)]
-    )
-    (held,) = eavesdropper.estimate()
-    assert held.tolist() == [0.0, 0.0]
-
-
-def test_three_trajectories_worked_by_hand() -> None:
-    """The third one is spared a query once the second cannot be reached any more."""
-    scheme = make_coin_scheme([0.2, 0.6, 0.3, 0.5], DecoyRule(2))
-    listener = LikelihoodEavesdropper(Means(scheme=scheme))
-    eavesdropper = feed(listener, follow_schedule([0, 0, 1, 2]))
-    # True 1, lead 0: two of the lead against one in the last round.  True 2, lead 0: two against
-    # one learning query that may follow.  Lead 1 or 2 may spare nothing, so 0 is not the true one.
-    probs = np.array([0.0, 0.8 * 0.4 * 0.3 * 0.5, 0.8 * 0.4 * 0.7 * 0.5])
-    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
-
-
-@pytest.mark.parametrize(("count", "least"), [(2, 1), (3, 1), (3, 2), (3, 0)])
-@pytest.mark.parametrize("kind", ["optimal", "minority", "greedy", "random"])
-def test_several_decoys_against_the_bound_s_recursion(kind: str, count: int, least: int) -> None:
-    problem, policy, rule = main_problem(), make_policy(kind), DecoyRule(count, least)
-    if kind == "minority":
-        policy = solve_minority(problem, decoys=rule).policy
-    drawn = simulate_horizon_policy(problem, policy, 3, generator=np.random.default_rng(count))
-    placed = place_queries(problem, policy, drawn, rule)
-    logs = trajectory_log_probs(problem, policy, placed, decoys=rule)
-    for row, expected in zip(placed.tolist(), logs, strict=True):
-        names = list(dict.fromkeys(row))
-        scheme = Scheme(problem, policy, decoys=rule)
-        listener = LikelihoodEavesdropper(Means(scheme=scheme))
-        order = [names.index(label) for label in row]
-        belief = feed(listener, follow_schedule(order)).belief()
-        assert belief == pytest.approx(softmax(expected[names]), abs=1e-9)
-
-
-class Coin:
-    """Learn with a probability of 0.4 in every state."""
-
-    def learn_prob(self, observation: Observation) -> FloatArray:
-        shape = np.broadcast(observation.oracle_state, observation.backlog).shape
-        return np.full(shape, 0.4)
-
-
-def test_a_queue_s_decoys_take_turns() -> None:
-    """After its first query the lead spares one; 2 has one query, so 0 or 1 is the true one."""
-    oracle = Oracle(np.ones((1, 1)), np.ones(1))
-    problem = QueueProblem(
-        oracle, np.ones(1), LearningCost("linear", 1.0), arrival_prob=0.5, arrival_size=1, limit=9.0
-    )
-    scheme = Scheme(problem, Coin(), decoys=DecoyRule(2))
-    listener = LikelihoodEavesdropper(Means(scheme=scheme))
-    eavesdropper = feed(listener, follow_schedule([0, 1, 2, 1]))
-    probs = np.array([0.4 * 0.6 * 0.6 * 0.6, 0.6 * 0.4 * 0.6 * 0.4, 0.0])
-    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
-
-
-def test_queries_that_no_rule_explains_are_judged_by_the_actions() -> None:
-    scheme = make_coin_scheme([0.9, 0.2, 0.6, 0.5], DecoyRule(2))
-    listener = LikelihoodEavesdropper(Means(scheme=scheme))
-    eavesdropper = feed(listener, follow_schedule([0, 1, 2, 2]))
-    probs = np.array(
-        [0.9 * 0.8 * 0.4 * 0.5 / 2**3, 0.1 * 0.2 * 0.4 * 0.5 / 2**3, 0.1 * 0.8 * 0.6 * 0.5 / 2**2]
-    )
-    assert eavesdropper.belief() == pytest.approx(probs / probs.sum())
-
-
-def test_one_trajectory_ties_and_impossible_schedules() -> None:
-    coin = Means(scheme=make_coin_scheme([0.5, 0.5]))
-    assert feed(LikelihoodEavesdropper(coin), follow_schedule([0])).belief().tolist() == [1.0]
-    tied = feed(LikelihoodEavesdropper(coin), follow_schedule([0, 1]))
-    assert tied.belief() == pytest.approx([0.5, 0.5])
-    assert len(tied.estimate()) == 2
-    certain = Means(scheme=make_coin_scheme([1.0, 1.0, 0.0]))
-    named = feed(LikelihoodEavesdropper(certain), follow_schedule([0, 0, 1]))
-    assert named.belief().tolist() == [1.0, 0.0]
-    impossible = feed(LikelihoodEavesdropper(certain), follow_schedule([0, 1, 0]))
-    assert impossible.belief().tolist() == [0.5, 0.5]
-
-
-def test_the_scheme_is_needed() -> None:
-    with pytest.raises(InvalidInput, match="needs the scheme"):
-        LikelihoodEavesdropper(Means())
-
-
-# --- success probabilities --------------------------------------------------------------------
-
-
-def test_the_eavesdropper_is_the_likelihood_ratio() -> None:
-    """Fed queries one by one, it agrees with the likelihood ratio of whole sequences."""
-    scheme = Scheme(main_problem(), make_policy("optimal"), first=UNIFORM)
-    for actions, named in zip(draw_runs().actions[:25], name_by_likelihood(), strict=False):
-        order = as_seen(actions)
-        belief = feed(LikelihoodEavesdropper(Means(scheme=scheme)), follow_schedule(order)).belief()
-        assert belief.sum() == pytest.approx(1.0)
-        true = order[int(np.argmax(actions))]
-        if named != 0.5:
-            assert (int(np.argmax(belief)) == true) == (named == 1.0)
-
-
-def find_interval(named: FloatArray) -> tuple[float, float]:
-    low, high = wilson_interval(float(named.sum()), len(named))
-    return float(low), float(high)
-
-
-def test_it_meets_the_bound() -> None:
-    bound, (low, high) = find_bound(), find_interval(name_by_likelihood())
-    assert low <= bound.high and bound.low <= high
-    assert abs(name_by_likelihood().mean() - bound.value) < 0.02
-
-
-def test_no_other_eavesdropper_by_schedule_beats_it() -> None:
-    actions, bound = draw_runs().actions, find_bound()
-    shares = actions.mean(axis=1)
-    falls = np.array([find_fall_prob(row) - find_fall_prob(~row) for row in actions])
-    rules = {
-        "majority": 0.5 * (1.0 + np.sign(shares - 0.5)),
-        "minority": 0.5 * (1.0 + np.sign(0.5 - shares)),
-        "change-point": 0.5 * (1.0 + np.sign(falls)),
-    }
-    best = float(name_by_likelihood().mean())
-    for name, named in rules.items():
-        low, _ = find_interval(named)
-        assert low <= bound.high, name
-        assert low <= best, name
+    for actions in np.concatenate([drawn, ~drawn[:2]]).astype(int).tolist():
+        order, names = as_seen(actions)
+        ((low, high),) = trajectory_log_probs(problem, policy, [actions], first=first)
+        expected = 1.0 / (1.0 + np.exp(low - high))  # of the trajectory whose action is 1
+        belief = believe(Scheme(problem, policy, first=first), order)
+        assert belief[names.index(1)] == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -292,13 +280,30 @@ def test_success_of_naming_the_true_trajectory(name: str, printed: float) -> Non
     assert abs(float(named.mean()) - printed) <= error + 0.005
 
 
-def test_half_of_the_runs_finish() -> None:
-    assert float(np.mean(draw_runs().backlog_left == 0)) == pytest.approx(0.5, abs=0.04)
+def test_no_eavesdropper_by_schedule_beats_the_bound_and_likelihood_meets_it() -> None:
+    bound = cf.bound_best_eavesdropper(
+        main_problem(),
+        make_policy("optimal"),
+        num_samples=3000,
+        generator=np.random.default_rng(7),
+        first=UNIFORM,
+    )
+    best = name_by_likelihood().mean()
+    assert abs(best - bound.value) < 0.02 and bound.low <= bound.value <= bound.high
+    rows = draw_runs().actions[:150].astype(int).tolist()
+    for name in ("majority", "minority", "change-point"):
+        named = []
+        for actions in rows:
+            order, names = as_seen(actions)
+            belief = listen(name, follow_schedule(order)).belief()
+            named.append(0.5 * (1.0 + np.sign(belief[names.index(1)] - 0.5)))
+        assert np.mean(named) <= best + 0.03, name
 
 
-def test_most_runs_hold_a_repeat() -> None:
+def test_half_of_the_runs_finish_and_most_hold_a_repeat() -> None:
     """A learning query that failed, and another one after it: both send the same weights."""
     runs = draw_runs()
+    assert float(np.mean(runs.backlog_left == 0)) == pytest.approx(0.5, abs=0.04)
     failed = runs.actions & ~runs.successes
     later = runs.actions[:, ::-1].cumsum(axis=1)[:, ::-1] - runs.actions
     share = float(np.mean((failed & (later > 0)).any(axis=1)))
@@ -314,12 +319,3 @@ def test_who_knows_the_first_state_knows_all() -> None:
         logs = trajectory_log_probs(problem, policy, rows, first=np.eye(3)[state])
         named += (logs[:, 1] > logs[:, 0]).tolist()
     assert np.mean(named) > 0.99
-
-
-def test_an_exchangeable_schedule_says_nothing() -> None:
-    problem = read_preset("sound/main").problem
-    assert isinstance(problem, FiniteHorizon)
-    scheme = Scheme(problem, solve_horizon(problem).policy, exchangeable=True)
-    queries = follow_schedule([0, 0, 0, 1, 0, 2, 0, 3])
-    eavesdropper = feed(LikelihoodEavesdropper(Means(scheme=scheme)), queries)
-    assert eavesdropper.belief().tolist() == [0.25] * 4

@@ -12,19 +12,27 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
+import covertfl as cf
 from covertfl import eavesdroppers
-from covertfl.decision.problem_file import read_preset
-from covertfl.eavesdroppers.eavesdropper import Means, Rehearsed, Scheme, SeenQuery
-from covertfl.eavesdroppers.registry import BY_SCHEDULE, EAVESDROPPERS, find_class, list_possible
-from covertfl.errors import InvalidInput
-from covertfl.solvers.backward_induction import solve_horizon
-from tests.support.seen_queries import make_line_means, make_queries, vector
+from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class, list_possible
+from tests.support.seen_queries import (
+    EAVESDROPPERS,
+    Means,
+    Rehearsed,
+    Scheme,
+    SeenQuery,
+    listen,
+    make_eavesdropper,
+    make_line_means,
+    make_queries,
+    vector,
+)
 from tests.test_architecture import find_imports, package_of, source_files
 
 FOLDER = Path(eavesdroppers.__path__[0])
 # Packages that hold, write or read the learner's side of a run; of these, only `runs.public` is
 # restricted to what clients were sent.
-PRIVATE_PACKAGES = {"runs", "engines", "training", "auditing", "experiments", "cli"}
+PRIVATE_PACKAGES = {"runs", "engines", "training", "auditing", "cli"}
 PUBLIC_MODULES = {"runs.public"}
 NEEDS = {name: needs for name in EAVESDROPPERS if (needs := find_class(name).needs)}
 
@@ -85,8 +93,8 @@ def test_the_check_knows_every_package() -> None:
 
 @cache
 def all_means() -> Means:
-    problem = read_preset("sound/main").problem
-    scheme = Scheme(problem, solve_horizon(problem).policy)  # type: ignore[arg-type]
+    problem = cf.load_problem("sound/main")
+    scheme = Scheme(problem, cf.solve(problem).policy)
     means = make_line_means()
     names = ("step-shape: length", "validation: last loss", "alignment: cosine")
     drawn = np.random.default_rng(0).standard_normal((6, 3, 3))
@@ -111,7 +119,7 @@ def test_beliefs_are_probabilities_and_every_round_has_an_estimate(name: str) ->
         number = int(generator.integers(3))
         latest[number] = latest[number] + generator.integers(0, 2, size=2)
         sent.append((number, tuple(latest[number].tolist())))
-    eavesdropper = EAVESDROPPERS[name](all_means())
+    eavesdropper = make_eavesdropper(name, all_means())
     for query in make_queries(sent):
         eavesdropper.observe(query)
         belief = eavesdropper.belief()
@@ -156,16 +164,20 @@ def test_each_has_its_tier() -> None:
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_what_is_missing_is_said_in_a_sentence(name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"needs .*, got none$"):
-        EAVESDROPPERS[name](Means())
+    with pytest.raises(cf.InvalidInput, match=r"needs .*, got none$"):
+        make_eavesdropper(name, Means())
+
+
+def test_the_sentence_names_all_that_is_missing() -> None:
+    with pytest.raises(cf.InvalidInput, match="FreshLabels needs a model and examples that the le"):
+        make_eavesdropper("fresh-labels", Means())
 
 
 @pytest.mark.parametrize("name", EAVESDROPPERS)
 def test_figures_have_one_number_for_each_trajectory(name: str) -> None:
-    eavesdropper: Any = EAVESDROPPERS[name](all_means())
-    for query in make_queries([(0, (1.0, 0.0)), (1, (9.0, 1.0)), (0, (2.0, 0.0))]):
-        eavesdropper.observe(query)
-        count = len(eavesdropper.belief())
+    sent = [(0, (1.0, 0.0)), (1, (9.0, 1.0)), (0, (2.0, 0.0))]
+    for number in range(1, len(sent) + 1):
+        eavesdropper = listen(name, make_queries(sent[:number]), all_means())
         for figure, values in eavesdropper.figures().items():
-            assert values.shape == (count,), figure
+            assert values.shape == (min(number, 2),), figure
             assert np.all(np.isfinite(values)), figure

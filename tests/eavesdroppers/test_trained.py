@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
+import covertfl as cf
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.eavesdroppers.eavesdropper import Means
 from covertfl.eavesdroppers.trained import (
-    Rehearsed,
-    TrainedEavesdropper,
-    TrainedListenerEavesdropper,
-    TrainedPublicEavesdropper,
     collect_figures,
     list_sources,
     make_relative,
     train_scorer,
 )
-from covertfl.errors import InvalidInput, Missing
-from covertfl.kernels.weights import Vector
-from tests.support.seen_queries import feed, make_queries
+from tests.support.seen_queries import Means, Rehearsed, Vector, listen, make_queries
 from tests.support.small_federation import (
     make_image,
     make_means,
@@ -33,7 +28,6 @@ from tests.support.small_federation import (
 
 pytestmark = pytest.mark.slow
 
-KINDS = (TrainedListenerEavesdropper, TrainedPublicEavesdropper, TrainedEavesdropper)
 NUM_RUNS = 12
 
 
@@ -66,29 +60,24 @@ def by_image() -> Rehearsed:
     return rehearse("image")
 
 
-def name_truth(kind: type[TrainedEavesdropper], rehearsed: Rehearsed, decoy: str) -> list[float]:
+def name_truth(name: str, rehearsed: Rehearsed, decoy: str) -> list[float]:
     means = dataclasses.replace(make_means(), rehearsed=rehearsed)
     beliefs = []
     for seed in range(100, 106):
         ways, place = make_pair(seed, decoy)
-        eavesdropper = feed(kind(means), send_in_turn(*ways))
-        beliefs.append(float(eavesdropper.belief()[place]))
+        beliefs.append(float(listen(name, send_in_turn(*ways), means).belief()[place]))
     return beliefs
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_decoys_are_found_with_any_figures(
-    kind: type[TrainedEavesdropper], by_decoy: Rehearsed
-) -> None:
-    assert min(name_truth(kind, by_decoy, "decoy")) > 0.5
+@pytest.mark.parametrize("name", ["trained-listener", "trained-public", "trained"])
+def test_decoys_are_found_with_any_figures(name: str, by_decoy: Rehearsed) -> None:
+    assert min(name_truth(name, by_decoy, "decoy")) > 0.5
 
 
-@pytest.mark.parametrize("kind", [TrainedPublicEavesdropper, TrainedEavesdropper])
-def test_images_are_found_by_those_with_data(
-    kind: type[TrainedEavesdropper], by_image: Rehearsed
-) -> None:
+@pytest.mark.parametrize("name", ["trained-public", "trained"])
+def test_images_are_found_by_those_with_data(name: str, by_image: Rehearsed) -> None:
     """Data that tell an image from the truth: the theorem does not cover them."""
-    assert sum(belief > 0.5 for belief in name_truth(kind, by_image, "image")) >= 5
+    assert sum(belief > 0.5 for belief in name_truth(name, by_image, "image")) >= 5
 
 
 def test_a_listener_has_equal_beliefs_in_exact_images(by_image: Rehearsed) -> None:
@@ -100,7 +89,7 @@ def test_a_listener_has_equal_beliefs_in_exact_images(by_image: Rehearsed) -> No
     ]
     names = tuple(by_image.names[place] for place in kept)
     rehearsed = Rehearsed(by_image.figures[:, :, kept], by_image.truth, names)
-    beliefs = name_truth(TrainedListenerEavesdropper, rehearsed, "image")
+    beliefs = name_truth("trained-listener", rehearsed, "image")
     assert beliefs == [0.5] * len(beliefs)
 
 
@@ -142,9 +131,9 @@ def test_noise_teaches_nothing_and_equal_figures_tie() -> None:
 
 def test_it_is_trained_once(by_decoy: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
     means = dataclasses.replace(make_means(), rehearsed=by_decoy)
-    TrainedEavesdropper(means)
+    listen("trained", [], means)
     monkeypatch.setattr("covertfl.eavesdroppers.trained.train_scorer", None)
-    TrainedEavesdropper(means)
+    listen("trained", [], means)
 
 
 def test_figures_that_are_not_there_are_zero() -> None:
@@ -153,7 +142,7 @@ def test_figures_that_are_not_there_are_zero() -> None:
     figures, truth = draw_figures(40, 2, 0)
     means = Means(rehearsed=Rehearsed(figures[:, :, :2], truth, names))
     queries = make_queries([(0, (0.0, 0.0)), (1, (5.0, 0.0)), (0, (1.0, 0.0)), (1, (5.0, 3.0))])
-    eavesdropper = feed(TrainedEavesdropper(means), queries)
+    eavesdropper: Any = listen("trained", queries, means)
     assert eavesdropper.measure() == pytest.approx(np.array([[0.0, 0.0], [0.0, np.log(3.0)]]))
     _, found = collect_figures(list_sources("ABC"), means, queries[:1])
     assert np.all(np.isfinite(found)) and found.shape[0] == 1
@@ -162,17 +151,17 @@ def test_figures_that_are_not_there_are_zero() -> None:
 def test_rehearsals_must_fit() -> None:
     figures, truth = draw_figures(5, 2, 0)
     names = tuple("abcd")
-    with pytest.raises(InvalidInput, match=r"figures must have shape \(runs, trajectories, 3\)"):
+    with pytest.raises(cf.InvalidInput, match=r"figures must have shape \(runs, trajectories, 3\)"):
         Rehearsed(figures, truth, names[:3])
-    with pytest.raises(InvalidInput, match="the same runs"):
+    with pytest.raises(cf.InvalidInput, match="the same runs"):
         Rehearsed(figures, truth[:4], names)
-    with pytest.raises(InvalidInput, match="between 0 and 1"):
+    with pytest.raises(cf.InvalidInput, match="between 0 and 1"):
         Rehearsed(figures, truth + 5, names)
-    with pytest.raises(InvalidInput, match="got none of them"):
-        TrainedEavesdropper(Means(rehearsed=Rehearsed(figures, truth, names)))
+    with pytest.raises(cf.InvalidInput, match="got none of them"):
+        listen("trained", [], Means(rehearsed=Rehearsed(figures, truth, names)))
 
 
 def test_without_scikit_learn_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(Missing, match=r"pip install 'covertfl\[train\]'"):
+    with pytest.raises(cf.Missing, match=r"pip install 'covertfl\[train\]'"):
         train_scorer(*draw_figures(5, 2, 0))

@@ -1,19 +1,38 @@
-"""Hand-made queries for eavesdroppers, and a model with two weights."""
+"""Hand-made queries for eavesdroppers, which are asked by name, and a model with two weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 import numpy as np
 
-from covertfl.eavesdroppers.eavesdropper import Eavesdropper, Means, SeenQuery
+from covertfl.arrays import FloatArray
+from covertfl.eavesdroppers.eavesdropper import Listener, Means, Rehearsed, Scheme, SeenQuery
+from covertfl.eavesdroppers.registry import EAVESDROPPERS, make_eavesdropper
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
 from covertfl.kernels.mlp import LinearLayer, MlpKernel
 from covertfl.kernels.weights import Layout, Vector
 
-AnyEavesdropper = TypeVar("AnyEavesdropper", bound=Eavesdropper)
+__all__ = [
+    "EAVESDROPPERS",
+    "Examples",
+    "Listener",
+    "Means",
+    "Rehearsed",
+    "Scheme",
+    "SeenQuery",
+    "Vector",
+    "follow_schedule",
+    "listen",
+    "make_classes_kernel",
+    "make_eavesdropper",
+    "make_line_means",
+    "make_queries",
+    "share_odds",
+    "sigmoid",
+    "vector",
+]
 
 # One input, one output: the logit of x is weight * x + bias.
 LINE = Layout(("weight", "bias"), ((1, 1), (1,)))
@@ -47,10 +66,18 @@ def follow_schedule(order: Sequence[int]) -> list[SeenQuery]:
     return make_queries(sent)
 
 
-def feed(eavesdropper: AnyEavesdropper, queries: Iterable[SeenQuery]) -> AnyEavesdropper:
+def listen(name: str, queries: Iterable[SeenQuery], means: Means | None = None) -> Listener:
+    """Return an eavesdropper that has seen the queries."""
+    eavesdropper = make_eavesdropper(name, means or Means())
     for query in queries:
         eavesdropper.observe(query)
     return eavesdropper
+
+
+def share_odds(*log_scores: float) -> FloatArray:
+    """Return beliefs in proportion to exp of the scores."""
+    values = np.exp(np.array(log_scores))
+    return np.asarray(values / values.sum())
 
 
 def make_line_means(*, lr: float = 1.0, work: Work = "train", copies: int = 1) -> Means:
@@ -71,3 +98,12 @@ def make_line_means(*, lr: float = 1.0, work: Work = "train", copies: int = 1) -
 
 def sigmoid(value: float) -> float:
     return 1.0 / (1.0 + math.exp(-value))
+
+
+def make_classes_kernel(inputs: int, classes: int) -> MlpKernel:
+    """Return one linear layer without a bias for several classes."""
+    layout, layers = (
+        Layout(("weight",), ((classes, inputs),)),
+        [LinearLayer(inputs, classes, False)],
+    )
+    return MlpKernel(layout, layers, "multiclass", LocalOptimizer(), threads=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from covertfl.arrays import FloatArray
@@ -105,7 +103,3 @@ def send_in_turn(*ways: list[Vector]) -> list[SeenQuery]:
 
 def make_image(truth: list[Vector], signs: FloatArray = FLIPPED) -> list[Vector]:
     return [flip(weights, signs) for weights in truth]
-
-
-def with_other_run(means: Means, queries: list[SeenQuery]) -> Means:
-    return dataclasses.replace(means, other_run=queries)

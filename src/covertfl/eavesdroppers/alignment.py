@@ -46,10 +46,6 @@ class AlignmentEavesdropper(ReplyListener):
             self._tally.note("cosine of changes", number, change)
         self._steps[number] = step
 
-    def alignment(self, number: int) -> float:
-        """Return the mean cosine of a trajectory's moves with its own replies; 0 without any."""
-        return float(self._tally.average("cosine", len(self._seen))[number])
-
     def belief(self) -> FloatArray:
         """Return beliefs by alignment."""
         return softmax(ALIGNMENT_ODDS * self._tally.average("cosine", len(self._seen)))

@@ -308,7 +308,7 @@ def test_queries_without_tensors(place: Path, run: Run) -> None:
 
 def test_exported_models(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_bytes(save({}))
+    path.write_bytes(save({}, {"covertfl_format": "3", "covertfl_model": "{}"}))
     with pytest.raises(InvalidInput, match="must hold the tensors of a model, got none"):
         read_contents(path)
     for make in (os.mkfifo, Path.mkdir, Path.touch):

@@ -11,7 +11,6 @@ from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, require_torch
 from covertfl.runs.files import SETTINGS
-from covertfl.runs.folder import MAP, MODEL
 from covertfl.runs.progress import (
     OnRound,
     PreparedRun,
@@ -126,13 +125,6 @@ def _train_on_flower(
 
 
 def is_finished(settings: RunSettings, path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a run that has done all its rounds and can be exported.
-
-    Older versions did not write the description of the model.
-    """
-    folder, sections = Path(path), settings.sections
-    needed = [] if sections.task == "function" else [MODEL]
-    needed += [MAP] if needed and sections.data.map is not None else []
-    if not all((folder / name).exists() for name in needed):
-        return False
+    """Return whether a folder holds a run that has done all its rounds."""
+    folder = Path(path)
     return (folder / SUMMARY).exists() and read_summary(folder).rounds >= settings.rounds

@@ -121,8 +121,8 @@ def test_a_fit_into_a_folder_that_is_read_only(run: Run, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
-def write_cyclic_log(path: Path) -> None:
-    """Write a log of 400 hourly rounds with a daily cycle, a gap and a blank cell."""
+def write_log_with_gaps(path: Path) -> None:
+    """Write a log of 400 hourly rounds with a gap and a blank cell."""
     generator = np.random.default_rng(3)
     rows = ["round,time,clients,examples"]
     for number in range(1, 401):
@@ -133,9 +133,9 @@ def write_cyclic_log(path: Path) -> None:
     path.write_text("\n".join(rows[:101] + rows[111:]) + "\n")
 
 
-def test_gaps_and_a_cycle_are_named(run: Run, tmp_path: Path) -> None:
+def test_gaps_are_named(run: Run, tmp_path: Path) -> None:
     log, problem = tmp_path / "log.csv", tmp_path / "problem.toml"
-    write_cyclic_log(log)
+    write_log_with_gaps(log)
     given = ("fit", log, "--min-examples", 4000)
     assert "line 51: examples must be a number, got a blank cell; gaps = skip (--gaps skip)" in (
         refuse(run(*given), 2)
@@ -145,14 +145,12 @@ def test_gaps_and_a_cycle_are_named(run: Run, tmp_path: Path) -> None:
     assert "Skipped 10 rounds without a line (101 to 110) and 1 round with a blank cell" in (
         outcome.out
     )
-    assert "shows a daily cycle (p = 0.001), which a Markov chain does not have" in outcome.out
     content = run(*given, "--gaps", "skip", "--json").content
     assert content["rounds"] == 389
     assert content["skipped"] == {
         "missing": [[101, 110]],
         "blank": [{"round": 50, "column": "examples"}],
     }
-    assert content["cycle"] == {"period": 24.0, "unit": "hours", "p_value": 0.001, "found": True}
     assert np.sum(content["transition_counts"]) == 389 - 1 - 2
     states = read_problem(problem).states
     assert states is not None and states.gaps == "skip"

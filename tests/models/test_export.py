@@ -70,20 +70,20 @@ def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> Non
     assert found.fingerprint == own.fingerprint != ""
 
 
-def test_the_map_of_a_run_is_written_again_when_it_is_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["map.safetensors", "model.json"])
+def test_a_run_that_lacks_a_file_is_refused(tmp_path: Path, name: str) -> None:
     run_small(tmp_path / "run", **MAPPED)
-    file, output = tmp_path / "run" / "map.safetensors", tmp_path / "model.safetensors"
-    written = file.read_bytes()
-    file.unlink()
-    with pytest.raises(InvalidInput, match=r"map\.safetensors is missing.*--resume"):
-        export_model(tmp_path / "run", output)
-    train(make_run(**MAPPED), tmp_path / "run", resume=True)
-    assert file.read_bytes() == written
-    # Another run in its place has no map.
+    (tmp_path / "run" / name).unlink()
+    with pytest.raises(InvalidInput, match=f"{name}: no such file"):
+        export_model(tmp_path / "run", tmp_path / "model.safetensors")
+
+
+def test_a_run_in_the_place_of_another_has_no_map_of_it(tmp_path: Path) -> None:
+    run_small(tmp_path / "run", **MAPPED)
     train(make_run(), tmp_path / "run", force=True)
-    assert not file.exists()
-    export_model(tmp_path / "run", output)
-    assert read_contents(output).public_map is None
+    assert not (tmp_path / "run" / "map.safetensors").exists()
+    export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    assert read_contents(tmp_path / "model.safetensors").public_map is None
 
 
 def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
     output = tmp_path / "model.safetensors"
     export_model(tmp_path / "run", output)
     with safe_open(output, framework="numpy") as content:
-        assert content.metadata()["covertfl_format"] == "2"
+        assert content.metadata()["covertfl_format"] == "3"
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     for path in (output, str(output)):
@@ -108,20 +108,20 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"covertfl_format": "3"}, "a newer version wrote the file"),
-        ({"covertfl_format": "one"}, "format must be a whole number from 1, got 'one'"),
+        ({"covertfl_format": "4"}, "a newer version wrote the file"),
+        ({"covertfl_format": "2"}, "an older version wrote the file"),
+        (None, "got nothing: an older version wrote the file"),
+        ({"covertfl_format": "one"}, "must be 3 for this version of covertfl, got 'one'"),
+        ({"covertfl_format": "3"}, "covertfl_model must be a JSON object"),
     ],
 )
-def test_a_newer_format_is_refused(tmp_path: Path, metadata: dict[str, str], said: str) -> None:
+def test_another_format_is_refused(
+    tmp_path: Path, metadata: dict[str, str] | None, said: str
+) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"w": np.zeros(2, dtype=np.float32)}, path, metadata=metadata)
     with pytest.raises(InvalidInput, match=rf"model\.safetensors: .*{said}"):
         read_contents(path)
-
-
-def test_a_file_without_a_format_has_the_first(tmp_path: Path) -> None:
-    save_file({"w": np.zeros(2, dtype=np.float32)}, tmp_path / "model.safetensors")
-    assert set(read_contents(tmp_path / "model.safetensors").weights) == {"w"}
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -165,17 +165,6 @@ def test_names_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"notes\.md exists and is no model card"):
         export_model(tmp_path / "run", tmp_path / "notes.safetensors")
     assert (tmp_path / "notes.md").read_text() == "mine"
-
-
-def test_the_description_of_an_older_run_is_written_when_it_is_resumed(tmp_path: Path) -> None:
-    run_small(tmp_path / "run")
-    file = tmp_path / "run" / "model.json"
-    written = file.read_bytes()
-    file.unlink()
-    with pytest.raises(InvalidInput, match=r"model\.json is missing.*--resume"):
-        export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    train(make_run(), tmp_path / "run", resume=True)
-    assert file.read_bytes() == written
 
 
 def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:

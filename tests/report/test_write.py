@@ -47,19 +47,6 @@ def test_tiers_are_the_audit(reported: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_without_tiers_is_still_shown(folder: Path) -> None:
-    """Audits of earlier versions have neither tiers nor gains."""
-    audit = json.loads((folder / "audit.json").read_text())
-    del audit["tiers"]
-    for entry in audit["eavesdroppers"].values():
-        del entry["tier"], entry["gain"], entry["final_auc"]
-    (folder / "audit.json").write_text(json.dumps(audit))
-    for entry in audit["eavesdroppers"].values():
-        entry["final_auc"] = None
-    check_audit_table(read_page(folder).tables["audit"], audit)
-
-
-@pytest.mark.slow
 def test_a_single_run_is_drawn_with_the_simulated_ones(folder: Path) -> None:
     audit = json.loads((folder / "audit.json").read_text())
     simulated = {"names_true": 0.25, "interval": [0.1, 0.5], "runs": 20}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +57,7 @@ def test_a_checkpoint_with_one_bit_turned_is_refused(tmp_path: Path) -> None:
         damaged = bytearray(content)
         damaged[at] ^= 0x01
         file.write_bytes(damaged)
-        with pytest.raises(InvalidInput, match=r"state\.safetensors is"):
+        with pytest.raises(InvalidInput, match=r"state\.safetensors(:| is)"):
             read_checkpoint(tmp_path)
 
 
@@ -71,26 +69,6 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
         (tmp_path / CHECKPOINT).write_bytes(save({"true": vector(0)}, metadata=metadata))
         with pytest.raises(InvalidInput, match="not a checkpoint of covertfl"):
             read_checkpoint(tmp_path)
-
-
-def test_a_checkpoint_of_format_1_is_read(tmp_path: Path) -> None:
-    from safetensors.numpy import save
-
-    (tmp_path / "checkpoint").mkdir()
-    facts = {"note": "é", "round": 3, "lengths": {"metrics.jsonl": 7}}
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name, value in (("decoy-1", 2), ("true", 1)):
-        digest.update(name.encode() + vector(value).tobytes())
-    text = json.dumps({**facts, "checksum": digest.hexdigest()})
-    arrays = {"true": vector(1), "decoy-1": vector(2)}
-    (tmp_path / CHECKPOINT).write_bytes(save(arrays, metadata={"facts": text}))
-    found = read_checkpoint(tmp_path)
-    assert found is not None and found.lengths == {"metrics.jsonl": 7}
-    assert {name: array[0] for name, array in found.arrays.items()} == {"true": 1, "decoy-1": 2}
-    arrays["true"][3] += 1.0
-    (tmp_path / CHECKPOINT).write_bytes(save(arrays, metadata={"facts": text}))
-    with pytest.raises(InvalidInput, match="is damaged"):
-        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("size", [6, LARGE])

@@ -14,7 +14,8 @@ from covertfl.report.write import write_report
 COMMAND = "covertfl report 'a <folder>'"
 NUM_ROUNDS = 12
 FIGURES = {"chances", "accuracy", "actions", "exposure", "policy", "backlog", "waits"}
-SETTINGS = """task = "digits"
+SETTINGS = """format = 3
+task = "digits"
 seed = {seed}
 
 [policy]

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import covertfl as cf
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS
 from covertfl.models.export import export_model
+from covertfl.report.write import write_report
 from covertfl.runs.run_file import read_run
 from covertfl.training import is_finished, train, train_all
 from tests.support.slow_cases import mark_slow
@@ -153,25 +155,26 @@ def change_format(out: Path, line: str) -> None:
     settings.write_text(settings.read_text().replace(f"format = {FORMATS['run']}\n", line))
 
 
-def test_a_folder_without_a_format_is_resumed(tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
-        run_small(tmp_path / "run", on_round=stop_after(4))
-    change_format(tmp_path / "run", "")
-    train(make_run(), tmp_path / "run", resume=True)
-    run_small(tmp_path / "whole")
-    assert read_folder(tmp_path / "run") == read_folder(tmp_path / "whole")
-
-
-def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "got nothing: an older version wrote the file"),
+        (f"format = {FORMATS['run'] - 1}\n", "an older version wrote the file"),
+        (f"format = {FORMATS['run'] + 1}\nunheard_of = 1\n", "a newer version wrote the file"),
+    ],
+)
+def test_a_folder_of_another_format_is_refused(tmp_path: Path, line: str, said: str) -> None:
     out = tmp_path / "run"
-    run_small(out, FUNCTION_QUEUE, rounds=4)
-    change_format(out, f"format = {FORMATS['run'] + 1}\nunheard_of = 1\n")
+    run_small(out)
+    change_format(out, line)
     before = read_folder(out)
     for refuse in (
-        lambda: train(make_run(FUNCTION_QUEUE, rounds=4), out, resume=True),
+        lambda: train(make_run(), out, resume=True),
         lambda: export_model(out, tmp_path / "model.safetensors"),
+        lambda: cf.audit(out),
+        lambda: write_report(out, command="report"),
     ):
-        with pytest.raises(InvalidInput, match=r"run\.toml: .*a newer version wrote the file"):
+        with pytest.raises(InvalidInput, match=rf"run\.toml: .*{said}"):
             refuse()
     assert read_folder(out) == before
 

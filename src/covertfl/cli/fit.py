@@ -67,11 +67,10 @@ def fit(
 ) -> None:
     """Fit the oracle to a log of past rounds, with 95% intervals.
 
-    LOG.CSV has the columns round, clients, examples and, if known, success, arrival and time, in
-    which a daily or weekly cycle is looked for.  With -o a problem file is written for `plan`,
-    `solve` and `train`: a queue if the log has arrivals, else a horizon.  With --policy the
-    structured policy gradient searches for a policy on the recorded rounds, without using the
-    fitted probabilities.
+    LOG.CSV has the columns round, clients, examples and, if known, success and arrival.  With -o a
+    problem file is written for `plan`, `solve` and `train`: a queue if the log has arrivals, else a
+    horizon.  With --policy the structured policy gradient searches for a policy on the recorded
+    rounds, without using the fitted probabilities.
 
     Example: covertfl fit log.csv --min-examples 6800 -o problem.toml
     """

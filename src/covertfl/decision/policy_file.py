@@ -72,7 +72,7 @@ def _read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
     source, name = read_path(path, "path"), os.fspath(path)
     content = parse_json(read_bytes(source, "a policy file"), f"{name}:")
     if isinstance(content, dict):
-        require_format("policy", content.pop("format", 1), name)
+        require_format("policy", content.pop("format", FORMATS["policy"]), name)
     if not isinstance(content, dict) or set(content) - {"states"} != {"problem", "learn_prob"}:
         came = list(content) if isinstance(content, dict) else content
         raise InvalidInput(

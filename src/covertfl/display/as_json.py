@@ -262,7 +262,6 @@ def describe_fit(fitted: FittedOracle) -> dict[str, Any]:
         "dominance_violation": None if violation is None else str(violation),
         "markov": fitted.markov.to_dict(),
         "skipped": fitted.skipped.to_dict(),
-        "cycle": fitted.cycle.to_dict(),
     }
 
 

@@ -232,7 +232,7 @@ def render_fit(fitted: FittedOracle) -> RenderableType:
     if fitted.dominance_violation is not None:
         unordered = "The rows of the transition matrix are not ordered by first-order dominance"
         parts.append(Text(f"{unordered} (assumption M1): {fitted.dominance_violation}."))
-    sentences = (fitted.skipped.sentence, fitted.markov.sentence, fitted.cycle.sentence)
+    sentences = (fitted.skipped.sentence, fitted.markov.sentence)
     parts += [Text(sentence) for sentence in sentences if sentence is not None]
     return Group(*parts)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery, softmax
-from covertfl.eavesdroppers.moves import MoveListener, find_part
+from covertfl.eavesdroppers.moves import MoveListener
 from covertfl.eavesdroppers.own_data import measure_evenness
 
 # Log-odds for a centre of energy that lies one unit of log rank nearer to the leading axis.
@@ -28,7 +28,7 @@ class MapSpectrumEavesdropper(MoveListener):
     def __init__(self, means: Means) -> None:
         super().__init__(means)
         assert means.kernel is not None and means.pivot is not None and means.axes is not None
-        self._part, self._axes = find_part(means.kernel.layout, means.pivot), means.axes
+        self._part, self._axes = means.kernel.layout.locate(means.pivot), means.axes
         self._is_mapped = np.array_equal(means.axes, np.eye(len(means.axes)))
         self._ranks = np.log(np.arange(1, len(means.axes) + 1))
         self._ways: dict[int, FloatArray] = {}

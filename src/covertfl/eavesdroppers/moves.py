@@ -9,7 +9,6 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery
-from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout
 
 # Share of the run, at its beginning and at its end, that a trend compares.
@@ -90,21 +89,11 @@ def measure_cosine(one: FloatArray, other: FloatArray) -> float:
     return float(np.sum(one * other)) / size if size > 0.0 else 0.0
 
 
-def find_part(layout: Layout, name: str) -> slice:
-    """Return the coordinates of a parameter; raise InvalidInput if the model has none so named."""
-    if name not in layout.names:
-        raise InvalidInput(f"a parameter must be one of {', '.join(layout.names)}, got {name!r}")
-    sizes = [math.prod(shape) for shape in layout.shapes]
-    place = layout.names.index(name)
-    start = sum(sizes[:place])
-    return slice(start, start + sizes[place])
-
-
 def find_last_layer(layout: Layout) -> slice:
     """Return the coordinates of the last weights of two or more dimensions and all after them."""
     shaped = zip(layout.trained_names, layout.shapes, strict=False)
     names = [name for name, shape in shaped if shape[1:]]
-    return slice(find_part(layout, names[-1]).start if names else 0, layout.num_trained)
+    return slice(layout.locate(names[-1]).start if names else 0, layout.num_trained)
 
 
 def find_last_bias(layout: Layout) -> slice:

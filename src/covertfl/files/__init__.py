@@ -2,7 +2,7 @@
 
 - `atomic`: writing a file completely or not at all (`write_atomically`)
 - `regular`: reading regular files, and refusing pipes, devices and folders (`read_bytes`)
-- `format`: format versions of covertfl's files, and `require_format`, which refuses a newer one
+- `format`: format versions of covertfl's files, and `require_format`, which refuses another one
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
 - `tensors`: safetensors files with a format version (`read_tensors`)

@@ -1,13 +1,21 @@
-"""Reading JSON files, whatever is in them."""
+"""Reading JSON files, whatever is in them, and checking what kind of value came."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import read_text
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def parse_json(text: str | bytes, name: str) -> Any:

@@ -85,7 +85,8 @@ def _require_columns(path: str, header: Sequence[str], columns: Sequence[str]) -
 
 
 def _read_rows(path: str, columns: Sequence[str] | None, suffix: str) -> Table:
-    rows = _split_rows(path, read_text(path, "a table"), DELIMITERS[suffix])
+    split = split_rows(path, read_text(path, "a table"), DELIMITERS[suffix])
+    rows = [(line, row) for line, row in split if row]
     if not rows:
         raise InvalidInput(f"{path} is empty, a header and rows are needed")
     header = rows[0][1]
@@ -101,16 +102,15 @@ def _read_rows(path: str, columns: Sequence[str] | None, suffix: str) -> Table:
     return Table(path, tuple(header[place] for place in kept), cells, places)
 
 
-def _split_rows(path: str, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Return the rows of a csv file that are not blank, each with its first line number."""
+def split_rows(path: str, text: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """Return the rows of a csv file, each with its first line number; a blank line has no cells."""
     rows = []
     limit = csv.field_size_limit(max(len(text), 1))  # the default limit is too small for long texts
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     line = 1
     try:
         for row in reader:
-            if row:
-                rows.append((line, row))
+            rows.append((line, row))
             line = reader.line_num + 1
     except csv.Error as error:
         raise InvalidInput(

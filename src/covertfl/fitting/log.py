@@ -10,7 +10,6 @@ column        meaning
 `examples`    number of training examples behind their replies
 `success`     optional; 1 or true if the replies made, or would have made, an update
 `arrival`     optional; number of updates that arrived in the round, mostly 0
-`time`        optional, also `timestamp`, `datetime` or `date`; ISO 8601 or Unix seconds
 any other     numbers, such as a data-quality score, from which oracle states can be formed
 ============  ==============================================================================
 
@@ -23,13 +22,10 @@ success of a round depends on them (section 3.1).
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -38,13 +34,12 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.arguments import quote, require_type
 from covertfl.errors import InvalidInput
+from covertfl.files.table import split_rows
 from covertfl.files.toml import read_text
 
 LARGEST_WHOLE = 2.0**53  # beyond it floats do not represent every whole number
 LONGEST_QUOTE = 40  # characters of a cell that a message quotes
 MOST_LISTED = 5  # gaps and blank cells that a sentence lists
-TIME_COLUMNS = ("time", "timestamp", "datetime", "date")
-SECONDS = (1e8, 1e11)  # numbers between these are Unix times
 SKIPPED = "; gaps = skip (--gaps skip) leaves such rounds out"
 
 Gaps = Literal["refuse", "skip"]
@@ -61,7 +56,6 @@ class ParticipationLog:
     columns : (n,) finite numbers of every other column; success is 0 or 1; NaN for a blank cell
     text_columns : why each column without any number cannot be used
     gaps : what is done about missing rounds and blank cells
-    hours : (n,) when the rounds were, in hours since some midnight; None if unknown
     """
 
     path: str
@@ -69,7 +63,6 @@ class ParticipationLog:
     columns: Mapping[str, FloatArray]
     text_columns: Mapping[str, str] = field(default_factory=dict)
     gaps: Gaps = "refuse"
-    hours: FloatArray | None = None
 
     def column(self, name: str) -> FloatArray:
         """Return the numbers of a column; raise `InvalidInput` if it is missing or holds text."""
@@ -95,7 +88,6 @@ class ParticipationLog:
             self,
             rounds=self.rounds[kept],
             columns={name: values[kept] for name, values in self.columns.items()},
-            hours=None if self.hours is None else self.hours[kept],
         )
 
     def find_skipped(self, needed: Iterable[str]) -> SkippedRounds:
@@ -197,72 +189,36 @@ def read_log(path: str | os.PathLike[str], *, gaps: Gaps = "refuse") -> Particip
     if gaps not in get_args(Gaps):
         raise InvalidInput(f"gaps must be {' or '.join(get_args(Gaps))}, got {quote(gaps)}")
     is_whole = gaps == "refuse"
-    table = _split_rows(read_text(path, "a participation log"), os.fspath(path), is_whole)
+    name = os.fspath(path)
+    table = _make_table(split_rows(name, read_text(path, "a participation log")), name, is_whole)
     columns: dict[str, FloatArray] = {}
     text_columns: dict[str, str] = {}
     for name in table.header:
         try:
             columns[name] = _parse_column(table, name, is_whole)
         except InvalidInput as error:
-            if name in _PARSERS or any(map(_is_number, table.cells(name))):
+            if name in _PARSERS or any(map(_has_number, table.cells(name))):
                 raise
             text_columns[name] = str(error)
     rounds = columns.pop("round").astype(np.int64)
     _check_rounds(table, rounds.tolist(), is_whole)
     rounds.setflags(write=False)
     return ParticipationLog(
-        table.path,
-        rounds,
-        MappingProxyType(columns),
-        MappingProxyType(text_columns),
-        gaps,
-        _read_hours(table),
+        table.path, rounds, MappingProxyType(columns), MappingProxyType(text_columns), gaps
     )
 
 
-def _read_hours(table: _Table) -> FloatArray | None:
-    """Return when the rounds were, in hours, None unless a column has a time in every round."""
-    for name in table.header:
-        if name.lower() in TIME_COLUMNS:
-            times = [_parse_time(text) for text in table.cells(name)]
-            known = [time for time in times if time is not None]
-            return np.array(known) / 3600.0 if len(known) == len(times) else None
-    return None
-
-
-def _parse_time(text: str) -> float | None:
-    """Return a time in Unix seconds, None if the text is not one; without a zone it is UTC."""
-    if _is_number(text):
-        return float(text) if SECONDS[0] <= float(text) <= SECONDS[1] else None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
-
-
-def _split_rows(text: str, path: str, is_whole: bool) -> _Table:
-    lines: list[int] = []
-    rows: list[list[str]] = []
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    begin = 1
-    try:
-        for row in reader:
-            lines.append(begin)
-            rows.append(row)
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        raise InvalidInput(f"{path} line {begin}: not a row of a CSV file ({error})") from error
-    while rows and _is_blank(rows[-1]):
+def _make_table(rows: list[tuple[int, list[str]]], path: str, is_whole: bool) -> _Table:
+    while rows and _is_blank(rows[-1][1]):
         rows.pop()
     if not rows:
         raise InvalidInput(f"{path} is empty, a header and a line for each round are needed")
-    header = [name.strip() for name in rows[0]]
+    header = [name.strip() for name in rows[0][1]]
     _check_header(header, path)
-    kept = [place for place in range(1, len(rows)) if is_whole or "".join(rows[place]).strip()]
+    kept = [entry for entry in rows[1:] if is_whole or "".join(entry[1]).strip()]
     if not kept:
         raise InvalidInput(f"{path} has a header only, a line for each round is needed")
-    table = _Table(path, header, [lines[at] for at in kept], [rows[at] for at in kept])
+    table = _Table(path, header, [line for line, _ in kept], [row for _, row in kept])
     _check_row_lengths(table)
     return table
 
@@ -348,7 +304,7 @@ _PARSERS: dict[str, Callable[[str], float]] = {
 }
 
 
-def _is_number(text: str) -> bool:
+def _has_number(text: str) -> bool:
     try:
         _parse_number(text)
     except ValueError:

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from covertfl.decision.oracle import DominanceViolation, Oracle, find_dominance_
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
-from covertfl.fitting.cycle import SHUFFLE_SEED, CycleTest, check_cycle
 from covertfl.fitting.log import ParticipationLog, SkippedRounds
 from covertfl.fitting.markov import MarkovTest, check_markov
 from covertfl.intervals import wilson_interval
@@ -95,7 +93,6 @@ class FittedOracle:
     markov : test of the Markov property on the states
     states, succeeded, arrivals : (num_rounds,) the rounds themselves, for a replay
     meaning : what the states stand for, with the mean clients and examples of their rounds
-    log : the rounds that were used
     skipped : rounds that are missing, and blank cells
     """
 
@@ -116,14 +113,7 @@ class FittedOracle:
     succeeded: BoolArray
     arrivals: FloatArray
     meaning: OracleStates
-    log: ParticipationLog
     skipped: SkippedRounds
-
-    @cached_property
-    def cycle(self) -> CycleTest:
-        """The test for a cycle in the states."""
-        generator = np.random.default_rng(SHUFFLE_SEED)
-        return check_cycle(self.states, self.log.rounds, self.log.hours, generator=generator)
 
 
 def fit_oracle(
@@ -182,7 +172,6 @@ def fit_oracle(
         succeeded=succeeded,
         arrivals=log.columns.get("arrival", np.zeros(len(states))),
         meaning=_describe_states(log, column, chosen, states, min_examples),
-        log=log,
         skipped=skipped,
     )
 

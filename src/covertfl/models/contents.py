@@ -4,7 +4,7 @@ The metadata of the safetensors file has two entries.  `covertfl_format` is the 
 `covertfl_model` a JSON object: what `tasks.description: describe_model` returns, without the
 numbers of the standardisation, and what `export` adds.  The tensors are the parameters by name;
 `standardisation.mean` and `standardisation.deviation`; and `public_map.mean`, `public_map.basis`
-and `public_map.scale`.  Files of format 1 have no facts and no standardisation.
+and `public_map.scale`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ LENGTH = 8  # bytes of a safetensors file that hold the length of its header
 
 @dataclass(frozen=True, eq=False)
 class ModelContents:
-    """What is in the file of an exported model.
-
-    Parameters
-    ----------
-    facts : empty in a file of format 1
-    weights : by parameter
-    """
+    """What is in the file of an exported model, with the weights by parameter."""
 
     facts: Mapping[str, Any]
     weights: Mapping[str, Vector]
@@ -81,16 +75,16 @@ def read_contents(path: str | os.PathLike[str]) -> ModelContents:
     Raises
     ------
     InvalidInput
-        if it is no such file, or a newer version of covertfl wrote it
+        if it is no such file, or another version of covertfl wrote it
     """
-    tensors, metadata = read_tensors(path, "model", "an exported model", unversioned="1")
+    tensors, metadata = read_tensors(path, "model")
     return _sort_tensors(os.fspath(path), metadata, tensors)
 
 
 def _sort_tensors(
     name: str, metadata: Mapping[str, str], tensors: Mapping[str, npt.NDArray[Any]]
 ) -> ModelContents:
-    facts = parse_json(metadata.get(FACTS, "{}"), f"{name}: {FACTS}")
+    facts = parse_json(metadata.get(FACTS, "null"), f"{name}: {FACTS}")
     if not isinstance(facts, dict):
         raise InvalidInput(f"{name}: {FACTS} must be a JSON object")
     weights = {
@@ -101,8 +95,8 @@ def _sort_tensors(
     if not weights:
         raise InvalidInput(f"{name}: must hold the tensors of a model, got none")
     arrays = _select(tensors, PUBLIC_MAP)
-    digest = facts.get("public_map") or metadata.get("covertfl_map", "")
-    public_map = PublicMap.from_arrays(arrays, str(digest), name) if arrays else None
+    digest = str(facts.get("public_map"))
+    public_map = PublicMap.from_arrays(arrays, digest, name) if arrays else None
     found = _select(tensors, STANDARDISATION)
     return ModelContents(facts, weights, _make_standardisation(name, found), public_map)
 

@@ -151,8 +151,6 @@ def _collect(path: Path, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> 
     weights = _split_weights(checkpoint, os.fspath(path))
     described, public_map = _read_description(path), None
     if described.get("public_map") is not None:
-        if not (path / MAP).exists():
-            raise _refuse_missing(path / MAP)
         public_map = PublicMap.load(path / MAP)
     found = _make_standardisation(path, described.get("standardisation"))
     facts = {
@@ -181,20 +179,10 @@ def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Vector]:
 
 def _read_description(path: Path) -> dict[str, Any]:
     """Return what a run's folder says about its model; a function has no model."""
-    file = path / MODEL
-    if file.exists():
-        return read_object(file, "the description of a model")
     settings = parse_toml(read_text(path / SETTINGS, "the folder of a run"), str(path / SETTINGS))
-    if settings.get("task") != "function":
-        raise _refuse_missing(file)
-    return {"task": "function"}
-
-
-def _refuse_missing(file: Path) -> InvalidInput:
-    return InvalidInput(
-        f"{file} is missing, and the model is of no use without it: train again with --resume to "
-        "write it"
-    )
+    if settings.get("task") == "function" and not (path / MODEL).exists():
+        return {"task": "function"}
+    return read_object(path / MODEL, "the description of a model")
 
 
 def _make_standardisation(path: Path, found: Mapping[str, Any] | None) -> Standardisation | None:

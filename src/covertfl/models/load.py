@@ -255,8 +255,7 @@ def _check_facts(contents: ModelContents, name: str) -> None:
     facts, found = contents.facts, contents.standardisation
     if "architecture" not in facts:
         what = "holds a point of a function, which predicts nothing"
-        old = "does not say what its model is: export it again from the folder of its run"
-        raise InvalidInput(f"{name} {what if facts.get('task') == 'function' else old}")
+        raise InvalidInput(f"{name} {what}")
     try:
         inputs, threshold, classes = facts["inputs"], facts["output"]["threshold"], facts["classes"]
         checks = {

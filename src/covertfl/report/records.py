@@ -6,7 +6,6 @@ been kept.  What could not be read is noted, and the page shows the note.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.format import require_format
-from covertfl.files.json_file import read_object
+from covertfl.files.json_file import is_number, read_object
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, check_values
 
 AUDIT = "audit.json"
-LARGEST_NUMBER = sys.float_info.max
 Audit = Mapping[str, Any]
 
 
@@ -37,18 +35,12 @@ def _is_state(value: object) -> bool:
     return type(value) is int and 0 <= value < MOST_STATES
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= LARGEST_NUMBER
-
-
 def _is_number_or_none(value: object) -> bool:
-    return value is None or _is_number(value)
+    return value is None or is_number(value)
 
 
 def _is_list_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, list) and all(map(_is_number, value)))
+    return value is None or (isinstance(value, list) and all(map(is_number, value)))
 
 
 def _is_list_of_texts_or_none(value: object) -> bool:
@@ -61,12 +53,8 @@ def _is_object_or_none(value: object) -> bool:
     return value is None or isinstance(value, dict)
 
 
-def _is_text_or_none(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
 def _is_interval(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
 def _is_interval_or_none(value: object) -> bool:
@@ -80,13 +68,13 @@ METRICS: Checks = {
     "round": is_count,
     "learner_score": _is_number_or_none,
     "backlog": is_count,
-    "exposure": _is_number,
+    "exposure": is_number,
 }
 ROUNDS: Checks = {
     "round": is_count,
     "oracle_state": _is_state,
     "backlog": is_count,
-    "learn_prob": _is_number,
+    "learn_prob": is_number,
     "action": str,
     "updated": bool,
     "rejected": list,
@@ -98,9 +86,9 @@ COALITION: Checks = {
     "final_accuracy": _is_number_or_none,
 }
 LEARNER: Checks = {"interval": _is_interval_or_none, "exposure_by_round": _is_list_or_none}
-BOUND: Checks = {"value": _is_number, "interval": _is_interval}
+BOUND: Checks = {"value": is_number, "interval": _is_interval}
 SEPARATION: Checks = {"right_share": _is_number_or_none}
-MISMATCH: Checks = {"statistic": _is_number, "degrees": is_count, "p_value": _is_number}
+MISMATCH: Checks = {"statistic": is_number, "degrees": is_count, "p_value": is_number}
 EAVESDROPPER: Checks = {
     "threat": str,
     "verdict": str,
@@ -108,15 +96,13 @@ EAVESDROPPER: Checks = {
     "final_interval": _is_interval_or_none,
     "worst_accuracy": _is_number_or_none,
     "advantage": _is_number_or_none,
-    # Absent before eavesdroppers had tiers.
-    "tier": _is_text_or_none,
+    "tier": str,
     "gain": _is_number_or_none,
-    # Absent before these were computed.
     **dict.fromkeys(("final_balanced_accuracy", "final_auc", "final_f1"), _is_number_or_none),
     "accuracy_by_round": _is_list_or_none,
     "simulated": _is_object_or_none,
 }
-MEMBERS: Checks = {"rounds_seen": _is_number, "eavesdroppers": dict}
+MEMBERS: Checks = {"rounds_seen": is_number, "eavesdroppers": dict}
 TIER: Checks = {"title": str, "verdict": str}
 AUDITED: Checks = {
     "runs": is_count,
@@ -204,7 +190,7 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     content = parse_toml(read_text(path, "a run file"), str(path))
-    require_format("run", content.get("format", 1), str(path))
+    require_format("run", content.get("format"), str(path))
     return content
 
 
@@ -268,8 +254,8 @@ def read_audit(folder: Path) -> Audit | None:
 
 
 def _sort_by_tier(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return eavesdroppers by tier; those of an audit without tiers stay in their order."""
-    return dict(sorted(entries.items(), key=lambda entry: entry[1]["tier"] or ""))
+    """Return eavesdroppers by tier."""
+    return dict(sorted(entries.items(), key=lambda entry: entry[1]["tier"]))
 
 
 def _complete_all(

@@ -1,9 +1,8 @@
 """Checkpoints: the state of a run after its last complete round, or before the first.
 
 A checkpoint is a safetensors file with the arrays of the state; its metadata holds the other facts
-as JSON and, in format 2, the SHA-256 of each array.  The checksum covers the facts, and with them
-the arrays, because a file that can be read is not always the one that was written.  Format 1, whose
-checksum covers facts and arrays themselves, is still read.
+as JSON and the SHA-256 of each array.  The checksum covers the facts, and with them the arrays,
+because a file that can be read is not always the one that was written.
 
 It is written array by array.  Arrays that a round cannot change, or changes in the sight of all
 clients, can be written ahead while clients work (`CheckpointDraft`).
@@ -21,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from covertfl.errors import InvalidInput
+from covertfl.files.format import FORMATS, require_format
 from covertfl.files.json_file import parse_json
 from covertfl.files.regular import require_regular
 from covertfl.files.tensor_stream import cut, make_header, view_bytes, write_fully
@@ -31,7 +29,6 @@ from covertfl.kernels.weights import Vector
 
 STATE = "state.safetensors"
 CHECKPOINT = f"checkpoint/{STATE}"
-FORMAT = "2"
 WRONG_CONTENT = (AttributeError, LookupError, TypeError, ValueError, OSError)
 # Bytes that the header of a draft has room for, beyond those of the checkpoint before it.
 HEADER_ROOM = 4096
@@ -157,7 +154,9 @@ def _make_header(
     facts = {**facts, "digests": {name: given[name] for name in sorted(given)}}
     checksum = BLANK if digests is None else _checksum_facts(facts)
     text = json.dumps({**facts, "checksum": checksum}, allow_nan=False)
-    return make_header(arrays, names, metadata={"format": FORMAT, "facts": text}, size=size)
+    return make_header(
+        arrays, names, metadata={"format": str(FORMATS["run"]), "facts": text}, size=size
+    )
 
 
 def write_checkpoint(
@@ -206,11 +205,12 @@ def read_state(file: Path) -> Checkpoint | None:
         with safe_open(file, framework="numpy") as content:
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
             facts = parse_json(content.metadata()["facts"], "the state of the run")
-            version = content.metadata().get("format", "1")
+            version = content.metadata().get("format")
         checksum, number = facts.pop("checksum"), int(facts["round"])
-        found = {"1": _checksum, FORMAT: _checksum_parts}[version](arrays, facts)
+        found = _checksum(arrays, facts)
     except (InvalidInput, SafetensorError, ArithmeticError, *WRONG_CONTENT) as error:
         raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
+    require_format("run", version, str(file))
     if checksum != found:
         raise InvalidInput(f"{file} is damaged: its content does not match its checksum")
     return Checkpoint(number, arrays, facts)
@@ -223,17 +223,8 @@ def measure_header(folder: Path) -> int:
     return 8 + 8 * -(-len(text.rstrip()) // 8)
 
 
-def _checksum(arrays: Mapping[str, Vector], facts: Mapping[str, Any]) -> str:
-    """Return the checksum of format 1: of the facts and all arrays in a row."""
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
-
-
-def _checksum_parts(arrays: Mapping[str, Vector], facts: dict[str, Any]) -> str:
-    """Return the checksum of format 2, with the digests of the arrays as they are."""
+def _checksum(arrays: Mapping[str, Vector], facts: dict[str, Any]) -> str:
+    """Return the checksum of facts with the digests of the arrays as they are."""
     digests = {name: hashlib.sha256(view_bytes(arrays[name])).hexdigest() for name in arrays}
     stated = facts.pop("digests")
     return _checksum_facts({**facts, "digests": digests}) if stated == digests else ""

@@ -365,11 +365,11 @@ def is_new(path: Path) -> bool:
 
 
 def require_readable(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInput if a newer version of covertfl wrote the run in a folder."""
+    """Raise InvalidInput if another version of covertfl wrote the run in a folder."""
     file = Path(path) / SETTINGS
     if file.exists():
         content = parse_toml(read_text(file, "the folder of a run"), str(file))
-        require_format("run", content.get("format", 1), str(file))
+        require_format("run", content.get("format"), str(file))
 
 
 @contextlib.contextmanager

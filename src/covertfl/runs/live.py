@@ -59,7 +59,7 @@ class LiveState:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> LiveState:
         """Return the state that `dataclasses.asdict` was made from, also after JSON."""
-        return cls(**{**facts, "parameters": tuple(facts.get("parameters", ()))})
+        return cls(**{**facts, "parameters": tuple(facts["parameters"])})
 
 
 def make_cautious_policy(problem: Problem) -> Policy:

@@ -104,7 +104,7 @@ def _unpack_queue(facts: Mapping[str, Any]) -> UpdateQueue:
         for (first, *others), count in zip(facts["queue"], counts, strict=True)
         for place in range(count)
     )
-    return UpdateQueue(tuple(tasks), facts["arrived"], facts["lost"], facts.get("steps", 0))
+    return UpdateQueue(tuple(tasks), facts["arrived"], facts["lost"], facts["steps"])
 
 
 def unpack_state(
@@ -119,7 +119,7 @@ def unpack_state(
         checkpoint lacks a part
     """
     # One pass that keeps little: the records of a service grow for ever.
-    most = checkpoint.facts.get("seen", 0)
+    most = checkpoint.facts.get("seen")
     latest: deque[Mapping[str, Any]] = deque(maxlen=most if type(most) is int else 0)
     sent: Counter[int] = Counter()
     for record in records:
@@ -175,6 +175,6 @@ def _unpack(
             )
             for record in latest
         ),
-        live=LiveState.from_dict(facts.get("live", {})),
+        live=LiveState.from_dict(facts["live"]),
         generation=Generation.from_checkpoint(facts.get("generation", {}), arrays),
     )

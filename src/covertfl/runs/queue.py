@@ -7,14 +7,13 @@ number of updates done in a round.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from covertfl.errors import InvalidInput
+from covertfl.files.table import split_rows
 from covertfl.files.toml import read_text, shorten
 
 MAX_ARRIVALS = 1_000_000_000  # largest number in a file of arrivals
@@ -144,17 +143,18 @@ class UpdateQueue:
 
 def read_arrivals(path: str) -> Mapping[int, int]:
     """Return the number of updates that arrive by round, from CSV columns round and updates."""
-    reader = csv.DictReader(io.StringIO(read_text(path, "a file of arrivals")))
-    if reader.fieldnames != ["round", "updates"]:
-        came = ",".join(reader.fieldnames or []) or "nothing"
+    rows = [entry for entry in split_rows(path, read_text(path, "a file of arrivals")) if entry[1]]
+    header = rows[0][1] if rows else []
+    if header != ["round", "updates"]:
+        came = ",".join(header) or "nothing"
         raise InvalidInput(f"{path}: the first line must be round,updates, got {came}")
     arrivals: dict[int, int] = {}
-    for row in reader:
-        line = f"{path} line {reader.line_num}"
-        number = _parse_whole(row["round"], "round", 1, line)
+    for line, cells in rows[1:]:
+        place, (first, second, *_) = f"{path} line {line}", [*cells, None]
+        number = _parse_whole(first, "round", 1, place)
         if number in arrivals:
-            raise InvalidInput(f"{line}: round must occur once, got {number} again")
-        arrivals[number] = _parse_whole(row["updates"], "updates", 0, line)
+            raise InvalidInput(f"{place}: round must occur once, got {number} again")
+        arrivals[number] = _parse_whole(second, "updates", 0, place)
     return arrivals
 
 

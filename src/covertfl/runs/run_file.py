@@ -74,7 +74,9 @@ def build_run(
 
     Paths in the content are relative to `folder`.
     """
-    require_format("run", content.get("format", 1), name)
+    # Only covertfl writes versions: into the folder of a run, with the format.
+    unstated = None if "versions" in content else FORMATS["run"]
+    require_format("run", content.get("format", unstated), name)
     content = {key: value for key, value in content.items() if key != "versions"}
     try:
         sections = RunSections.model_validate(content)
@@ -282,13 +284,10 @@ def find_change(before: str, after: str, name: str) -> str | None:
     """Return the first key in which two run files differ, None if the second continues the first.
 
     Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
-    may have other rounds, another engine and other versions than before.  A key that an earlier
-    version did not write has its default.
+    may have other rounds, another engine and other versions than before.
     """
     old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
-    require_format("run", old.get(("format",), 1), name)
-    defaults = _flatten(RunSections(task="own").model_dump())
-    old = {location: defaults.get(location) for location in new} | old
+    require_format("run", old.get(("format",)), name)
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in MAY_CHANGE
         if old.get(location) != new.get(location) and not may_change:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import read_object
+from covertfl.files.json_file import is_number, read_object
 from covertfl.files.toml import shorten
 
 SUMMARY = "summary.json"
@@ -125,14 +124,8 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0  # type(), because true is an int as well
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max
-
-
 def _is_row(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_number, value))
+    return isinstance(value, list | tuple) and all(map(is_number, value))
 
 
 def _is_list_of_texts(value: object) -> bool:
@@ -146,7 +139,7 @@ def _is_tally(value: object) -> bool:
 # By the type of a field: the check of a value, and what is allowed.
 KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (_is_count, "a whole number"),
-    "float": (_is_number, "a number"),
+    "float": (is_number, "a number"),
     "bool": (lambda value: type(value) is bool, "true or false"),
     "tuple[float, ...]": (_is_row, "a list of numbers"),
     "tuple[str, ...]": (_is_list_of_texts, "a list of texts"),

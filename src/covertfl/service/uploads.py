@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
 from covertfl.files.regular import read_bytes
+from covertfl.files.table import split_rows
 from covertfl.files.toml import read_text, shorten
 
 COLUMN = "row"
@@ -19,18 +18,15 @@ def read_row_numbers(path: Path) -> list[int]:
 
     A file with one column needs no header.
     """
-    reader = csv.reader(io.StringIO(read_text(path, "a table of rows"), newline=""))
-    try:
-        lines = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
-    except csv.Error as error:
-        raise InvalidInput(f"{path} is not valid CSV: {error}") from error
+    rows = split_rows(str(path), read_text(path, "a table of rows"))
+    lines = [(line, cells) for line, cells in rows if any(map(str.strip, cells))]
     header = [cell.strip() for cell in lines[0][1]] if lines else []
     if COLUMN not in header and len(header) != 1:
         raise InvalidInput(
             f"{path} must have a column {COLUMN} or only one column, got {', '.join(header)}"
         )
     place = header.index(COLUMN) if COLUMN in header else 0
-    has_header = COLUMN in header or not _is_number(header[0])
+    has_header = COLUMN in header or not _is_row(header[0])
     numbers = [
         _parse_number(cells[place] if place < len(cells) else "", f"{path} line {line}: row")
         for line, cells in lines[has_header:]
@@ -46,12 +42,12 @@ def parse_numbers(text: str, name: str) -> list[int]:
 
 
 def _parse_number(text: str, name: str) -> int:
-    if not _is_number(text):
+    if not _is_row(text):
         raise InvalidInput(f"{name} must be a whole number of at least 0, got {shorten(text)}")
     return int(text)
 
 
-def _is_number(text: str) -> bool:
+def _is_row(text: str) -> bool:
     return text.strip().isdecimal() and len(text.strip()) <= 15
 
 

@@ -91,9 +91,9 @@ class PublicMap:
         Raises
         ------
         InvalidInput
-            if the file cannot be read, is no public map, or has a newer format
+            if the file cannot be read, is no public map, or has another format
         """
-        arrays, _ = read_tensors(path, "map", "the file of a public map")
+        arrays, _ = read_tensors(path, "map")
         fingerprint = arrays.pop("fingerprint", np.empty(0, dtype=np.uint8))
         return cls.from_arrays(
             arrays, fingerprint.tobytes().decode("ascii", "replace"), os.fspath(path)

@@ -17,6 +17,7 @@ from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
+from covertfl.files.json_file import is_number
 from covertfl.runs.build import require_torch
 from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
@@ -61,10 +62,6 @@ def _or_none(is_allowed: Callable[[Any], bool], allowed: str) -> Rule:
 
 def _is_whole(value: object, least: int, most: float = float("inf")) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_number(value: object, least: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= least
 
 
 def _is_config(value: Any) -> bool:
@@ -115,7 +112,9 @@ RULES: Mapping[str, Rule] = {
     "evaluate": SWITCH,
     "on_round": FUNCTION,
     "round_settings": (lambda given: isinstance(given, RoundSettings | None), "RoundSettings"),
-    "patience": _or_none(lambda given: _is_number(given, 0.0), "a number of seconds, at least 0"),
+    "patience": _or_none(
+        lambda given: is_number(given) and given >= 0.0, "a number of seconds, at least 0"
+    ),
     "most_examples": COUNT,
     "numbers": _or_none(lambda given: _has(given, "assign"), "an object with the method assign"),
     "records": SWITCH,
@@ -123,10 +122,7 @@ RULES: Mapping[str, Rule] = {
     "grid": (lambda given: isinstance(given, Grid), "a Grid of Flower"),
     "initial_arrays": _or_none(lambda given: isinstance(given, ArrayRecord), "an ArrayRecord"),
     "num_rounds": COUNT,
-    "timeout": (
-        lambda given: _is_number(given, 0.0) and given > 0.0,
-        "a positive number of seconds",
-    ),
+    "timeout": (lambda given: is_number(given) and given > 0.0, "a positive number of seconds"),
     "train_config": CONFIG,
     "evaluate_config": CONFIG,
     "evaluate_fn": FUNCTION,

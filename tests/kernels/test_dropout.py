@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.dropout import derive_dropout_key, derive_dropout_keys, dropout_mask
+from covertfl.kernels.dropout import derive_dropout_key, derive_dropout_keys
+from tests.support.tensors import dropout_mask
 
 
 def test_masks() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.dropout import dropout_mask
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, OptimizerName, Work
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 
@@ -31,6 +30,7 @@ from tests.support.perceptrons import (
     measure_loss,
     train_plainly,
 )
+from tests.support.tensors import dropout_mask
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, name_content, serialise
+from covertfl.kernels.weights import Layout, name_content
+from tests.support.tensors import serialise
 
 LAYOUT = Layout(("b", "a"), ((2, 3), (4,)))
 

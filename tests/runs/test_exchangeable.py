@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from covertfl.decoys.replica import Offsets, Replicas, draw_offsets, draw_order
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Float32Array, name_content, serialise
+from covertfl.kernels.weights import Float32Array, name_content
 from covertfl.models.contents import read_contents
 from covertfl.models.export import export_model
 from covertfl.runs import generations
@@ -28,6 +28,7 @@ from covertfl.training import train
 from tests.support.exchangeable_runs import BASES, GUARDS, find_clients, make_exchangeable
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import Stopped, make_run, merge, read_folder, read_rounds, stop_after
+from tests.support.tensors import serialise
 
 
 def read_public(folder: Path) -> dict[str, bytes]:

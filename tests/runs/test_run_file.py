@@ -14,7 +14,7 @@ from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS
 from covertfl.files.toml import parse_toml
-from covertfl.runs.run_file import build_run, find_change, format_run, read_run
+from covertfl.runs.run_file import build_run, describe_run, find_change, format_run, read_run
 from covertfl.runs.settings import QUEUE_ROUNDS
 from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, merge
 
@@ -318,7 +318,9 @@ def test_a_run_file_of_covertfl_has_a_format_and_another_one_is_refused(tmp_path
     for other, said in ((without, "an older"), (newer, "a newer")):
         for refuse in (
             lambda other=other: read_run(write(tmp_path, other)),
-            lambda other=other: find_change(other, text, "run.toml"),
+            lambda other=other: find_change(
+                parse_toml(other, "x"), parse_toml(text, "x"), "run.toml"
+            ),
         ):
             with pytest.raises(InvalidInput, match=rf"run\.toml: .*{said} version wrote the file"):
                 refuse()
@@ -336,14 +338,19 @@ def test_another_seed_changes_the_seed_alone() -> None:
     other = settings.with_seed(11)
     assert other.seed == 11
     assert other.with_seed(settings.seed).sections == settings.sections
-    assert find_change(format_run(settings, {}), format_run(other, {}), "x") == "seed = 3, got 11"
+    assert (
+        find_change(describe_run(settings, {}), describe_run(other, {}), "x") == "seed = 3, got 11"
+    )
 
 
 @pytest.mark.parametrize(
     "changes", [{"rounds": 50}, {"horizon": {"rounds": 50}}, {"engine": {"device": "cuda"}}, {}]
 )
 def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any]) -> None:
-    before, after = format_run(make_run(), {"a": "1"}), format_run(make_run(**changes), {"a": "2"})
+    before, after = (
+        describe_run(make_run(), {"a": "1"}),
+        describe_run(make_run(**changes), {"a": "2"}),
+    )
     assert find_change(before, after, "x") is None
 
 
@@ -358,7 +365,10 @@ def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any
     ],
 )
 def test_another_run_is_told_apart_by_its_first_key(changes: dict[str, Any], said: str) -> None:
-    assert find_change(format_run(make_run(), {}), format_run(make_run(**changes), {}), "x") == said
+    assert (
+        find_change(describe_run(make_run(), {}), describe_run(make_run(**changes), {}), "x")
+        == said
+    )
 
 
 def test_merging_leaves_the_base_alone() -> None:

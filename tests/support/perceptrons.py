@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from covertfl.kernels.dropout import dropout_mask
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Layout, Vector
 from tests.support.plain_loop import make_optimizer
+from tests.support.tensors import dropout_mask
 
 LOGISTIC: list[MlpLayer] = [LinearLayer(784, 10)]
 HEAD: list[MlpLayer] = [

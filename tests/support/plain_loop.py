@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from covertfl.kernels.choose import draw_weights
-from covertfl.kernels.dropout import dropout_mask
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 from covertfl.kernels.weights import Vector
+from tests.support.tensors import dropout_mask
 
 OPTIMIZERS = {
     "sgd": LocalOptimizer("sgd", lr=0.05),

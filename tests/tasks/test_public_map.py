@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.tasks.mapped import add_public_map
-from covertfl.tasks.public_map import compute_public_map, find_free_axes
+from covertfl.tasks.public_map import PublicMap, compute_public_map, find_free_axes
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings
 
@@ -97,3 +100,26 @@ def test_other_inputs_are_refused(shape: tuple[int, ...], sentence: str) -> None
     public = Examples(np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32))
     with pytest.raises(InvalidInput, match=sentence):
         compute_public_map(public, "binary")
+
+
+def test_a_map_is_read_as_it_was_written(tmp_path: Path) -> None:
+    public = make_public()
+    found = compute_public_map(public, "binary")
+    found.save(tmp_path / "map.safetensors")
+    read = PublicMap.load(tmp_path / "map.safetensors")
+    assert read.fingerprint == found.fingerprint
+    assert np.array_equal(read.apply(public.features), found.apply(public.features))
+
+
+def test_files_that_hold_no_map_are_refused(tmp_path: Path) -> None:
+    found, file = compute_public_map(make_public(), "binary"), tmp_path / "map.safetensors"
+    with pytest.raises(InvalidInput, match="no such file"):
+        PublicMap.load(file)
+    file.write_bytes(b"nothing")
+    with pytest.raises(InvalidInput, match="not a public map"):
+        PublicMap.load(file)
+    arrays = {"mean": found.mean, "basis": found.basis, "scale": found.mean[:2]}
+    for version, message in (("2", "must be 1 "), ("one", "must be 1 "), ("1", "fit together")):
+        save_file(arrays, file, metadata={"covertfl_format": version})
+        with pytest.raises(InvalidInput, match=message):
+            PublicMap.load(file)

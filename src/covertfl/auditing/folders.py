@@ -34,7 +34,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS, find_runs, is_public
-from covertfl.runs.run_file import find_change, format_run, read_run
+from covertfl.runs.run_file import describe_run, find_change, read_run
 from covertfl.tasks.registry import TASKS
 from covertfl.tasks.task import TrainingTask
 
@@ -183,9 +183,9 @@ def is_fixed(run: LoadedRun) -> bool:
 def _require_alike(runs: Sequence[Path]) -> None:
     """Raise `InvalidInput` if runs differ in more than their seeds, so that means are void."""
     kept = [run for run in runs if (run / SETTINGS).exists()]
-    texts = [format_run(read_run(run / SETTINGS).with_seed(0), {}) for run in kept]
-    for run, text in zip(kept, texts, strict=True):
-        change = find_change(texts[0], text, str(kept[0]))
+    described = [describe_run(read_run(run / SETTINGS).with_seed(0), {}) for run in kept]
+    for run, content in zip(kept, described, strict=True):
+        change = find_change(described[0], content, str(kept[0]))
         if change is not None:
             raise InvalidInput(
                 f"{run} differs from {kept[0]} in more than its seed, audit them one by one: "

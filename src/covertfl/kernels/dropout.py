@@ -42,24 +42,17 @@ def find_dropout_threshold(rate: float) -> int:
     return math.floor(rate * 2.0**32)
 
 
-def dropout_mask(
-    seed: int, step: int, layer: int, shape: tuple[int, ...], rate: float
+def hash_dropout_mask(
+    low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
 ) -> Float32Array:
     """Return the factors of a layer's inputs: 0 if dropped, else 1 / (1 - rate).
 
     Parameters
     ----------
-    seed : of the job
-    step, layer : numbers of the batch, and of the dropout layer in the forward pass, from 0
+    low, high : key of the job and its batch (`derive_dropout_key`)
+    layer : number of the dropout layer in the forward pass, from 0
     shape : of the layer's inputs, batch first
     """
-    return hash_dropout_mask(*derive_dropout_key(seed, step), layer, shape, rate)
-
-
-def hash_dropout_mask(
-    low: int, high: int, layer: int, shape: tuple[int, ...], rate: float
-) -> Float32Array:
-    """Return the mask of a layer in the step with the key (low, high); see `dropout_mask`."""
     elements = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(low)
     layer_word = np.uint32((high + layer * LAYER_STRIDE) & WORD)
     kept = _mix_words(_mix_words(elements) ^ layer_word) >= find_dropout_threshold(rate)

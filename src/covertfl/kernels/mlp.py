@@ -40,7 +40,7 @@ class RectifierLayer:
 
 @dataclass(frozen=True)
 class DropoutLayer:
-    """Dropout of inputs in training, with `dropout_mask`; the rate lies in [0, 1)."""
+    """Dropout of inputs in training, with `hash_dropout_mask`; the rate lies in [0, 1)."""
 
     rate: float
 

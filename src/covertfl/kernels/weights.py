@@ -1,8 +1,7 @@
 """The weights of a model as one vector, and as named tensors.
 
 Inside covertfl a model's weights are one vector of 32-bit floats.  A layout maps its sections to
-the model's parameters, and turns a vector into a safetensors file, the form in which queries are
-recorded and sent.
+the model's parameters.
 """
 
 from __future__ import annotations
@@ -90,14 +89,6 @@ class Layout:
                 raise InvalidInput(f"{name} must have shape {shape}, got {parts[name].shape}")
         joined = [np.ravel(parts[name]) for name in self.names]
         return np.concatenate(joined).astype(np.float32)
-
-
-def serialise(layout: Layout, vector: Vector) -> bytes:
-    """Return the content of a safetensors file with the weights, by parameter name."""
-    from safetensors.numpy import save
-
-    parts = layout.split(np.ascontiguousarray(vector, dtype=np.float32))
-    return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
 
 
 def name_content(content: bytes) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import read_text
+from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import CHECKPOINT
 from covertfl.runs.clients import ClientResponder
@@ -19,7 +19,7 @@ from covertfl.runs.intake import Intake
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import seal_state, summarise
 from covertfl.runs.rounds import OnState, Rounds, run_rounds
-from covertfl.runs.run_file import find_change, format_run, list_versions
+from covertfl.runs.run_file import describe_run, find_change, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
 
@@ -46,8 +46,8 @@ def check_folder(settings: RunSettings, path: Path, *, resume: bool, force: bool
         raise InvalidInput(f"{path} holds a service: continue it with covertfl serve")
     written = path / SETTINGS
     if resume and written.exists():
-        before = read_text(written, "the folder of a run")
-        change = find_change(before, format_run(settings, list_versions()), str(written))
+        before = parse_toml(read_text(written, "the folder of a run"), str(written))
+        change = find_change(before, describe_run(settings, list_versions()), str(written))
         if change is not None:
             raise InvalidInput(f"{path} holds another run and cannot be resumed: {change}")
 

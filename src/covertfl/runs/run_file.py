@@ -24,7 +24,6 @@ from covertfl.decision.problem_file import (
     list_keys,
     list_unknown,
     read_preset_text,
-    read_problem,
 )
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
@@ -168,8 +167,8 @@ def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], 
         return given, name
     if sections.policy.problem is not None:
         path = sections.policy.problem
-        read_problem(path)  # reports mistakes under the problem file's own name
         content = parse_toml(read_text(path, "a problem file"), path)
+        build_problem(content, path)  # reports mistakes under the problem file's own name
         return {key: content[key] for key in PROBLEM_SECTIONS if key in content}, path
     preset = "sound/main" if sections.policy.preset is None else sections.policy.preset
     try:
@@ -247,16 +246,19 @@ def list_versions() -> dict[str, str]:
     return {"covertfl": covertfl.__version__} | {name: metadata.version(name) for name in packages}
 
 
-def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
-    """Return the text of a run file that describes the same run without other files."""
+def describe_run(settings: RunSettings, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of a run file that describes the same run without other files."""
     resolved = settings.sections.model_copy(update={"rounds": settings.rounds})
     sections = resolved.model_dump(exclude_none=True, exclude=set(PROBLEM_SECTIONS))
     for key in ("preset", "problem"):
         sections["policy"].pop(key, None)
     del sections["format"]  # the one that is read, not the one that is written
-    return format_toml(
-        {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
-    )
+    return {"format": FORMATS["run"], **sections, **settings.content, "versions": dict(versions)}
+
+
+def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
+    """Return what `describe_run` does, as the text of a run file."""
+    return format_toml(describe_run(settings, versions))
 
 
 def format_toml(content: Mapping[str, Any]) -> str:
@@ -280,14 +282,14 @@ def _format(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def find_change(before: str, after: str, name: str) -> str | None:
-    """Return the first key in which two run files differ, None if the second continues the first.
+def find_change(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str | None:
+    """Return the first key in which two runs differ, None if the second continues the first.
 
-    Both are texts written by `format_run`; the first is called `name` in messages.  A resumed run
+    Both are as `describe_run` returns them; the first is called `name` in messages.  A resumed run
     may have other rounds, another engine and other versions than before.
     """
-    old, new = _flatten(parse_toml(before, name)), _flatten(parse_toml(after, name))
-    require_format("run", old.get(("format",)), name)
+    require_format("run", before.get("format"), name)
+    old, new = _flatten(before), _flatten(after)
     for location in [*new, *old]:
         may_change = location[-1] == "rounds" or location[0] in MAY_CHANGE
         if old.get(location) != new.get(location) and not may_change:

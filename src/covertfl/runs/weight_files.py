@@ -96,7 +96,7 @@ class WeightFiles:
 
 
 def stream_weights(layout: Layout, vector: Vector) -> Iterator[memoryview]:
-    """Yield the bytes that `kernels.weights.serialise` returns, in blocks and without a copy."""
+    """Yield the bytes of a safetensors file with the weights by parameter, without a copy."""
     return stream_tensors(layout.split(np.ascontiguousarray(vector, dtype=np.float32)))
 
 

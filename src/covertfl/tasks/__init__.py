@@ -11,7 +11,6 @@
 - `labelled_data`: a task from one set of labelled examples
 - `splits`: which rows clients, public set and validation set hold
 - `training_rows`: which rows a client trains on, classes balanced
-- `map_module`: the public map as a torch module
 - `public_map`: the linear map that stands in front of a model (`PublicMap`)
 - `mapped`: tasks whose inputs have passed the public map
 - `pivot`: the first trained layer of a model, if it is linear in the inputs

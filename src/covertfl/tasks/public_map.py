@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from covertfl.files.format import FORMATS
 from covertfl.files.tensors import FORMAT, read_tensors
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
-
-if TYPE_CHECKING:
-    from torch import nn
 
 # Rows that are mapped at a time, to limit the memory of their double precision copies.
 ROWS_AT_A_TIME = 10_000
@@ -117,15 +114,6 @@ class PublicMap:
         if shapes != {"mean": (width,), "basis": (width, width), "scale": (width,)}:
             raise InvalidInput(f"{name}: the arrays of a public map must fit together")
         return cls(arrays["mean"], arrays["basis"], arrays["scale"], fingerprint)
-
-    def as_module(self) -> nn.Module:
-        """Return the map of (n, d) inputs as a torch module, to put in front of a model.
-
-        It has no parameters and adds nothing to the state_dict of a model.
-        """
-        from covertfl.tasks.map_module import MapModule
-
-        return MapModule(self.mean, self.basis, self.scale)
 
 
 def compute_public_map(public: Examples, loss: Loss) -> PublicMap:

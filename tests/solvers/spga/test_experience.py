@@ -9,7 +9,7 @@ import pytest
 
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
-from covertfl.solvers.spga.experience import Experience, LiveFeed, ReplayedLog, SimulatedSource
+from covertfl.solvers.spga.experience import Experience, ReplayedLog, SimulatedSource
 from tests.support.paper_queues import TEXT_ORACLE
 
 
@@ -119,24 +119,6 @@ def test_replayed_log_begins_again_at_its_end() -> None:
     assert log.next_rounds(1).oracle_state.tolist() == [2]
 
 
-def test_live_feed_remembers_a_window_and_repeats_it() -> None:
-    feed = LiveFeed(3)
-    feed.observe(0, 0, False)
-    assert feed.next_rounds(2).oracle_state.tolist() == [0, 0]
-    for number in range(1, 5):
-        feed.observe(number, 10 * number, number % 2 == 1)
-    assert len(feed) == 3
-    assert feed.next_rounds(2).oracle_state.tolist() == [3, 4]  # the latest, oldest first
-    tiled = feed.next_rounds(7)
-    assert tiled.oracle_state.tolist() == [2, 3, 4, 2, 3, 4, 2]
-    assert tiled.arrival.tolist() == [20, 30, 40, 20, 30, 40, 20]
-    assert tiled.success.tolist() == [False, True, False, False, True, False, False]
-
-
 def test_refusals_name_what_came() -> None:
     with pytest.raises(InvalidInput, match="at least one round"):
         ReplayedLog(numbered(0))
-    with pytest.raises(InvalidInput, match="window must be a whole number of at least 1, got 0"):
-        LiveFeed(0)
-    with pytest.raises(InvalidInput, match="no round yet"):
-        LiveFeed(4).next_rounds(1)

@@ -43,7 +43,8 @@ def test_rounding_is_the_limit_of_low_temperature() -> None:
 def test_run_makes_both_forms_of_its_policy() -> None:
     problem = reference_queue()
     run = solve_spga(problem, default_settings(problem, **SHORT), seed=1)[0]
-    soft, hard = run.policy(problem).table, run.rounded_policy(problem).table
+    soft = run.policy(problem).table
+    hard = build_mixture_table(problem, *round_parameters(run.parameters)).table
     assert soft.shape == hard.shape == problem.table_shape
     assert np.array_equal(soft, build_sigmoid_table(problem, run.parameters, 0.3).table)
     assert all(len(set(hard[o, e])) <= 3 for o in range(3) for e in (0, 1))

@@ -11,7 +11,7 @@ import pytest
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.errors import InvalidInput
 from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.solvers.spga.experience import Experience, LiveFeed, SimulatedSource
+from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.score import measure_gap
@@ -253,20 +253,3 @@ def test_policy_is_found_from_an_opaque_source() -> None:
     assert evaluate_queue_policy(problem, found).learning_cost == pytest.approx(1.0, rel=0.05)
     with pytest.raises(AssertionError, match="looked at transition"):
         _ = source.transition
-
-
-def test_policy_is_found_beside_a_running_federation() -> None:
-    """An iteration after every fifty rounds, on the latest 2,000 rounds."""
-    problem = reference_queue()
-    settings = default_settings(problem, iterations=800, rollout=2000, tracking=True)
-    search = SpgaSearch(REFERENCE_RULES, settings, generator=np.random.default_rng(5))
-    feed, rounds = LiveFeed(2000), simulated_rounds(40_000)
-    reported = zip(rounds.oracle_state, rounds.arrival, rounds.success, strict=True)
-    for number, (state, arrival, success) in enumerate(reported, start=1):
-        feed.observe(int(state), int(arrival), bool(success))
-        if number % 50 == 0:
-            search.iterate(feed, 1)
-    assert search.iterations == 800
-    found = search.result().policy(problem)
-    assert measure_gap(problem, found) < 0.1
-    assert evaluate_queue_policy(problem, found).learning_cost == pytest.approx(1.0, rel=0.3)

@@ -8,7 +8,7 @@ Buffers that a module measures while it trains, such as BatchNorm's running stat
 its weights.  A batch of one example is normalised with the running statistics, because it has no
 deviation of its own.
 
-Dropout uses the masks of `dropout.dropout_mask`; the layer number of a mask counts the calls of
+Dropout uses `dropout.hash_dropout_mask`; the layer number of a mask counts the calls of
 dropout modules in a forward pass.  For a module with other random parts, torch's generator is
 seeded from the job, and its jobs run one after the other, on either device.
 """

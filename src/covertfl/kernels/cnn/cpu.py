@@ -2,7 +2,7 @@
 
 As with perceptrons, each job runs in one thread and jobs are spread over the processor's cores, so
 that the result of a job depends neither on the other jobs nor on the number of threads.  Dropout
-uses the masks of `dropout.dropout_mask`.
+uses the masks of `dropout.hash_dropout_mask`.
 """
 
 from __future__ import annotations

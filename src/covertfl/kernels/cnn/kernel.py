@@ -1,7 +1,7 @@
 """Local jobs of small convolutional networks on a GPU: many jobs as one stack of networks.
 
 A step takes one batch of every job in the stack; each network has its own weights.  When a job has
-ended another one takes its place (`slots`).  Dropout uses the masks of `dropout.dropout_mask`.
+ended another one takes its place (`slots`).  Dropout uses the masks of `dropout.hash_dropout_mask`.
 
 On a GPU the factors of products have 10 bits of mantissa, as 16-bit floats (gradients are scaled to
 their range) or as TF32, and sums are 32-bit floats, unless a higher precision is chosen.  What is

@@ -1,6 +1,6 @@
 """The structured policy gradient (Algorithm 1): a policy searched on experience alone.
 
-- `experience`: `Experience` and its sources, `SimulatedSource`, `ReplayedLog` and `LiveFeed`.
+- `experience`: `Experience` and its sources, `SimulatedSource` and `ReplayedLog`.
 - `rules`: `Rules`, the costs and limits that the search may see, and how to extract them.
 - `settings`: `Settings`; the printed, the corrected and the ablated variants.
 - `kernel`: the compiled inner loops.

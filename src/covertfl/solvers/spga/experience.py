@@ -10,14 +10,12 @@ replayed, and a live feed to which each round is added as it ends.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import read_count
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.errors import InvalidInput
 
@@ -117,34 +115,6 @@ class ReplayedLog:
         at = (self._next + np.arange(count)) % len(self.recorded)
         self._next = int((self._next + count) % len(self.recorded))
         return _take(self.recorded, at)
-
-
-class LiveFeed:
-    """The latest `window` rounds of a running federation, added one by one."""
-
-    def __init__(self, window: int) -> None:
-        read_count(window, "window")
-        self._rounds: deque[tuple[int, int, bool]] = deque(maxlen=window)
-
-    def observe(self, oracle_state: int, arrival: int, success: bool) -> None:
-        """Add a round that has ended."""
-        self._rounds.append((oracle_state, arrival, success))
-
-    def __len__(self) -> int:
-        return len(self._rounds)
-
-    def next_rounds(self, count: int) -> Experience:
-        """Return the latest `count` rounds, repeated if fewer are kept."""
-        if not self._rounds:
-            raise InvalidInput("the live feed has seen no round yet")
-        states, arrival, success = zip(*self._rounds, strict=True)
-        recorded = Experience(
-            np.array(states, dtype=np.int64),
-            np.array(arrival, dtype=np.int64),
-            np.array(success, dtype=np.bool_),
-        )
-        first = max(len(recorded) - count, 0)
-        return _take(recorded, first + np.arange(count) % (len(recorded) - first))
 
 
 def _take(recorded: Experience, at: IntArray) -> Experience:

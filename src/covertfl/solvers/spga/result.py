@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.policy import QueueTable, build_mixture_table, build_sigmoid_table
+from covertfl.decision.policy import QueueTable, build_sigmoid_table
 from covertfl.decision.problem import QueueProblem
 
 
@@ -48,10 +48,6 @@ class SpgaRun:
     def policy(self, problem: QueueProblem) -> QueueTable:
         """Return the sigmoid policy (14) as a table of a problem with a numeric capacity."""
         return build_sigmoid_table(problem, self.parameters, self.temperature)
-
-    def rounded_policy(self, problem: QueueProblem) -> QueueTable:
-        """Return the policy rounded to the two-threshold form, equation (13)."""
-        return build_mixture_table(problem, *round_parameters(self.parameters))
 
 
 def round_parameters(parameters: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import parse_toml
 from covertfl.runs.clients import count_sizes
 from covertfl.runs.participation import (
     accepts_data,
@@ -17,7 +16,7 @@ from covertfl.runs.participation import (
     count_examples,
     find_least_share,
 )
-from covertfl.runs.run_file import build_run, format_run
+from covertfl.runs.run_file import build_run, describe_run
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_training_task, is_built_in
 
@@ -28,8 +27,8 @@ def as_deployed(settings: RunSettings) -> RunSettings:
     """Return the same run with a deployment as its engine, checked again."""
     engine = settings.sections.engine.model_copy(update={"kind": "flower", "mode": "deployment"})
     sections = settings.sections.model_copy(update={"engine": engine})
-    text = format_run(replace(settings, sections=sections), {})
-    return build_run(parse_toml(text, settings.name), settings.name, folder=Path())
+    content = describe_run(replace(settings, sections=sections), {})
+    return build_run(content, settings.name, folder=Path())
 
 
 def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool) -> None:

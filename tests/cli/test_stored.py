@@ -32,10 +32,23 @@ kind = "optimal"
 [decoy]
 kind = "public"
 """
-FUNCTION_FILE = """
-task = "function"
+SEEDS_FILE = """
+task = "digits"
 rounds = 20
+updates = 5
 seed = 5
+[data]
+model = "logistic"
+[federation]
+clients = 6
+participation = [2, 4, 6]
+acceptance = "model"
+algorithm = "fedsgd"
+batch_size = 20
+[policy]
+kind = "minority"
+[decoy]
+kind = "mirrored"
 """
 
 # The name of the stored output and the command, in order: later commands use earlier ones' files.
@@ -53,9 +66,9 @@ COMMANDS = {
     "fit_policy": "fit log.csv --min-examples 6800 --policy log-policy.json --iterations 30 --json",
     "plan_fitted": "plan fitted.toml --json",
     "train": "train run.toml --out runs/digits --json",
-    "train_seeds": "train function.toml --out runs/function --seeds 2 --json",
+    "train_seeds": "train seeds.toml --out runs/seeds --seeds 2 --json",
     "audit": "audit runs/digits --rehearsals 3 --json",
-    "audit_seeds": "audit runs/function --json",
+    "audit_seeds": "audit runs/seeds --json",
     "export": "export runs/digits -o model.safetensors --json",
     "report": "report runs/digits --json",
 }
@@ -67,7 +80,7 @@ def prepare(folder: Path) -> None:
     """Write the files that the commands read."""
     shutil.copy(LOG, folder / "log.csv")
     (folder / "run.toml").write_text(RUN_FILE)
-    (folder / "function.toml").write_text(FUNCTION_FILE)
+    (folder / "seeds.toml").write_text(SEEDS_FILE)
 
 
 def leave_out(content: Any) -> Any:

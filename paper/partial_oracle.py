@@ -1,10 +1,10 @@
 """The price of an oracle state that is read with errors (assumption M4 of the paper).
 
 The optimal policy is solved as if the state were known, and then acts on readings that are wrong
-with some probability, each of the other states being equally likely.  Its cost is computed exactly
-(`decision.misreading`) and simulated with drawn readings, and compared with the optimum of a state
-that is known: in a finite horizon the expected cost, in a queue the privacy cost of the optimum
-with the same average learning cost.
+with some probability, each of the other states being equally likely.  Costs and success follow the
+true state.  The cost is computed exactly and simulated with drawn readings, and compared with the
+optimum of a state that is known: in a finite horizon the expected cost, in a queue the privacy cost
+of the optimum with the same average learning cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.misreading import MisreadPolicy, build_confusion
 from covertfl.decision.policy import Observation, Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import read_preset
@@ -35,6 +34,34 @@ QUEUE_RUNS, ROUNDS, BURN_IN = 200, 2000, 1000
 # A queue with less load than the paper's, whose backlogs stay small.
 ARRIVAL_PROB, LIMIT = 0.05, 3.0
 SEED = 14
+
+
+def spread_errors(error: float, num_states: int) -> FloatArray:
+    """Return the (W, W) probabilities of reading a state (column) in a true state (row)."""
+    confusion = np.full((num_states, num_states), error / (num_states - 1))
+    np.fill_diagonal(confusion, 1.0 - error)
+    return confusion
+
+
+@dataclass(frozen=True, eq=False)
+class MisreadPolicy:
+    """A policy of the state that is read, as a policy of the true state.
+
+    Readings are independent given the true state, so it learns with the average probability over
+    what may be read.
+    """
+
+    policy: Policy
+    confusion: FloatArray
+
+    def learn_prob(self, observation: Observation) -> FloatArray:
+        """Return the probability of learning given the true oracle state."""
+        state = np.asarray(observation.oracle_state)
+        prob: FloatArray = np.zeros(())
+        for read, share in enumerate(self.confusion.T):
+            as_read = replace(observation, oracle_state=np.full_like(state, read))
+            prob = prob + share[state] * self.policy.learn_prob(as_read)
+        return prob
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +85,7 @@ def measure_horizon(error: float, reading: str, runs: int) -> Mapping[str, Any]:
     problem = read_preset(f"{reading}/main").problem
     assert isinstance(problem, FiniteHorizon)
     policy = solve_horizon(problem).policy
-    confusion = build_confusion(error, problem.oracle.num_states)
+    confusion = spread_errors(error, problem.oracle.num_states)
     known = evaluate_horizon_policy(problem, policy).total_cost
     exact = evaluate_horizon_policy(problem, MisreadPolicy(policy, confusion))
     ours, theirs = map(np.random.default_rng, np.random.SeedSequence([SEED, 0]).spawn(2))
@@ -80,7 +107,7 @@ def measure_queue(error: float, runs: int) -> Mapping[str, Any]:
     problem = replace(load_queue("sound/queue"), arrival_prob=ARRIVAL_PROB, limit=LIMIT)
     solution = solve_queue(problem)
     solved, policy = solution.problem, solution.policy
-    confusion = build_confusion(error, problem.oracle.num_states)
+    confusion = spread_errors(error, problem.oracle.num_states)
     exact = evaluate_queue_policy(solved, MisreadPolicy(policy, confusion))
     known = solve_queue(problem.with_limit(exact.learning_cost)).evaluation.privacy_cost
     ours, theirs = map(np.random.default_rng, np.random.SeedSequence([SEED, 1]).spawn(2))

@@ -1,4 +1,4 @@
-"""Theorem 1's bound against measured gradient norms on the function task.
+"""Theorem 1's bound against measured gradient norms on a function with noisy gradients.
 
 The learner updates on accepted replies only, with m-th step 1/m or a constant step.  The measured
 quantity is the squared gradient norm at the randomised estimate, which is iterate i with
@@ -17,8 +17,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem_file import read_preset
 from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
-from covertfl.tasks.function import FunctionTask, make_function_task
-from covertfl.tasks.task import DataSettings
+from paper.noisy_function import NoisyFunction, make_function
 from paper.trials.averages import average
 
 UPDATES = (10, 30, 100, 300, 1000, 3000)
@@ -29,13 +28,13 @@ PRESET = "sound/main"
 GOALS = (4.0, 2.0, 1.0)
 
 
-def bound_norm(task: FunctionTask, gap: float, steps: FloatArray) -> float:
+def bound_norm(task: NoisyFunction, gap: float, steps: FloatArray) -> float:
     """Return (D + L s^2 sum(mu^2) / 2) / sum(mu), the bound of Theorem 1's proof for any steps."""
     noise = task.smoothness * task.response_limit**2
     return float((gap + noise * np.sum(steps**2) / 2.0) / np.sum(steps))
 
 
-def walk(task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray) -> FloatArray:
+def walk(task: NoisyFunction, steps: FloatArray, seed: int, start: FloatArray) -> FloatArray:
     """Return squared gradient norms at the iterates x_1 .. x_M."""
     oracle = read_preset(PRESET).problem.oracle
     generator = np.random.default_rng([seed, 1])
@@ -52,7 +51,7 @@ def walk(task: FunctionTask, steps: FloatArray, seed: int, start: FloatArray) ->
     return norms
 
 
-def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> FloatArray:
+def choose_steps(task: NoisyFunction, gap: float, updates: int, kind: str) -> FloatArray:
     """Return the steps 1/m, or the constant step sqrt(2 D / (L s^2 M))."""
     if kind == "decreasing":
         return 1.0 / np.arange(1, updates + 1)
@@ -62,7 +61,7 @@ def choose_steps(task: FunctionTask, gap: float, updates: int, kind: str) -> Flo
 
 def measure_norms(updates: tuple[int, ...], runs: int) -> Mapping[str, Any]:
     """Measure gradient norms and compute their bounds, for both kinds of steps."""
-    tasks = [make_function_task(DataSettings("function", seed=seed)) for seed in range(runs)]
+    tasks = [make_function(seed) for seed in range(runs)]
     starts = [task.first_weights(seed).astype(np.float64) for seed, task in enumerate(tasks)]
     # All starts have the same distance from their minima, but different values.
     gap = max(task.value(start) for task, start in zip(tasks, starts, strict=True))

@@ -36,27 +36,6 @@ MUTANTS = (
         "tests/runs/test_rounds.py",
     ),
     Mutant(
-        "estimate-keeps-the-next-point",
-        "runs/function.py",
-        "updates=learner.updates + 1, estimate=estimate)",
-        "updates=learner.updates + 1, estimate=moved if estimate is query.weights else estimate)",
-        "tests/runs/test_function.py",
-    ),
-    Mutant(
-        "steps-continue-over-tasks",
-        "runs/function.py",
-        "m = query.update or learner.updates + 1",
-        "m = learner.updates + 1",
-        "tests/runs/test_function.py",
-    ),
-    Mutant(
-        "decoy-steps-never-restart",
-        "runs/function.py",
-        "return moves if self.task_size is None else moves % self.task_size",
-        "return moves",
-        "tests/runs/test_function.py",
-    ),
-    Mutant(
         "refresh-with-one-iteration",
         "runs/live.py",
         "generator=generator), LIVE_ITERATIONS)",
@@ -90,13 +69,6 @@ MUTANTS = (
         "if backlog == problem.capacity and not decision.learns:",
         "if backlog == problem.capacity:",
         "tests/runs/test_records.py",
-    ),
-    Mutant(
-        "learning-cost-of-the-state-read",
-        "runs/records.py",
-        "problem.backlog_cost(decision.oracle_state",
-        "problem.backlog_cost(decision.state_read",
-        "tests/runs/test_actions.py",
     ),
     Mutant(
         "oracle-state-one-round-late",
@@ -148,13 +120,6 @@ MUTANTS = (
         "tests/runs/test_clients.py",
     ),
     # --- tasks and theory ---
-    Mutant(
-        "no-projection",
-        "tasks/function.py",
-        "inside = point if length <= self.radius else point * (self.radius / length)",
-        "inside = point",
-        "tests/tasks/test_function.py",
-    ),
     Mutant(
         "norms-at-the-next-point",
         "experiments/theory_updates.py",

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -140,7 +139,7 @@ def measure_balanced_loss(task: TrainingTask, outputs: npt.NDArray[np.float32]) 
 def prepare(scenario: str, seed: int) -> Setting:
     """Build a task and train its true trajectory."""
     settings = DataSettings(seed=seed, clients=CLIENTS, **SCENARIOS[scenario])  # type: ignore[arg-type]
-    task = cast(TrainingTask, make_task(settings))
+    task = make_task(settings)
     kernel = choose_kernel(task.make_model, task.loss, LocalOptimizer())
     generator = np.random.default_rng([seed, 1])
     true, alignment = [draw_weights(task.make_model, seed=2 * seed)], []

@@ -54,7 +54,7 @@ from covertfl.runs.generations import Generation
 from covertfl.runs.policy import ConstantPolicy
 from covertfl.runs.run_file import build_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 
 PAGE = Path(__file__).parent.parent / "docs" / "exchangeable.md"
 GUARDS = ("listener", "public", "client")
@@ -235,7 +235,7 @@ def with_secret(settings: RunSettings, folder: Path) -> RunSettings:
     path = folder / f"{content.federation.clients}.json"
     if not path.exists():
         base = make_settings(data={"seed": 0}, federation={"clients": content.federation.clients})
-        write_secret(path, find_training_task(base))
+        write_secret(path, find_task(base))
     federation = fixed.federation.model_copy(update={"secret": str(path)})
     return replace(settings, sections=fixed.model_copy(update={"federation": federation}))
 

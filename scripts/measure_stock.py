@@ -41,7 +41,7 @@ from covertfl.runs.files import read_lines
 from covertfl.runs.run_file import build_run, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.seeding import Stream, draw_seed
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ def make_settings(seed: int, policy: str) -> RunSettings:
 
 def make_grid(settings: RunSettings, records: Path) -> InProcessGrid:
     """Return a grid of clients as in the simulator, except for one that is always connected."""
-    participation = simulate_participation(settings, find_training_task(settings))
+    participation = simulate_participation(settings, find_task(settings))
     app = add_evaluation(make_client_app(settings))
     clients = settings.sections.federation.clients
     apps = dict.fromkeys(range(clients), app) | {SPY: make_eavesdropper_app(app, records)}

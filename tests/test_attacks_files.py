@@ -166,7 +166,6 @@ def test_lines_that_a_report_leaves_out(damage: str, place: Path, run: Run) -> N
 IMPOSSIBLE: dict[str, tuple[Any, ...]] = {
     "trajectory": (10**30, 1e30, -1, 2, "0", None, True, [0]),
     "oracle_state": (10**30, 1e30, -1, 3, "0", None, 0.5),
-    "state_read": (10**30, -1, 3, "0"),
     "arrival": (-1, "0", None, 0.5),
     "accepted": ("yes", 1, None),
     "action": ("wait", None, ["learn"]),
@@ -191,8 +190,7 @@ def change_line(path: Path, key: str, *values: Any) -> None:
 def test_private_records(command: str, key: str, place: Path, run: Run) -> None:
     path = place / "run" / ROUNDS
     before = path.read_bytes()
-    removed: list[tuple[Any, ...]] = [()] if key != "state_read" else []
-    for values in (*removed, *((value,) for value in IMPOSSIBLE[key])):
+    for values in ((), *((value,) for value in IMPOSSIBLE[key])):
         path.write_bytes(before)
         change_line(path, key, *values)
         said = refuse(run(*list_arguments(command, place)), 2)
@@ -380,7 +378,11 @@ def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_pa
         ({"trajectory": "truth"}, "trajectory must be a whole number"),
         ({"learn_prob": 2.0}, "learn_prob must lie in"),
         ({"trajectory": 2}, "pending.json: trajectory must be at most 1, got 2"),
-        ({"oracle_state": 10**30}, "pending.json: oracle_state must be at most 2, got 10000"),
+        ({"oracle_state": 0}, "cannot be repeated as decided"),
+        (
+            {"observation": {"oracle_state": 10**30, "backlog": 1}},
+            "pending.json: oracle_state must be at most 2, got 10000",
+        ),
     ],
 )
 def test_a_decision_that_cannot_be_repeated(

@@ -14,9 +14,9 @@ from covertfl.errors import InvalidInput
 from covertfl.runs.folder import RunFolder
 from covertfl.training import train
 from tests.support.commands import RUN_FILE, Run, refuse
-from tests.support.small_runs import FUNCTION_QUEUE, make_run, run_small
+from tests.support.small_runs import DRAWN_QUEUE, make_run, run_small
 
-SMALL = {**FUNCTION_QUEUE, "rounds": 3}
+SMALL = {**DRAWN_QUEUE, "rounds": 3}
 
 
 def fill(folder: Path) -> Path:

@@ -46,7 +46,7 @@ from covertfl.kernels.weights import Layout
 from covertfl.runs.learner import Reply, average_replies, sift_replies
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.training import train
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, nudge, run_covert
@@ -130,7 +130,7 @@ def read_queries(out: Path) -> list[SeenQuery]:
 
 def find_dead() -> BoolArray:
     """Coordinates of a logistic model whose pixel is dark in all images of clients and server."""
-    data = find_training_task(make_digits("public", 0))
+    data = find_task(make_digits("public", 0))
     is_dark = ~np.concatenate([data.train.features, data.public.features]).any(axis=0)
     return np.concatenate([np.zeros(CLASSES, dtype=bool), np.tile(is_dark, CLASSES)])
 

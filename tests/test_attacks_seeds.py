@@ -30,7 +30,7 @@ from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import count_batches
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import read_run
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.seeding import Stream, make_generator
 from tests.support.small_runs import make_run, read_rounds
 
@@ -58,7 +58,7 @@ class BundleReader:
 
     def __init__(self, bundle: Path) -> None:
         self._settings = read_run(bundle / CLIENT_RUN)
-        self._task = find_training_task(self._settings)
+        self._task = find_task(self._settings)
         self._kernel = KernelCache().find(self._task, self._settings.sections)
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """The purpose of a draw."""
+    """The purpose of a draw; 9, 11 and 13 are retired, and no number is ever used again."""
 
     ORACLE = 1
     PARTICIPATION = 2
@@ -23,11 +23,8 @@ class Stream(enum.IntEnum):
     CLIENT = 6
     DECOY = 7
     INITIAL = 8
-    RESPONSE = 9
     POLICY = 10
-    FINAL = 11
     MOVE = 12
-    MISREADING = 13
     ORDER = 14
     FLIP = 15
     CHOICE = 16

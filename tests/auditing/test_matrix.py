@@ -14,8 +14,7 @@ from covertfl.cli.audit import find_matrix_rounds
 from covertfl.decision.problem_file import read_preset
 from covertfl.display.tables import print_tables
 from covertfl.eavesdroppers.registry import EAVESDROPPERS
-from covertfl.errors import InvalidInput
-from tests.support.small_runs import FUNCTION_QUEUE, QUEUE, make_run
+from tests.support.small_runs import QUEUE, make_run
 
 DECOYS = ("random", "public")
 
@@ -102,10 +101,3 @@ def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(tmp_path: P
 def test_a_queue_has_the_policies_that_need_no_horizon(tmp_path: Path) -> None:
     content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, decoys=("random",))
     assert [row["policy"] for row in content["rows"]] == ["greedy", "optimal"]
-
-
-@pytest.mark.slow
-def test_a_function_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"run\.toml: task must be one with clients"):
-        run_matrix(make_run(FUNCTION_QUEUE), tmp_path / "out", seeds=1)
-    assert not (tmp_path / "out").exists()

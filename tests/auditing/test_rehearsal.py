@@ -33,7 +33,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.settings import LARGEST_SEED
 from tests.support.audits import describe_findings
-from tests.support.small_runs import FUNCTION_QUEUE, make_run, read_folder, run_small
+from tests.support.small_runs import make_run, read_folder, run_small
 
 pytestmark = pytest.mark.slow
 
@@ -134,14 +134,6 @@ def test_nothing_is_simulated_where_it_cannot_be(copied: Path, tmp_path: Path) -
     assert find_obstacle(copied) == "the run has not ended"
     with pytest.raises(InvalidInput, match="rehearsals must be 0 for several runs, got 2"):
         audit_folders([copied, copied], rehearsals=2)
-
-
-def test_a_function_is_simulated_too(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", FUNCTION_QUEUE)
-    report = audit_folders([tmp_path / "run"], rehearsals=2)
-    assert all(
-        threat.simulated is not None and threat.simulated.num_runs == 2 for threat in report.threats
-    )
 
 
 def test_clients_resampled_from_the_public_set_hold_as_many_rows() -> None:

@@ -28,14 +28,7 @@ from covertfl.runs.run_file import build_run
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 from tests.support.audits import describe_findings, write_public
-from tests.support.small_runs import (
-    FUNCTION_QUEUE,
-    HORIZON,
-    QUEUE,
-    read_column,
-    read_rounds,
-    run_small,
-)
+from tests.support.small_runs import HORIZON, QUEUE, read_column, read_rounds, run_small
 
 BARE = list_possible(Means())
 # What these need is not in a single run without marks: a mark, another run, or runs to train on.
@@ -166,15 +159,6 @@ def test_what_a_client_of_another_federation_recorded(tmp_path: Path) -> None:
     assert found.findings["majority"].belief == pytest.approx((0.4, 0.6))
     assert found.findings["early-stop"].belief == (1.0, 0.0)
     assert [query.round for query in overhear(folder)] == [2, 3, 7, 8, 20]
-
-
-def test_a_function_has_values_and_no_accuracies(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", FUNCTION_QUEUE)
-    found = audit_run(tmp_path / "run", KernelCache())
-    assert set(found.findings) == {*BARE, "likelihood", "attendance"}
-    assert all(finding.accuracy is None for finding in found.findings.values())
-    assert found.learner == ()
-    assert audit_coalitions(load_run(tmp_path / "run", KernelCache())) == ()
 
 
 def test_a_task_made_in_python(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.runs.files import SETTINGS
 from covertfl.runs.run_file import read_run
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from tests.support.commands import Run
 from tests.support.small_runs import HORIZON, make_run
 
@@ -25,7 +25,7 @@ LISTENERS = ["majority", "minority", "early-stop", "change-point", "repeat", "st
 
 @pytest.fixture(scope="module")
 def task() -> cf.TrainingTask:
-    return find_training_task(make_run())
+    return find_task(make_run())
 
 
 @pytest.fixture(scope="module")

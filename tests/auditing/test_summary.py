@@ -27,14 +27,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation
 from covertfl.training import train
 from tests.support.audits import SUMMARY, find_threat, make_audit
-from tests.support.small_runs import (
-    FUNCTION_QUEUE,
-    QUEUE,
-    make_run,
-    read_column,
-    read_rounds,
-    run_small,
-)
+from tests.support.small_runs import QUEUE, make_run, read_column, read_rounds, run_small
 
 NUM_SEEDS = 3
 
@@ -210,17 +203,6 @@ def test_a_public_folder_alone(seeds: Path, tmp_path: Path) -> None:
     )
     assert content["bound"] is None and content["mismatch"] is None
     assert content["separation"] == {"trajectories": [2], "right_share": None}
-    json.dumps(content, allow_nan=False)
-
-
-def test_a_function(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", FUNCTION_QUEUE)
-    content = audit_folders([tmp_path / "run"]).to_dict()
-    assert content["learner"]["accuracy"] is None
-    assert content["learner"]["accuracy_by_round"] is None
-    assert content["learner"]["exposure"] is not None
-    found = content["eavesdroppers"]["likelihood"]
-    assert found["names_true"] in (0.0, 0.5, 1.0) and found["advantage"] is None
     json.dumps(content, allow_nan=False)
 
 

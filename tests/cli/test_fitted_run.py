@@ -145,31 +145,11 @@ def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) 
     fit = ("fit", "log.csv", "--column", "quality", "--cuts", "0.333,0.667", "-o", "problem.toml")
     assert run(*fit, "--rounds", 100, "--updates", 20).status == 0
     fitted = fit_oracle(read_log("log.csv"), column="quality", cuts=(0.333, 0.667))
-    noise = "clients = 8\nlabel_noise = [0.6, 0.3, 0.0]\n"
-    federations = {
-        "replayed": f'{noise}log = "log.csv"',
-        "drawn": f'{noise}acceptance = "model"',
-        "by-noise": f'{noise}acceptance = "noise"\nmax_noise = 0.3',
-    }
-    for name, federation in federations.items():
-        file = write_run(f"{name}.toml", rounds=100, federation=federation)
+    for name, how in {"replayed": 'log = "log.csv"', "drawn": 'acceptance = "model"'}.items():
+        file = write_run(f"{name}.toml", rounds=100, federation=f"clients = 8\n{how}")
         assert run("train", file, "--out", name).status == 0
     audited = run("audit", "replayed", "--rehearsals", "0", "--json").content
     assert audited["mismatch"]["p_value"] > 0.01
     out = fitted_folder / "replayed"
     assert read_column(out, "oracle_state") == fitted.states[:100].tolist()
     assert read_column(out, "accepted") == fitted.succeeded[:100].tolist()
-    for name in federations:
-        states = np.array(read_column(fitted_folder / name, "oracle_state"))
-        shares = np.array(read_column(fitted_folder / name, "noise"))
-        means = [shares[states == state].mean() for state in range(3)]
-        np.testing.assert_allclose(means, [0.6, 0.3, 0.0], atol=0.08)
-    accepted = read_column(fitted_folder / "by-noise", "accepted")
-    assert accepted == [
-        share <= 0.3 and examples > 0
-        for share, examples in zip(
-            read_column(fitted_folder / "by-noise", "noise"),
-            read_column(fitted_folder / "by-noise", "examples"),
-            strict=True,
-        )
-    ]

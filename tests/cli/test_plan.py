@@ -183,14 +183,6 @@ def test_odd_horizons(run: Run, tmp_path: Path, rounds: int, updates: int) -> No
         assert plan["completion"]["minority"] == [0.0] * 3
 
 
-NOISE = """
-[noise]
-levels = [0.5, 1.0, 1.5]
-success = [[0.05, 0.2, 0.6], [0.1, 0.43, 0.95], [0.4, 0.8, 1.0]]
-epsilon = 0.4
-"""
-
-
 def test_plan_says_what_several_decoys_cost(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "problem.toml"
     text = run("presets", "sound/main").out
@@ -206,19 +198,3 @@ def test_plan_says_what_several_decoys_cost(run: Run, tmp_path: Path) -> None:
     assert "beside one decoy" in people and "rounds needed for 90%" in people
     message = refuse(run("plan", "--preset", "sound/queue", "--decoys", "2"), 2)
     assert "decoys needs a problem with [horizon], got [queue]" in message
-
-
-def test_plan_compares_bounds_on_the_noise(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "problem.toml"
-    path.write_text(run("presets", "sound/main").out + NOISE)
-    noise = run("plan", str(path), "--json").content["noise"]
-    assert [level["updates"] for level in noise["levels"]] == [4, 13, 29]
-    assert noise["best_completion"] == 0.5 and noise["step"] == "constant"
-    assert "sigma = 0.5 is best for epsilon = 0.4 in 45 rounds" in run("plan", str(path)).out
-    path.write_text(run("presets", "sound/main").out + NOISE.replace("0.05", "0.5"))
-    message = refuse(run("plan", str(path)), 2)
-    assert f"{path}: [noise] success must not fall" in message
-    path.write_text(run("presets", "sound/main").out + NOISE + 'step = "small"\n')
-    assert "[noise] step must be constant or decreasing, got" in refuse(run("plan", str(path)), 2)
-    path.write_text(run("presets", "sound/queue").out + NOISE)
-    assert "[noise] needs a [horizon], got a [queue]" in refuse(run("plan", str(path)), 2)

@@ -11,7 +11,7 @@ import pytest
 
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.run_file import read_run
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from tests import ROOT
 from tests.support.commands import RUN_FILE, Run, refuse
 from tests.support.documents import find_blocks
@@ -39,7 +39,7 @@ def compute_probabilities(folder: Path, texts: list[str]) -> Any:
     from covertfl.kernels.job import LocalOptimizer
     from covertfl.tasks.text import embed_texts
 
-    task, checkpoint = find_training_task(read_run(folder / "run.toml")), read_checkpoint(folder)
+    task, checkpoint = find_task(read_run(folder / "run.toml")), read_checkpoint(folder)
     assert checkpoint is not None and task.inputs.standardisation is not None
     kernel = choose_kernel(task.make_model, task.loss, LocalOptimizer())
     features = task.inputs.standardisation.apply(embed_texts(texts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,6 @@ class Trajectories:
 @cache
 def make_toxicity(share: float) -> tuple[TrainingTask, LocalKernel]:
     task = make_task(DataSettings("toxicity", seed=3, public_positive_share=share))
-    task = cast(TrainingTask, task)
     return task, choose_kernel(task.make_model, task.loss, LocalOptimizer())
 
 

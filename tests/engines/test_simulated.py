@@ -19,7 +19,7 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import ClientWork
 from covertfl.training import train_all
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, read_folder
+from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run, read_folder
 
 EXAMPLES = Examples(np.zeros((9, 2), dtype=np.float32), np.zeros(9, dtype=np.float32))
 LAYOUT = Layout(("w",), ((3,),))
@@ -121,7 +121,7 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (HORIZON, {"seed": 8, "data": {"model": "mlp"}, "decoy": {"kind": "mirrored"}}),
     (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
     (QUEUE, {"rounds": 20}),
-    (FUNCTION_QUEUE, {"rounds": 20}),
+    (DRAWN_QUEUE, {"rounds": 20}),
     # Dropout, and clients of many batches.
     ({"task": "toxicity"}, {"rounds": 4, "updates": 2, "policy": {"kind": "greedy"}}),
 ]

@@ -18,7 +18,6 @@ from covertfl.evaluation.chain import (
     find_closed_classes,
     mean_costs,
     solve_chain,
-    solve_discounted_chain,
 )
 from tests.support.literal_queue import (
     LiteralQueue,
@@ -204,20 +203,6 @@ def test_relative_values_satisfy_the_poisson_equation(seed: int) -> None:
         scale = np.abs(w).max() + np.abs(cost).max()
         assert np.abs(residual).max() <= 1e-10 * scale
     assert np.all(chain.values.reshape(2, -1)[:, chain.roots[0]] == 0.0)
-
-
-@given(queue_problems(max_capacity=10), SEEDS, st.sampled_from((0.1, 0.9, 0.999)))
-def test_discounted_values_agree_with_a_dense_solution(
-    problem: QueueProblem, seed: int, discount: float
-) -> None:
-    learn = draw_policy(problem, seed)
-    literal, moves, before = move_in_expectation(problem, learn)
-    ours = solve_discounted_chain(problem, learn, discount)
-    for kind, costs in ((PRIVACY, literal.privacy), (LEARNING, literal.learning)):
-        cost = literal.mix(literal.flatten(learn), costs)
-        value = np.linalg.solve(np.eye(len(cost)) - discount * moves, cost)
-        expected = (before @ value).reshape(problem.table_shape[2], problem.table_shape[0])
-        np.testing.assert_allclose(ours[kind], expected, rtol=1e-10, atol=1e-11)
 
 
 # --- closed classes -----------------------------------------------------------------------------

@@ -17,10 +17,10 @@ from covertfl.errors import InvalidInput
 from covertfl.models.contents import read_contents
 from covertfl.models.export import ExportedModel, export_model
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.tasks.public_map import PublicMap
 from covertfl.training import train
-from tests.support.small_runs import FUNCTION_QUEUE, make_run, run_small
+from tests.support.small_runs import DRAWN_QUEUE, make_run, run_small
 
 pytest.importorskip("torch")
 
@@ -62,7 +62,7 @@ def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> Non
     exported = read_contents(output)
     weights, found = dict(exported.weights), exported.public_map
     assert found is not None
-    raw = find_training_task(make_run(policy=MAPPED["policy"])).validation
+    raw = find_task(make_run(policy=MAPPED["policy"])).validation
     logits = found.apply(raw.features) @ weights.pop("0.weight").T + weights.pop("0.bias")
     assert not weights
     assert np.mean(logits.argmax(axis=1) == raw.labels) == summary.learner_accuracy
@@ -93,7 +93,7 @@ def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", FUNCTION_QUEUE, rounds=5)
+    run_small(tmp_path / "run", DRAWN_QUEUE, rounds=5)
     output = tmp_path / "model.safetensors"
     export_model(tmp_path / "run", output)
     with safe_open(output, framework="numpy") as content:
@@ -101,8 +101,8 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     for path in (output, str(output)):
-        [tensor] = read_contents(path).weights.values()
-        np.testing.assert_array_equal(tensor.ravel(), checkpoint.arrays["true"])
+        tensors = [tensor.ravel() for tensor in read_contents(path).weights.values()]
+        np.testing.assert_array_equal(np.concatenate(tensors), checkpoint.arrays["true"])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:
     "content", ["", "[]", "{}", '{"task": 3, "standardisation": 3}', '{"task": "a", "inputs": {}}']
 )
 def test_a_damaged_description_is_refused(tmp_path: Path, content: str) -> None:
-    run_small(tmp_path / "run", FUNCTION_QUEUE, rounds=2)
+    run_small(tmp_path / "run", DRAWN_QUEUE, rounds=2)
     (tmp_path / "run" / "model.json").write_text(content)
     with pytest.raises(InvalidInput, match=r"model\.json"):
         export_model(tmp_path / "run", tmp_path / "model.safetensors")

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from paper import partial_oracle
+
+from covertfl.decision.policy import HorizonTable, Observation
+
+
+def test_a_misread_policy_is_the_average_over_readings() -> None:
+    confusion = partial_oracle.spread_errors(0.2, 3)
+    assert confusion == pytest.approx(np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]))
+    table = np.random.default_rng(2).uniform(size=(4, 3, 5))
+    table[:, :, 0] = 0.0
+    misread = partial_oracle.MisreadPolicy(HorizonTable(table), confusion)
+    states, backlog = np.indices((3, 5), sparse=True)
+    observation = Observation(states, backlog, rounds_left=2)
+    assert misread.learn_prob(observation) == pytest.approx(confusion @ table[1])
+    one = replace(observation, oracle_state=1, backlog=3)
+    assert float(misread.learn_prob(one)) == pytest.approx(confusion[1] @ table[1][:, 3])
 
 
 @pytest.mark.parametrize("error", [0.0, 0.25])

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paper import theory_queues, theory_structure, theory_updates
+from paper.noisy_function import NoisyFunction, make_function
 
 from covertfl.decision.oracle import Oracle, find_dominance_violation
 from covertfl.decision.problem_file import read_preset
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.structure import check_assumptions
-from covertfl.tasks.function import FunctionTask, make_function_task
-from covertfl.tasks.task import DataSettings
 
 
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))
@@ -53,7 +52,7 @@ def test_measured_norms_keep_to_the_bound() -> None:
 
 def test_norms_are_those_of_the_queried_points() -> None:
     """A plain loop: norm m is taken at x_m, before the m-th step."""
-    task = replace(make_function_task(DataSettings("function", seed=2, dimension=3)), radius=4.0)
+    task = replace(make_function(2, 3), radius=4.0)
     steps, start = 1.0 / np.arange(1, 9), task.first_weights(7).astype(np.float64)
     oracle = read_preset(theory_updates.PRESET).problem.oracle
     generator, state = np.random.default_rng([5, 1]), 2
@@ -77,7 +76,7 @@ def test_theorem_1_is_attained_by_a_quadratic() -> None:
     For f(x) = L x^2 / 2 the mean square follows E x'^2 = (1 - 2 mu L) E x^2 + mu^2 s^2, and
     sum(mu E|grad|^2) + E f(x_{M+1}) = D + L s^2 sum(mu^2) / 2 exactly.
     """
-    task = make_function_task(DataSettings("function"))
+    task = make_function(0)
     L, s2, gap = task.smoothness, task.response_limit**2, 5.0
     for kind, least in (("decreasing", 0.97), ("constant", 0.99)):
         steps = theory_updates.choose_steps(task, gap, 20_000, kind)
@@ -98,9 +97,7 @@ def test_theorem_1_is_nearly_attained_by_the_function() -> None:
     """
     size = 300
     noise = 4.0 * np.sqrt(size)
-    task = FunctionTask(
-        (0.0,) * size, ((1.0,) * size,), noise_limit=noise, success=(1.0,) * 3, spread=1e-6
-    )
+    task = NoisyFunction((0.0,) * size, noise_limit=noise, success=(1.0,) * 3, spread=1e-6)
     variance = 0.05**2  # of a coordinate, about the minimum
     step = 2.0 * task.smoothness * variance * size / task.response_limit**2
     steps = np.full(int(15.0 / (task.smoothness * step)), step)
@@ -111,7 +108,7 @@ def test_theorem_1_is_nearly_attained_by_the_function() -> None:
 
 def test_bound_of_decreasing_steps_is_below_f1s() -> None:
     """The sum with its true steps is at most what F1 replaces it by."""
-    task = make_function_task(DataSettings("function"))
+    task = make_function(0)
     steps = theory_updates.choose_steps(task, 5.0, 50, "decreasing")
     noise = task.smoothness * task.response_limit**2
     simple = (5.0 + np.pi**2 * noise / 12.0) / np.log(51)
@@ -119,7 +116,7 @@ def test_bound_of_decreasing_steps_is_below_f1s() -> None:
 
 
 def test_constant_step_is_the_best_constant() -> None:
-    task = make_function_task(DataSettings("function"))
+    task = make_function(0)
     best = theory_updates.choose_steps(task, 5.0, 50, "constant")
     bounds = [theory_updates.bound_norm(task, 5.0, factor * best) for factor in (0.9, 1.0, 1.1)]
     assert bounds[1] == min(bounds)

@@ -13,8 +13,6 @@ from covertfl.planning.updates import (
     bound_constant_step,
     bound_decreasing_step,
     bound_updates,
-    reach_constant_step,
-    reach_decreasing_step,
     updates_needed_constant_step,
     updates_needed_decreasing_step,
 )
@@ -93,11 +91,3 @@ def test_refusals(arguments: tuple[float, float, float], message: str) -> None:
     for function in (updates_needed_decreasing_step, updates_needed_constant_step):
         with pytest.raises(InvalidInput, match=message):
             function(*arguments)
-
-
-@given(POSITIVE, POSITIVE, st.integers(1, 200))
-def test_the_goal_that_updates_meet_needs_just_them(gap: float, noise: float, updates: int) -> None:
-    decreasing = reach_decreasing_step(gap, noise, updates)
-    assert bound_decreasing_step(gap, noise, decreasing) == pytest.approx(updates)
-    constant = reach_constant_step(gap, noise, updates)
-    assert bound_constant_step(gap, noise, constant) == pytest.approx(updates)

@@ -24,7 +24,7 @@ from tests.support.reports import (
     read_page,
     write_run,
 )
-from tests.support.small_runs import FUNCTION_QUEUE, run_small
+from tests.support.small_runs import DRAWN_QUEUE, run_small
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -120,16 +120,14 @@ def test_runs_of_different_settings(folder: Path) -> None:
     assert "differ in more than their seeds ([policy] kind)" in read_notes(folder)
 
 
-def test_a_function_has_no_accuracy(tmp_path: Path) -> None:
-    """A run as training writes it."""
-    summary = run_small(tmp_path / "run", FUNCTION_QUEUE)
+def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
+    summary = run_small(tmp_path / "run", DRAWN_QUEUE)
     page = read_page(tmp_path / "run")
-    assert f"Function value{summary.learner_value:.3f}" in page.words
-    assert "A function has no accuracy" in page.words
+    assert f"Learner accuracy{summary.learner_accuracy:.3f}" in page.words
     row = page.tables["runs"][1]
-    assert row[3] == str(summary.rounds)
-    assert row[4] == str(summary.learning_queries)
-    check_number(row[8], summary.mean_wait, 1.0)
+    assert row[6] == str(summary.rounds)
+    assert row[7] == str(summary.learning_queries)
+    check_number(row[11], summary.mean_wait, 1.0)
     little = compute_little_wait([read_run_records(tmp_path / "run")])
     assert little == pytest.approx(summary.little_wait)
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from covertfl.auditing.means import find_means
 from covertfl.decision.policy import HorizonTable, Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import HorizonSample
@@ -19,84 +18,43 @@ from covertfl.evaluation.schedule import place_queries
 from covertfl.runs.actions import decide, draw_arrival, draw_order
 from covertfl.runs.federation import Federation, start_run
 from covertfl.runs.learner import sift_replies
-from covertfl.runs.packing import unpack_state
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import Outcome
 from covertfl.runs.rounds import moves_decoy
-from tests.support.played_runs import FUNCTION_HORIZON, build, play
-from tests.support.small_runs import FUNCTION_QUEUE, QUEUE
+from tests.support.played_runs import DRAWN_HORIZON, build, play
+from tests.support.small_runs import DRAWN_QUEUE, QUEUE
 
 NOBODY = np.zeros(0, dtype=np.int64)
 FAILED = Outcome(Attendance(NOBODY, NOBODY), 0, sift_replies([], 1, 1), False)
 
 
-def test_a_misread_state_leads_the_policy_and_nothing_else() -> None:
-    """The policy acts on the state that was read; all else is as without errors."""
-    confusion = [[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
+def test_decisions_and_costs_are_those_of_the_oracle_state() -> None:
     factors = [0.5, 1.0, 3.0]
     cost = {"learning": {"shape": "linear", "scale": 0.6, "by_state": factors}}
-    changes: dict[str, Any] = {"rounds": 300, "cost": cost}
-    federation = build(FUNCTION_QUEUE, federation={"misread": confusion}, **changes)
+    federation = build(DRAWN_QUEUE, rounds=300, cost=cost)
     _, records, _ = play(federation)
-    _, right, _ = play(build(FUNCTION_QUEUE, **changes))
-    for key in ("oracle_state", "arrival", "clients", "batches", "examples", "accepted"):
-        assert [record[key] for record in records] == [record[key] for record in right]
-    assert all(record["state_read"] == record["oracle_state"] for record in right)
-    pairs = np.zeros((3, 3))
     for record in records:
-        pairs[record["oracle_state"], record["state_read"]] += 1
-        observation = Observation(
-            record["state_read"], record["backlog"], int(record["arrival"] > 0)
-        )
+        state = record["oracle_state"]
+        observation = Observation(state, record["backlog"], int(record["arrival"] > 0))
         assert record["learn_prob"] == federation.policy.policy.learn_prob(observation)
-        paid = federation.problem.privacy_cost[record["oracle_state"]]
+        paid = federation.problem.privacy_cost[state]
         assert record["privacy_cost"] == (paid if record["action"] == "learn" else 0.0)
-        owed = factors[record["oracle_state"]] * 0.6 * record["backlog"] + 5.0 * record["lost"]
+        owed = factors[state] * 0.6 * record["backlog"] + 5.0 * record["lost"]
         assert record["learning_cost"] == pytest.approx(owed)
-    shares = pairs / pairs.sum(axis=1, keepdims=True)
-    assert shares == pytest.approx(np.array(confusion), abs=0.12)
-    assert pairs[0, 2] == 0
-
-
-def test_a_misreading_run_resumes_with_what_it_read() -> None:
-    policy = {"kind": "spga", "refresh": 20}
-    federation = build(FUNCTION_QUEUE, rounds=60, policy=policy, federation={"misread": 0.4})
-    final, records, folder = play(federation)
-    checkpoint = folder.checkpoints[30]
-    state = unpack_state(checkpoint, iter(records[: checkpoint.round]))
-    again, later, _ = play(federation, state)
-    assert later == records[checkpoint.round :]
-    assert again.seen == final.seen
-    assert [state for state, *_ in final.seen] == [record["state_read"] for record in records]
-
-
-def test_who_listens_knows_of_the_errors() -> None:
-    """The likelihood of a schedule, and the bound of the best eavesdropper, average over them."""
-    federation = build(federation={"misread": 0.3})
-    scheme = find_means(federation).scheme
-    assert scheme is not None
-    observation = Observation(0, 4, rounds_left=12)
-    read = [
-        float(federation.policy.policy.learn_prob(replace(observation, oracle_state=state)))
-        for state in range(3)
-    ]
-    expected = 0.7 * read[0] + 0.15 * read[1] + 0.15 * read[2]
-    assert float(scheme.policy.learn_prob(observation)) == pytest.approx(expected)
-    assert build().policy_of_truth is not federation.policy_of_truth
 
 
 def test_arrivals_have_the_probability_of_the_problem() -> None:
-    federation = build(FUNCTION_QUEUE)
+    federation = build(DRAWN_QUEUE)
     sizes = [draw_arrival(federation, number) for number in range(1, 5001)]
     assert set(sizes) == {0, 2}
     assert stats.binomtest(sizes.count(2), 5000, 0.1).pvalue > 1e-3
-    assert draw_arrival(build(FUNCTION_HORIZON), 1) == 0
+    assert draw_arrival(build(DRAWN_HORIZON), 1) == 0
 
 
 def test_an_arrival_that_the_problem_does_not_foresee_has_the_next_larger_index() -> None:
     """From a file of arrivals: 2 is taken as 3, and 9 as the largest."""
     sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
-    federation = replace(build(FUNCTION_QUEUE, queue=sizes), arrivals={1: 2, 2: 9, 3: 1})
+    federation = replace(build(DRAWN_QUEUE, queue=sizes), arrivals={1: 2, 2: 9, 3: 1})
     state, seen = start_run(federation), []
     for number in range(4):
         decision = decide(federation, replace(state, round=number), federation.policy)
@@ -105,7 +63,7 @@ def test_an_arrival_that_the_problem_does_not_foresee_has_the_next_larger_index(
 
 
 def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
-    federation = build(FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
+    federation = build(DRAWN_HORIZON, policy={"kind": "random"}, horizon={"rounds": 10})
     state, learned = start_run(federation), 0
     for seed in range(1000):
         seeded = replace(federation, settings=federation.settings.with_seed(seed))
@@ -116,18 +74,12 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
 
 
 def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
-    """What is read, actions, decoys and their moves, arrivals and first weights follow the secret.
+    """Actions, decoys and their moves, arrivals and first weights follow the secret.
 
     The federation follows the seed.
     """
-    federation = build(
-        FUNCTION_HORIZON,
-        policy={"kind": "random"},
-        decoy={"count": 9},
-        rounds=40,
-        federation={"misread": 0.4},
-    )
-    queue = build(FUNCTION_QUEUE)
+    federation = build(DRAWN_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    queue = build(DRAWN_QUEUE)
 
     def look(secret: int | None) -> list[list[object]]:
         hidden = replace(federation, settings=replace(federation.settings, secret=secret))
@@ -137,7 +89,6 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
         return [
             [decision.oracle_state for decision in decided],
             [decision.learns for decision in decided],
-            [decision.state_read for decision in decided],
             [moves_decoy(hidden.settings, replace(state, round=n), FAILED) for n in range(40)],
             [decision.decoy for decision in decided],
             [draw_arrival(waiting, number) for number in range(1, 200)],
@@ -153,7 +104,7 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
 @pytest.mark.slow
 def test_random_places_every_set_of_rounds_equally_often() -> None:
     federation = build(
-        FUNCTION_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}
+        DRAWN_HORIZON, policy={"kind": "random"}, horizon={"rounds": 5, "updates": 2}
     )
     placed: Counter[tuple[int, ...]] = Counter()
     for seed in range(800):
@@ -203,18 +154,12 @@ def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
 
 
 def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
-    """What a run decides round by round is what `place_queries` does for whole runs.
-
-    It does so with the policy that eavesdroppers know, also if states are misread.
-    """
-    never_best = [[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]]
-    cheap = {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "linear", "scale": 0.5}}
-    for kind, count, least, misread, more in (
-        ("optimal", 3, 1, 0.0, {}),
-        ("minority", 3, 2, 0.0, {}),
-        ("random", 2, 3, 0.0, {}),
-        ("minority", 4, 2, 0.3, {"updates": 8, "seed": 3}),
-        ("optimal", 3, 2, never_best, {"cost": cheap}),
+    """What a run decides round by round is what `place_queries` does for whole runs."""
+    for kind, count, least, more in (
+        ("optimal", 3, 1, {}),
+        ("minority", 3, 2, {}),
+        ("random", 2, 3, {}),
+        ("minority", 4, 2, {"updates": 8, "seed": 3}),
     ):
         changes: dict[str, Any] = {
             "policy": {"kind": kind},
@@ -222,7 +167,7 @@ def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
             "seed": 2,
             **more,
         }
-        section = {"acceptance": "model", "misread": misread}
+        section = {"acceptance": "model"}
         federation = build(**changes, rounds=30, federation=section)
         _, records, _ = play(federation)
         problem, order = federation.problem, find_order(federation)

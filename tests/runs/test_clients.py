@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,40 +11,21 @@ from scipy import stats
 
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import start_run
-from covertfl.runs.function import FunctionResponder
 from covertfl.runs.learner import SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.records import summarise
 from covertfl.runs.responder import Outcome, Query
-from tests.support.played_runs import FUNCTION_HORIZON, build, play, play_with_faults
-from tests.support.small_runs import HORIZON
+from tests.support.played_runs import build, play, play_with_faults
 
 NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))
 NO_REPLIES = SiftedReplies((), (), np.empty(0, np.int64), ())
 
 
-@pytest.mark.parametrize("base", [HORIZON, FUNCTION_HORIZON])
-def test_rounds_are_accepted_with_the_probabilities_of_the_model(base: dict[str, Any]) -> None:
-    changes = {} if base is FUNCTION_HORIZON else {"federation": {"acceptance": "model"}}
-    federation = build(base, rounds=1500, policy={"kind": "always-obfuscate"}, **changes)
-    responder = federation.responder
-    if base is HORIZON:
-        assert isinstance(responder, ClientResponder)
-        accepted = [
-            [responder.is_accepted(state, number, 500) for number in range(1, 1501)]
-            for state in range(3)
-        ]
-        probs = tuple(federation.settings.problem.oracle.success)
-    else:
-        assert isinstance(responder, FunctionResponder)
-        _, records, _ = play(federation)
-        accepted = [
-            [record["accepted"] for record in records if record["oracle_state"] == state]
-            for state in range(3)
-        ]
-        probs = responder.task.success
-    for outcomes, prob in zip(accepted, probs, strict=True):
-        assert stats.binomtest(sum(outcomes), len(outcomes), float(prob)).pvalue > 1e-3
+def test_rounds_are_accepted_with_the_probabilities_of_the_model() -> None:
+    federation = build(federation={"acceptance": "model"})
+    for state, prob in enumerate(federation.settings.problem.oracle.success.tolist()):
+        accepted = [federation.responder.is_accepted(state, n, 500) for n in range(1, 1501)]
+        assert stats.binomtest(sum(accepted), len(accepted), prob).pvalue > 1e-3
 
 
 def test_a_secret_hides_acceptance_and_decoys_but_not_the_clients_own_work() -> None:

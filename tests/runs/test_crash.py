@@ -20,7 +20,7 @@ from tests import ROOT
 from tests.support.ordinary_user import read_only
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
-    FUNCTION_QUEUE,
+    DRAWN_QUEUE,
     HORIZON,
     Stopped,
     make_run,
@@ -132,7 +132,7 @@ RUN: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("whole") / "run"
-    train(make_run(FUNCTION_QUEUE, **RUN), out)
+    train(make_run(DRAWN_QUEUE, **RUN), out)
     return read_folder(out)
 
 
@@ -159,7 +159,7 @@ def fail_at(
 def test_a_disk_full_at_any_moment_is_named_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], name: str
 ) -> None:
-    settings, number, failed = make_run(FUNCTION_QUEUE, **RUN), 0, 0
+    settings, number, failed = make_run(DRAWN_QUEUE, **RUN), 0, 0
     while True:
         number += 1
         out = tmp_path / str(number)
@@ -218,7 +218,7 @@ def test_a_disk_that_fills_up(small_disk: SmallDisk, tmp_path: Path) -> None:
 
 def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, bytes]) -> None:
     disk, remount = small_disk
-    settings = make_run(FUNCTION_QUEUE, **RUN)
+    settings = make_run(DRAWN_QUEUE, **RUN)
     with pytest.raises(Stopped):
         train(settings, disk / "run", on_round=stop_after(3))
     before = read_folder(disk / "run")
@@ -236,7 +236,7 @@ def test_a_disk_that_may_only_be_read(small_disk: SmallDisk, whole: dict[str, by
 
 
 def test_a_folder_that_may_only_be_read(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    settings, out = make_run(FUNCTION_QUEUE, **RUN), tmp_path / "run"
+    settings, out = make_run(DRAWN_QUEUE, **RUN), tmp_path / "run"
     with pytest.raises(Stopped):
         train(settings, out, on_round=stop_after(3))
     assert read_checkpoint(out) is not None

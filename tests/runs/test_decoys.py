@@ -13,14 +13,14 @@ pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
 from covertfl.runs.decoys import read_secret, write_secret
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.training import train
 from tests.support.exchangeable_runs import find_clients, make_exchangeable
 from tests.support.small_runs import Stopped, stop_after
 
 
 def make_secret(folder: Path) -> Path:
-    task = find_training_task(make_exchangeable())
+    task = find_task(make_exchangeable())
     path = folder / "federation.json"
     assert write_secret(path, task) == 8
     return path
@@ -86,7 +86,7 @@ def test_a_damaged_secret_is_refused(content: str, sentence: str, tmp_path: Path
     path = tmp_path / "federation.json"
     path.write_text(content)
     path.chmod(0o600)
-    task = find_training_task(make_exchangeable())
+    task = find_task(make_exchangeable())
     with pytest.raises(InvalidInput, match=sentence) as refusal:
         read_secret(path, task, 1)
     assert os.fspath(path) in str(refusal.value)
@@ -116,4 +116,4 @@ def test_flips_that_generate_no_group_are_refused(flips: list[str], tmp_path: Pa
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "flips": flips}))
     with pytest.raises(InvalidInput, match="flips must be independent"):
-        read_secret(path, find_training_task(make_exchangeable()), len(flips))
+        read_secret(path, find_task(make_exchangeable()), len(flips))

@@ -342,7 +342,6 @@ def test_cut_runs_go_on_to_the_same_bytes(
         ({"policy": {"kind": "optimal"}, "decoy": {"guard": "public"}}, "guard needs"),
         ({"policy": {"kind": "optimal"}, "decoy": {"pivot": "0.weight"}}, "pivot needs"),
         ({"policy": {"kind": "optimal"}, "federation": {"secret": "x"}}, "secret needs"),
-        ({"task": "function", "data": None}, "needs clients that train a model"),
         ({"federation": {"mark": 0.1}, "engine": {"kind": "flower"}}, r"mark needs \[engine\]"),
     ],
 )

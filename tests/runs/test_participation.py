@@ -23,10 +23,9 @@ from covertfl.runs.participation import (
     count_examples,
     draw_attendance,
     draw_state,
-    draw_wrong,
     measure_success,
 )
-from tests.support.small_runs import FUNCTION_QUEUE, make_run
+from tests.support.small_runs import DRAWN_QUEUE, make_run
 
 
 def enumerate_success(sizes: list[int], count: int, batch_size: int, min_share: float) -> float:
@@ -224,35 +223,8 @@ def test_success_is_measured_with_the_mean_of_a_states_examples() -> None:
     np.testing.assert_allclose(measured, [0.0, 1 / 3, 1.0], atol=0.012)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.7, 1.0])
-def test_the_share_of_wrong_labels_is_uniform_with_the_states_mean(share: float) -> None:
-    examples = np.full(4000, 1000)
-    wrong = draw_wrong(share, examples, generator=np.random.default_rng(6))
-    assert np.all((wrong >= 0) & (wrong <= examples))
-    low, high = max(2 * share - 1, 0), min(2 * share, 1)
-    assert np.mean(wrong) / 1000 == pytest.approx(share, abs=0.02)
-    if high > low:
-        assert stats.kstest(wrong / 1000, stats.uniform(low, high - low).cdf).pvalue > 1e-3
-
-
-def test_success_by_noise_against_the_distribution_of_one_clients_share() -> None:
-    """One client with share U[0, 0.6], then U[0.4, 1]; a client that draws no batch is absent."""
-    measured = measure_success(
-        np.array([1000]),
-        [1, 1, 0],
-        1,
-        0.25,
-        generator=np.random.default_rng(7),
-        rounds=40_000,
-        noise=[0.3, 0.7, 0.0],
-        max_noise=0.5,
-    )
-    there = 1000 / 1001
-    np.testing.assert_allclose(measured, [there * 5 / 6, there / 6, 0.0], atol=0.01)
-
-
 def test_the_oracle_is_the_chain_of_the_problem() -> None:
-    oracle = make_run(FUNCTION_QUEUE).problem.oracle
+    oracle = make_run(DRAWN_QUEUE).problem.oracle
     moves, state = np.zeros((3, 3)), -1
     for number in range(1, 4001):
         after = draw_state(oracle, None, state, number, seed=3)
@@ -266,7 +238,7 @@ def test_the_oracle_is_the_chain_of_the_problem() -> None:
 
 
 def test_the_first_oracle_state_has_the_stationary_distribution() -> None:
-    oracle = make_run(FUNCTION_QUEUE).problem.oracle
+    oracle = make_run(DRAWN_QUEUE).problem.oracle
     counts = np.zeros(3)
     for seed in range(1500):
         counts[draw_state(oracle, None, -1, 1, seed=seed)] += 1

@@ -22,7 +22,7 @@ from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority
 from covertfl.solvers.spga import settings
 from tests.support.played_runs import build
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run
+from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run
 
 HORIZON_PROBLEM = cast(FiniteHorizon, make_run(HORIZON).problem)
 QUEUE_PROBLEM = cast(QueueProblem, make_run(QUEUE).problem)
@@ -166,9 +166,9 @@ def test_a_policy_for_other_arrivals_is_refused(tmp_path: Path) -> None:
     write_policy(path, QueueTable(np.zeros((3, 3, 7))))
     policy = {"kind": "file", "path": str(path)}
     with pytest.raises(InvalidInput, match="must be for 2 arrival states, none and 1 sizes, got 3"):
-        build(FUNCTION_QUEUE, policy=policy)
+        build(DRAWN_QUEUE, policy=policy)
     sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
-    assert build(FUNCTION_QUEUE, policy=policy, queue=sizes).policy.policy is not None
+    assert build(DRAWN_QUEUE, policy=policy, queue=sizes).policy.policy is not None
 
 
 def test_a_policy_found_on_a_log_is_for_the_states_of_its_fit(tmp_path: Path) -> None:

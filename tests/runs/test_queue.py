@@ -100,15 +100,6 @@ def test_first_come_first_served() -> None:
     assert queue.backlog == 0
 
 
-def test_updates_are_numbered_within_their_task() -> None:
-    queue, numbers = UpdateQueue().admit(3, 0, None).admit(3, 1, 5), []
-    while queue.backlog:
-        numbers.append(queue.next_update)
-        queue, _ = queue.serve(2)
-    assert numbers == [1, 2, 3, 1, 2]  # the second task lost an update
-    assert queue.next_update == 0
-
-
 def test_what_finds_no_room_is_lost() -> None:
     queue = UpdateQueue().admit(3, 1, 4).admit(3, 2, 4)
     assert queue == UpdateQueue((OwedTask(1, 1, 3, 3), OwedTask(2, 2, 1, 1)), 2, 2)

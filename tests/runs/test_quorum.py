@@ -11,14 +11,7 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.runs.participation import measure_success
 from tests.support.played_runs import build, play
-from tests.support.small_runs import (
-    FUNCTION_QUEUE,
-    HORIZON,
-    make_run,
-    read_column,
-    read_folder,
-    run_small,
-)
+from tests.support.small_runs import HORIZON, make_run, read_column, read_folder, run_small
 
 LEAST = 3
 # Every round that has a reply is accepted, were it not for the quorum.
@@ -108,8 +101,3 @@ def test_replies_that_are_refused_do_not_count(accepts: Any, tmp_path: Path) -> 
 def test_impossible_numbers_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make_run(HORIZON, federation=changes)
-
-
-def test_a_function_has_no_replies() -> None:
-    with pytest.raises(InvalidInput, match="min_replies needs clients"):
-        make_run(FUNCTION_QUEUE, federation={"min_replies": 1})

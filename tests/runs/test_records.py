@@ -11,7 +11,7 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.runs.records import summarise
 from covertfl.solvers.constrained import solve_queue
 from tests.support.played_runs import build, play, play_queue
-from tests.support.small_runs import FUNCTION_QUEUE
+from tests.support.small_runs import DRAWN_QUEUE
 
 
 def test_backlog_follows_the_dynamics_of_the_problem() -> None:
@@ -119,13 +119,13 @@ def test_tasks_that_were_lost_are_not_finished() -> None:
 
 @pytest.mark.slow
 def test_a_long_run_has_the_averages_of_the_exact_solution() -> None:
-    federation = build(FUNCTION_QUEUE, rounds=1500)
+    federation = build(DRAWN_QUEUE, rounds=1500)
     problem = federation.problem
     assert isinstance(problem, QueueProblem)
     exact = solve_queue(problem).evaluation
     privacy, learning = [], []
     for seed in range(10):
-        final, *_ = play(build(FUNCTION_QUEUE, rounds=1500, seed=seed))
+        final, *_ = play(build(DRAWN_QUEUE, rounds=1500, seed=seed))
         privacy.append(final.totals["privacy_cost"] / final.round)
         learning.append(final.totals["learning_cost"] / final.round)
     for values, expected in ((privacy, exact.privacy_cost), (learning, exact.learning_cost)):

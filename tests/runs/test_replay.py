@@ -194,7 +194,6 @@ def test_a_federation_that_does_not_match_its_states_is_refused(
     [
         ({"states": {"column": "quality", "cuts": [0.2, 0.5]}}, "column must be clients with"),
         ({"federation": {"log": "log.csv"}}, "log is replayed by simulated clients"),
-        ({"federation": {"misread": 0.1}}, "misread is an error that is simulated"),
     ],
 )
 def test_a_deployment_can_only_count_its_nodes(changes: dict[str, Any], said: str) -> None:

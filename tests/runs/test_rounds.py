@@ -12,14 +12,14 @@ import pytest
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
-from covertfl.runs import actions, clients, function, participation, rounds
+from covertfl.runs import actions, clients, participation, rounds
 from covertfl.runs.federation import start_run
 from covertfl.runs.packing import pack_state, unpack_state
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.records import summarise
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from tests.support.played_runs import build, play
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE
+from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE
 
 ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "examples", "accepted")
 
@@ -31,7 +31,6 @@ ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "exampl
         (HORIZON, ["greedy", "always-obfuscate"], {"federation": {"acceptance": "model"}}),
         (HORIZON, ["greedy", "optimal"], {"decoy": {"kind": "following", "count": 2}}),
         (QUEUE, ["optimal", "always-learn", "greedy", "always-obfuscate"], {}),
-        (FUNCTION_QUEUE, ["optimal", "always-learn", "greedy"], {}),
     ],
 )
 def test_the_federation_does_not_depend_on_the_policy(
@@ -47,16 +46,13 @@ def test_the_federation_does_not_depend_on_the_policy(
     assert len({json.dumps(row[1:]) for row in seen[0]}) > 3
 
 
-@pytest.mark.parametrize("base", [HORIZON, QUEUE, FUNCTION_QUEUE])
+@pytest.mark.parametrize("base", [HORIZON, QUEUE])
 def test_no_stream_is_drawn_from_twice(
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two draws from one stream would tie, say, who takes part to what is sent."""
     federation = build(
-        base,
-        rounds=12,
-        policy={"kind": "greedy"},
-        **({} if base is FUNCTION_QUEUE else {"federation": {"acceptance": "model"}}),
+        base, rounds=12, policy={"kind": "greedy"}, federation={"acceptance": "model"}
     )
     opened: Counter[tuple[int, ...]] = Counter()
 
@@ -69,14 +65,13 @@ def test_no_stream_is_drawn_from_twice(
         return make_generator_and_seed(seed, stream, *place)
 
     monkeypatch.setattr(clients, "make_generator_and_seed", open_seeded)
-    for module in (clients, actions, function, participation, rounds):
+    for module in (clients, actions, participation, rounds):
         monkeypatch.setattr(module, "make_generator", open_stream)
     play(federation)
     assert max(opened.values()) == 1
     used = {stream for stream, *_ in opened}
-    assert {Stream.ORACLE, Stream.ACTION} <= used
-    if base is HORIZON:
-        assert {Stream.PARTICIPATION, Stream.ACCEPTANCE, Stream.CLIENT} <= used
+    assert {Stream.ORACLE, Stream.ACTION, Stream.PARTICIPATION} <= used
+    assert {Stream.ACCEPTANCE, Stream.CLIENT} <= used
 
 
 @pytest.mark.parametrize(
@@ -85,9 +80,8 @@ def test_no_stream_is_drawn_from_twice(
         (HORIZON, {"decoy": {"count": 2}, "policy": {"kind": "greedy"}}),
         (HORIZON, {"federation": {"algorithm": "fedsgd"}, "policy": {"kind": "greedy"}}),
         (QUEUE, {}),
-        (FUNCTION_QUEUE, {}),
-        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
-        (FUNCTION_QUEUE, {"policy": {"kind": "spga", "refresh": 7, "live": "search"}}),
+        (DRAWN_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
+        (DRAWN_QUEUE, {"policy": {"kind": "spga", "refresh": 7, "live": "search"}}),
     ],
 )
 def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -132,7 +126,7 @@ def test_the_model_moves_in_accepted_learning_rounds_alone(algorithm: str) -> No
 @pytest.mark.parametrize("method", ["exact", "search"])
 def test_a_refreshed_policy_is_cautious_first_and_then_another(method: str) -> None:
     policy = {"kind": "spga", "refresh": 7, "live": method}
-    final, records, _ = play(build(FUNCTION_QUEUE, policy=policy, queue={"arrival_prob": 0.2}))
+    final, records, _ = play(build(DRAWN_QUEUE, policy=policy, queue={"arrival_prob": 0.2}))
     cautious = [float(record["backlog"] > 0) for record in records]
     learn_prob = [record["learn_prob"] for record in records]
     assert learn_prob[:21] == cautious[:21]  # 21 is the first multiple of 7 with rounds enough
@@ -195,13 +189,14 @@ class HalfPolicy:
 
 @pytest.mark.parametrize("takes_every_reply", [False, True])
 def test_a_matched_decoy_moves_as_often_as_the_truth(takes_every_reply: bool) -> None:
-    federation = build(FUNCTION_QUEUE, rounds=600)
+    federation = build(DRAWN_QUEUE, rounds=600)
     half = RunPolicy(HalfPolicy(), updates_unowed=True, takes_every_reply=takes_every_reply)
     final, records, _ = play(replace(federation, policy=half))
     queries = final.learning_queries
     of_truth, of_decoy = final.learner.updates / queries, final.learner.moves[0] / (600 - queries)
     assert of_decoy == pytest.approx(of_truth, abs=0.08)
-    assert of_truth == 1.0 if takes_every_reply else 0.3 < of_truth < 0.7
+    # Now and then all clients are absent.
+    assert 0.9 < of_truth < 1.0 if takes_every_reply else 0.3 < of_truth < 0.7
     # It does not repeat the decision of its round, which the policy knows something about.
     accepted = sum(record["accepted"] for record in records if record["action"] == "obfuscate")
     assert final.learner.moves[0] != accepted
@@ -209,7 +204,7 @@ def test_a_matched_decoy_moves_as_often_as_the_truth(takes_every_reply: bool) ->
 
 def test_when_a_matched_decoy_moves_follows_from_the_secret() -> None:
     """Clients may know the seed of the data, from which the moves must not be computable."""
-    federation = build(FUNCTION_QUEUE, rounds=40, policy={"kind": "always-obfuscate"})
+    federation = build(DRAWN_QUEUE, rounds=40, policy={"kind": "always-obfuscate"})
     moves = []
     for secret, seed in ((1, 3), (2, 3), (1, 4)):
         settings = replace(federation.settings.with_seed(seed), secret=secret)

@@ -16,7 +16,7 @@ from covertfl.files.format import FORMATS
 from covertfl.files.toml import parse_toml
 from covertfl.runs.run_file import build_run, describe_run, find_change, format_run, read_run
 from covertfl.runs.settings import QUEUE_ROUNDS
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, make_run, merge
+from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -111,9 +111,6 @@ BAD_FILES = [
     ("[federation]\nparticipation = [5, 'x', 9]", ["participation[1] must be a whole", "'x'"]),
     ("[federation]\nparticipation = [9, 5, 20]", ["must not decrease", "[9, 5, 20]"]),
     ("[federation]\nparticipation = [5, 10, 21]", ["at most clients = 20", "21"]),
-    ("[federation]\nmisread = 1.5", ["[federation] misread must be a probability", "1.5"]),
-    ("[federation]\nmisread = [[1.0]]", ["[federation] misread must be", "3 x 3", "1 x 1"]),
-    ("[federation]\nmisread = [[1, 0, 0], [1, 1, 0], [0, 0, 1]]", ["row 1", "sum to 1", "1, 1, 0"]),
     ("[federation]\nacceptance = 'luck'", ["acceptance must be one of data, model", "'luck'"]),
     ("[federation]\nmin_share = -0.1", ["[federation] min_share must be at least 0", "-0.1"]),
     ("[federation]\nmin_share = '1/4'", ["[federation] min_share must be a number", "'1/4'"]),
@@ -208,7 +205,7 @@ KEYS = [
     ("arrivals",),
     ("keep",),
     *(("data", key) for key in ("split", "public_size", "public_classes", "path", "model")),
-    *(("federation", key) for key in ("clients", "participation", "min_share", "misread", "log")),
+    *(("federation", key) for key in ("clients", "participation", "min_share", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh", "live")),
     *(("decoy", key) for key in ("kind", "count", "least_queries", "gated")),
@@ -285,7 +282,6 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (QUEUE, {"rounds": None}),
     (QUEUE, {"arrivals": "arrivals.csv", "federation": {"log": "log.csv"}}),
     (HORIZON, {"states": {"column": "clients", "cuts": [3.0, 5.5], "min_examples": 9.0}}),
-    (FUNCTION_QUEUE, {}),
     ({"task": "digits", "policy": {"preset": "sound/queue"}}, {}),
 ]
 

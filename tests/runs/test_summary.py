@@ -11,7 +11,7 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.runs.summary import RunSummary, read_summary
 from tests.support.run_folders import make_summary
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, QUEUE, run_small
+from tests.support.small_runs import HORIZON, QUEUE, run_small
 
 KEYS = [
     "updates_done",
@@ -36,12 +36,6 @@ CLIENT_KEYS = [
     "learner_f1",
     "decoy_accuracy",
 ]
-FUNCTION_KEYS = [
-    "learner_accuracy",
-    "learner_value",
-    "estimate_value",
-    "estimate_gradient_norm_squared",
-]
 QUEUE_KEYS = [
     "average_learning_cost",
     "learning_limit",
@@ -56,7 +50,6 @@ QUEUE_KEYS = [
     [
         (HORIZON, [*CLIENT_KEYS, *KEYS, "seconds"]),
         (QUEUE, [*CLIENT_KEYS, *KEYS, *QUEUE_KEYS, "seconds"]),
-        (FUNCTION_QUEUE, [*FUNCTION_KEYS, *KEYS, *QUEUE_KEYS, "seconds"]),
     ],
 )
 def test_the_file_has_the_keys_that_apply_in_order(

@@ -12,10 +12,9 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.service import versions
 from covertfl.service.changes import RoundChanges, make_task
-from covertfl.service.loop import as_service
 from covertfl.service.replay import Replay
 from covertfl.service.requests import parse_request
 from covertfl.service.store import Store
@@ -66,7 +65,7 @@ def count_writes(patch: pytest.MonkeyPatch, kill_at: int | None = None) -> list[
 
 
 def plan_requests() -> dict[int, Any]:
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     rows = task.clients[2][:15].tolist()
     data = pack_examples(task.validation.features[:40], task.validation.labels[:40])
     return {
@@ -148,7 +147,7 @@ def test_a_round_that_was_decided_is_repeated_although_the_service_ended_before(
 
 @pytest.mark.parametrize("changes", [GREEDY, EXCHANGEABLE, {"federation": {"acceptance": "data"}}])
 def test_rounds_go_on_when_all_clients_are_purged(tmp_path: Path, changes: dict[str, Any]) -> None:
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     data = pack_examples(task.validation.features[:60], task.validation.labels[:60])
     asked: dict[int, Any] = {
         3: [{"kind": "purge", "clients": list(range(6)), "updates": 1}],
@@ -163,7 +162,7 @@ def test_rounds_go_on_when_all_clients_are_purged(tmp_path: Path, changes: dict[
 
 def test_a_cancelled_exact_purge_has_its_rows_back_in_a_later_replay(tmp_path: Path) -> None:
     folder = tmp_path / "s"
-    rows = find_training_task(make_run(SERVICE)).clients[3]
+    rows = find_task(make_run(SERVICE)).clients[3]
     purge = {"kind": "purge", "exact": True, "updates": 1}
     asked: dict[int, Any] = {
         1: [{"kind": "shift", "updates": 40}],
@@ -176,7 +175,7 @@ def test_a_cancelled_exact_purge_has_its_rows_back_in_a_later_replay(tmp_path: P
         forgetting = RoundChanges(federation, store, lambda _: None, frozenset({2}))
         plain = RoundChanges(federation, store, lambda _: None)
         held = {
-            name: [len(changes.edit_responder(at).task.clients[3]) for at in (3, 8, 9, 12)]  # type: ignore[attr-defined]
+            name: [len(changes.edit_responder(at).task.clients[3]) for at in (3, 8, 9, 12)]
             for name, changes in (("forgetting", forgetting), ("plain", plain))
         }
     whole = len(rows)
@@ -187,7 +186,7 @@ def test_a_cancelled_exact_purge_has_its_rows_back_in_a_later_replay(tmp_path: P
 def test_rounds_played_again_count_as_uses_of_all_that_took_part(tmp_path: Path) -> None:
     """Their records are not what the model rests on any more."""
     folder = tmp_path / "s"
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     exact = {"kind": "purge", "exact": True, "updates": 1}
     asked: dict[int, Any] = {
         1: [{"kind": "shift", "updates": 3}],
@@ -224,10 +223,3 @@ def test_a_loss_that_is_no_number_is_no_improvement() -> None:
     assert task.left == 0 and task.best is None
     task = OwedTask(1, 0, 2, 2, patience=2, most=9).serve(1.0).serve(float("nan")).serve(0.5)
     assert (task.left, task.best) == (2, 0.5)
-
-
-def test_misread_states_are_refused() -> None:
-    from covertfl.errors import InvalidInput
-
-    with pytest.raises(InvalidInput, match="misread must be absent in a service"):
-        as_service(make_run(SERVICE, federation={"misread": 0.1}))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from covertfl.kernels.job import Examples
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.service.data import edit_task, list_purged, measure_membership, prepare_examples
 from covertfl.service.requests import parse_request
 from covertfl.service.store import StoredRequest
@@ -46,7 +46,7 @@ def make_request(number: int, body: dict[str, Any]) -> StoredRequest:
 
 def make_task() -> TrainingTask:
     """Return a task of 20 rows whose only feature is the row's number."""
-    whole = find_training_task(make_run(SERVICE))
+    whole = find_task(make_run(SERVICE))
     features = np.arange(ROWS, dtype=np.float32)[:, np.newaxis]
     labels = np.arange(ROWS, dtype=np.int64) % CLASSES
     clients = tuple(np.arange(client, ROWS, CLIENTS) for client in range(CLIENTS))

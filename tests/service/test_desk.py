@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
@@ -14,7 +13,7 @@ from covertfl.models.export import export_model
 from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.service.journal import Version
 from covertfl.service.loop import as_service
 from covertfl.service.store import Store
@@ -28,7 +27,7 @@ from tests.support.played_services import (
     read_run_files,
 )
 from tests.support.small_runs import (
-    FUNCTION_QUEUE,
+    DRAWN_QUEUE,
     HORIZON,
     QUEUE,
     make_run,
@@ -41,8 +40,8 @@ from tests.support.small_runs import (
 GREEDY: dict[str, Any] = {"policy": {"kind": "greedy"}}
 EXCHANGEABLE: dict[str, Any] = {"policy": {"kind": "exchangeable", "trajectories": 2}}
 LIVE: dict[str, Any] = {"policy": {"kind": "spga", "refresh": 20}}
-FUNCTION: dict[str, Any] = merge(
-    FUNCTION_QUEUE,
+DRAWN: dict[str, Any] = merge(
+    DRAWN_QUEUE,
     {
         "queue": {"capacity": "auto", "overflow_cost": None},
         "rounds": None,
@@ -183,7 +182,7 @@ def test_a_task_with_patience_ends_when_the_loss_no_longer_falls(tmp_path: Path)
 
 
 def test_purged_rows_are_used_no_more_and_cancelling_brings_them_back(tmp_path: Path) -> None:
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     rows = task.clients[0].tolist()
     asked: dict[int, Any] = {
         1: [{"kind": "shift", "updates": 200}],
@@ -211,7 +210,7 @@ def used(record: dict[str, Any]) -> list[int]:
 
 
 def test_new_rows_come_to_a_client(tmp_path: Path) -> None:
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     features, labels = task.validation.features[:100], task.validation.labels[:100]
     data = pack_examples(features, labels)
     asked: dict[int, Any] = {
@@ -240,7 +239,7 @@ def test_new_rows_come_to_a_client(tmp_path: Path) -> None:
 def test_a_service_that_was_ended_continues_with_the_same_bytes(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    rows = find_training_task(make_run(SERVICE)).clients[2][:20].tolist()
+    rows = find_task(make_run(SERVICE)).clients[2][:20].tolist()
     asked: dict[int, Any] = {
         1: [{"kind": "shift", "updates": 9}, {"kind": "shift", "updates": 3}],
         9: [2],
@@ -269,22 +268,17 @@ def test_a_version_can_be_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_steps_start_anew_only_where_a_task_asks_for_it(tmp_path: Path) -> None:
+def test_the_optimizer_starts_anew_only_where_a_task_asks_for_it(tmp_path: Path) -> None:
     two = [{"kind": "shift", "updates": 3}, {"kind": "shift", "updates": 3}]
-    asked: dict[int, Any] = {1: two}
-    anew: dict[int, Any] = {1: [two[0], {**two[1], "restart": True}]}
-    play_service(tmp_path / "on", asked, 60, base=FUNCTION)
-    play_service(tmp_path / "anew", anew, 60, base=FUNCTION)
-    first = [read_version_arrays(tmp_path / name, 1)["true"] for name in ("on", "anew")]
-    last = [read_arrays(tmp_path / name)["true"] for name in ("on", "anew")]
-    assert first[0] == first[1]
-    start = np.frombuffer(first[0], dtype=np.float32)
-    moved = [float(np.linalg.norm(one - start)) for one in last]
-    # The fourth step is 1/4 of the first: with smaller steps it moves less.
-    assert moved[0] < moved[1]
-    queue = UpdateQueue((OwedTask(1, 0, 1, 1), OwedTask(2, 0, 2, 2)))
-    queue, _ = queue.serve(1)
-    assert queue.next_update == 1 and queue.continue_steps().next_update == 2
+    anew = [two[0], {**two[1], "restart": True}]
+    changes: dict[str, Any] = {**GREEDY, "federation": {"algorithm": "fedsgd"}}
+    steps = {}
+    for name, asked in (("on", two), ("anew", anew)):
+        play_service(tmp_path / name, {1: asked}, 60, **changes)
+        checkpoint = read_checkpoint(tmp_path / name)
+        assert checkpoint is not None and checkpoint.facts["updates"] == 6
+        steps[name] = checkpoint.facts["memory_steps"]
+    assert steps == {"on": 6, "anew": 3}
 
 
 def test_a_long_queue_is_packed_in_few_rows(tmp_path: Path) -> None:
@@ -292,7 +286,7 @@ def test_a_long_queue_is_packed_in_few_rows(tmp_path: Path) -> None:
 
     tasks = tuple(OwedTask(number, 3, 4, 4) for number in range(5, 1000))
     tasks = (OwedTask(4, 1, 4, 2), *tasks, OwedTask(1001, 9, 3, 3, patience=3, most=9, best=0.5))
-    queue = UpdateQueue(tasks, arrived=1001, lost=0, steps=2)
+    queue = UpdateQueue(tasks, arrived=1001, lost=0)
     packed = _pack_queue(queue)
     assert len(packed["queue"]) == 3
     assert _unpack_queue(packed) == queue

@@ -12,10 +12,9 @@ import pytest
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.function import FunctionResponder
 from covertfl.runs.learner import ServerMemory
 from covertfl.service.jumps import land, restart_steps
-from tests.service.test_desk import EXCHANGEABLE, FUNCTION, GREEDY
+from tests.service.test_desk import EXCHANGEABLE, GREEDY
 from tests.support.played_services import SERVICE, play_service
 from tests.support.small_runs import make_run, read_rounds
 
@@ -28,7 +27,7 @@ def start(**changes: Any) -> tuple[Federation, RunState]:
     """Return a federation and its state, some moves after the first round."""
     federation = build_federation(make_run(SERVICE, **changes), KernelCache())
     state = start_run(federation)
-    learner = replace(state.learner, updates=7, restarted=(0,) * len(state.learner.moves))
+    learner = replace(state.learner, updates=7)
     if federation.responder.replicas is None:
         learner = replace(learner, moves=tuple(range(3, 3 + len(learner.moves))))
     return federation, replace(state, round=20, learner=learner)
@@ -54,7 +53,6 @@ def test_weights_and_memory_are_restored_and_counts_stay() -> None:
     assert landed.learner.memory is memory
     now = state.learner
     assert (landed.learner.updates, landed.learner.moves) == (now.updates, now.moves)
-    assert landed.learner.restarted == now.restarted
     assert (landed.queue, landed.round, landed.queries) == (state.queue, 20, state.queries)
     score = federation.responder.score
     assert landed.scores == tuple(score(one) for one in target.trajectories)
@@ -91,43 +89,15 @@ def test_a_jump_in_the_middle_of_a_generation_begins_another() -> None:
     assert landed.generation.pending is None
 
 
-def test_new_steps_start_for_all_trajectories() -> None:
+def test_a_restart_empties_the_memory_and_moves_nothing() -> None:
     _, state = start(**GREEDY, federation={"algorithm": "fedsgd"})
     memory = ServerMemory(9, np.ones_like(state.learner.true), np.ones_like(state.learner.true))
     state = replace(state, learner=replace(state.learner, memory=memory))
     after = restart_steps(state).learner
-    assert after.restarted == state.learner.moves and after.moves == state.learner.moves
+    assert after.moves == state.learner.moves
     assert after.memory is not None and after.memory.steps == 0
     assert not after.memory.mean.any() and not after.memory.square.any()
     assert all(a is b for a, b in zip(after.trajectories, state.learner.trajectories, strict=True))
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_steps_after_a_rollback_go_on_alike_for_the_truth_and_decoys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
-) -> None:
-    """With steps 1/m, m of both goes on, or starts at 1, after a rollback to the beginning."""
-    steps: dict[bool, dict[int, int]] = {True: {}, False: {}}
-    learn, move = FunctionResponder.move_learner, FunctionResponder.move_decoy
-
-    def note_learner(self: Any, learner: Any, query: Any, outcome: Any) -> Any:
-        steps[True][query.round] = query.update
-        return learn(self, learner, query, outcome)
-
-    def note_decoy(self: Any, learner: Any, query: Any, outcome: Any) -> Any:
-        steps[False][query.round] = self._count_steps(learner, query.trajectory) + 1
-        return move(self, learner, query, outcome)
-
-    monkeypatch.setattr(FunctionResponder, "move_learner", note_learner)
-    monkeypatch.setattr(FunctionResponder, "move_decoy", note_decoy)
-    rollback = {"kind": "rollback", "version": 0, "updates": 5, "restart": restart}
-    asked: dict[int, Any] = {1: [{"kind": "shift", "updates": 12}], 90: [rollback]}
-    play_service(tmp_path / "s", asked, 130, base=FUNCTION)
-    for own in steps.values():
-        before = [number for at, number in own.items() if at <= 90]
-        after = [number for at, number in own.items() if at > 90]
-        assert before == list(range(1, len(before) + 1)) and len(before) >= 12
-        assert after[0] == (1 if restart else before[-1] + 1)
 
 
 def test_jumps_do_not_make_matched_decoys_move_more_often(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from covertfl.arrays import IntArray
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.service.replay import Replay
 from covertfl.service.store import Store
 from covertfl.training import train
@@ -29,7 +29,7 @@ SHIFTS: dict[int, Any] = {
 
 def find_rows(client: int, number: int) -> IntArray:
     """Return the first rows of a client."""
-    return find_training_task(make_run(SERVICE)).clients[client][:number]
+    return find_task(make_run(SERVICE)).clients[client][:number]
 
 
 def train_without(
@@ -48,7 +48,7 @@ def train_without(
         queue={"capacity": "auto", "overflow_cost": None},
         **changes,
     )
-    whole = find_training_task(make_run(SERVICE))
+    whole = find_task(make_run(SERVICE))
     clients = tuple(held[~np.isin(held, rows)] for held in whole.clients)
     train(settings.with_task(replace(whole, clients=clients)), out)
 
@@ -108,7 +108,7 @@ def test_rows_that_were_never_used_change_nothing(tmp_path: Path) -> None:
 
 def find_unheld() -> int:
     """Return a row that no client holds: one of the public or the validation set."""
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     held = np.concatenate(task.clients)
     return int(np.setdiff1d(np.arange(len(task.train)), held)[0])
 

@@ -22,7 +22,7 @@ from covertfl.service.status import (
     read_mark,
 )
 from covertfl.service.store import Store
-from tests.support.services import LIMITS, POLICY, RECORD, SERVICE, make_body, make_version
+from tests.support.services import LIMITS, POLICY, RECORD, make_body, make_version
 
 STATUS_KEYS = {
     *("round", "backlog", "exposure", "mean_wait", "promised_wait", "version", "oracle_state"),
@@ -80,13 +80,6 @@ def test_after_a_round(store: Store) -> None:
     assert {key: status[key] for key in expected} == expected
     assert status["beliefs"] == {"counting": 0.4, "scheme": 0.6, "trajectories": 2}
     assert status["warnings"] == [{"round": 100, "kind": "arrivals", "text": "too many"}]
-
-
-def test_a_function_has_no_accuracy(store: Store) -> None:
-    store.keep_fact("service", {**SERVICE, "task": "function"})
-    store.add_round(1, RECORD)
-    status = describe_status(store)
-    assert (status["accuracy"], status["learner_score"]) == (None, 0.83)
 
 
 def test_the_backlog_includes_what_has_not_been_counted(store: Store) -> None:

@@ -10,14 +10,14 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.service.journal import Version
 from covertfl.service.versions import read_version, remove_version, write_version
-from tests.service.test_desk import FUNCTION
+from tests.service.test_desk import DRAWN
 from tests.support.played_services import play_service
 
 VERSION = Version(3, 1, 7, 2, {"value": 0.5}, 12.0)
 
 
 def test_a_version_is_the_checkpoint_or_a_copy_of_another(tmp_path: Path) -> None:
-    play_service(tmp_path, {}, 5, base=FUNCTION)
+    play_service(tmp_path, {}, 5, base=DRAWN)
     write_version(tmp_path, VERSION)
     state = tmp_path / "versions/3/state.safetensors"
     assert state.read_bytes() == (tmp_path / "checkpoint/state.safetensors").read_bytes()
@@ -39,7 +39,7 @@ def test_a_version_is_the_checkpoint_or_a_copy_of_another(tmp_path: Path) -> Non
 
 
 def test_a_withdrawn_version_is_removed_also_if_that_was_interrupted(tmp_path: Path) -> None:
-    play_service(tmp_path, {}, 2, base=FUNCTION)
+    play_service(tmp_path, {}, 2, base=DRAWN)
     write_version(tmp_path, VERSION)
     (tmp_path / "versions/3/version.json").unlink()
     for _ in range(2):
@@ -50,7 +50,7 @@ def test_a_withdrawn_version_is_removed_also_if_that_was_interrupted(tmp_path: P
 
 
 def test_a_damaged_version_is_refused(tmp_path: Path) -> None:
-    play_service(tmp_path, {}, 2, base=FUNCTION)
+    play_service(tmp_path, {}, 2, base=DRAWN)
     state = tmp_path / "versions/0/state.safetensors"
     content = bytearray(state.read_bytes())
     content[-1] ^= 1

@@ -10,9 +10,9 @@ import pytest
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.service.store import Store
-from tests.service.test_desk import FUNCTION, GREEDY
+from tests.service.test_desk import DRAWN, GREEDY
 from tests.support.played_services import SERVICE, list_requests, pack_examples, play_service
 from tests.support.small_runs import make_run, read_rounds
 
@@ -59,7 +59,7 @@ def test_rounds_and_waits_are_those_of_the_records(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_context_can_be_named_after_a_restart(tmp_path: Path) -> None:
-    task = find_training_task(make_run(SERVICE))
+    task = find_task(make_run(SERVICE))
     data = pack_examples(task.validation.features[:30], task.validation.labels[:30])
     context = {"kind": "context", "client": 2, "data": data, "updates": 1}
     play_service(tmp_path / "s", {1: [context]}, 6, **GREEDY)
@@ -87,11 +87,11 @@ def test_drift_is_warned_of_once_and_a_refit_promises_the_wait_of_the_new_load(
     """Updates come 2.5 times as often as the problem says; 300 rounds are enough to see it."""
     asked: dict[int, Any] = {at: [{"kind": "shift", "updates": 2}] for at in range(1, 304, 4)}
     changes = {**REFIT, "oracle": {"success": [0.8, 0.9, 0.95]}}
-    play_service(tmp_path / "s", asked, 304, base=FUNCTION, **changes)
+    play_service(tmp_path / "s", asked, 304, base=DRAWN, **changes)
     warnings = list_warnings(tmp_path / "s")
     assert [one["kind"] for one in warnings].count("arrivals") == 1
     policy = read_facts(tmp_path / "s", "policy")
-    problem = make_run(FUNCTION, **changes).problem
+    problem = make_run(DRAWN, **changes).problem
     assert isinstance(problem, QueueProblem)
     assert policy["limit"] == problem.limit == 3.0
     assert policy["arrival_rate"] == pytest.approx(0.5, rel=0.1)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import LearningCost, QueueProblem
-from covertfl.errors import InvalidInput, SplitChain
+from covertfl.errors import SplitChain
 from covertfl.evaluation.chain import find_closed_classes, solve_chain
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers.average_cost import (
@@ -23,9 +20,8 @@ from covertfl.solvers.average_cost import (
     lead_into,
     never_learn,
     solve_average_cost,
-    solve_discounted,
 )
-from tests.support.literal_queue import LEARN, OBFUSCATE, EveryPolicy, LiteralQueue, list_arrivals
+from tests.support.literal_queue import LEARN, OBFUSCATE, EveryPolicy, LiteralQueue
 from tests.support.paper_queues import reference_queue
 from tests.support.strategies import queue_problems, random_queue_problem
 
@@ -136,20 +132,19 @@ def test_ties_are_broken_towards_obfuscating() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("discount", [1.0, 0.8])
-def test_actions_are_compared_as_the_literal_queue_does(seed: int, discount: float) -> None:
+def test_actions_are_compared_as_the_literal_queue_does(seed: int) -> None:
     generator = np.random.default_rng(seed)
     problem = random_queue_problem(generator, num_states=1 + seed % 3, capacity=7)
     W, _, levels = problem.table_shape
     values = generator.normal(size=(2, levels, W))
     weights = (0.7, 1.3)
-    ours = QueueOperator(problem).compare_actions(values, np.zeros(2), weights, discount=discount)
+    ours = QueueOperator(problem).compare_actions(values, np.zeros(2), weights)
     literal = LiteralQueue.of(problem)
     ahead = np.array(
         [weights[0] * values[0, y, o] + weights[1] * values[1, y, o] for o, _, y in literal.states]
     )
     costs = weights[0] * literal.privacy + weights[1] * literal.learning
-    look = costs + discount * (literal.moves @ ahead)
+    look = costs + literal.moves @ ahead
     expected = (look[LEARN] - look[OBFUSCATE]).reshape(problem.table_shape)
     np.testing.assert_allclose(ours.gap[:, :, 1:], expected[:, :, 1:], atol=1e-12)
     assert np.all(ours.gap[:, :, 0] == np.inf)
@@ -189,68 +184,3 @@ def test_an_average_that_depends_on_the_start_is_refused() -> None:
     )
     with pytest.raises(SplitChain):
         solve_average_cost(QueueOperator(problem), (0.0, 1.0), always_learn(problem))
-
-
-# --- discounted ---------------------------------------------------------------------------------
-
-
-def iterate_values(
-    literal: LiteralQueue, multiplier: float, discount: float
-) -> tuple[FloatArray, FloatArray]:
-    """Values and look-ahead costs of (11) by value iteration until nothing moves."""
-    costs = literal.privacy + multiplier * literal.learning
-    costs[LEARN][[y == 0 for _, _, y in literal.states]] = np.inf
-    value = np.zeros(len(literal.states))
-    for _ in range(100_000):
-        look = costs + discount * (literal.moves @ value)
-        new = look.min(axis=0)
-        if np.abs(new - value).max() <= 1e-14 * np.abs(new).max():
-            return new, look
-        value = new
-    raise AssertionError("value iteration did not settle")
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])
-def test_discounted_optimum_agrees_with_value_iteration(seed: int, discount: float) -> None:
-    problem = random_queue_problem(
-        np.random.default_rng(seed), num_states=1 + seed % 3, capacity=3 + seed
-    )
-    multiplier = 0.4
-    literal = LiteralQueue.of(problem)
-    value, look = iterate_values(literal, multiplier, discount)
-    solution = solve_discounted(problem, multiplier, discount)
-    arrival_distribution = np.array([prob for _, prob in list_arrivals(problem)])
-    expected = np.einsum("oey,e->yo", value.reshape(problem.table_shape), arrival_distribution)
-    ours = solution.values[0] + multiplier * solution.values[1]
-    np.testing.assert_allclose(ours, expected, rtol=1e-10)
-    gap = (look[LEARN] - look[OBFUSCATE]).reshape(problem.table_shape)
-    clear = np.abs(gap) > 1e-9
-    np.testing.assert_array_equal(solution.learn[clear], (gap < 0.0)[clear])
-
-
-def test_discount_to_1_gives_the_average() -> None:
-    problem, multiplier = reference_queue(), 0.1
-    average = solve_average_cost(QueueOperator(problem), (1.0, multiplier), always_learn(problem))
-    errors = []
-    for beta in (0.99, 0.999, 0.9999, 0.99999, 0.999999):
-        solution = solve_discounted(problem, multiplier, beta)
-        value = (1.0 - beta) * (solution.values[0] + multiplier * solution.values[1])
-        errors.append(np.abs(value - average.gain).max())
-    # The error is proportional to 1 - beta: a tenth of it at each step.
-    assert errors[-1] <= 1e-3 * average.gain
-    for larger, smaller in pairwise(errors[1:]):
-        assert smaller == pytest.approx(0.1 * larger, rel=0.2)
-    np.testing.assert_array_equal(solution.learn, average.learn)
-
-
-@pytest.mark.parametrize("beta", [0.0, 1.0, 1.5, -0.5, float("nan")])
-def test_the_discount_lies_between_0_and_1(beta: float) -> None:
-    with pytest.raises(InvalidInput, match="discount must lie strictly between 0 and 1"):
-        solve_discounted(reference_queue(), 0.1, beta)
-
-
-@pytest.mark.parametrize("multiplier", [-0.1, float("nan")])
-def test_the_multiplier_is_not_negative(multiplier: float) -> None:
-    with pytest.raises(InvalidInput, match="multiplier must be at least 0"):
-        solve_discounted(reference_queue(), multiplier, 0.9)

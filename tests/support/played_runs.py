@@ -18,12 +18,9 @@ from covertfl.runs.learner import Reply
 from covertfl.runs.records import MemoryRecords
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import run_rounds
-from tests.support.small_runs import FUNCTION_QUEUE, HORIZON, make_run
+from tests.support.small_runs import DRAWN_QUEUE, FEW, HORIZON, make_run
 
-FUNCTION_HORIZON = {
-    **{key: value for key, value in HORIZON.items() if key not in ("data", "federation")},
-    "task": "function",
-}
+DRAWN_HORIZON: dict[str, Any] = {**HORIZON, "federation": FEW}
 Records = list[dict[str, Any]]
 
 
@@ -84,7 +81,7 @@ def play_with_faults(federation: Federation, spoil: Callable[[Reply], Reply]) ->
 
 
 def play_queue(**changes: Any) -> tuple[Federation, RunState, Records, Records]:
-    """Run the function's queue; return federation, final state, rounds and updates."""
-    federation = build(FUNCTION_QUEUE, **changes)
+    """Run a queue of few clients; return federation, final state, rounds and updates."""
+    federation = build(DRAWN_QUEUE, **changes)
     final, records, folder = play(federation)
     return federation, final, records, folder.lines[UPDATES]

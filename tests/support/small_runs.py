@@ -40,11 +40,9 @@ QUEUE: dict[str, Any] = {
         "overflow_cost": 5.0,
     },
 }
-# A function has no clients, so its rounds are fast.
-FUNCTION_QUEUE = {
-    **{key: value for key, value in QUEUE.items() if key not in ("data", "federation")},
-    "task": "function",
-}
+# Few clients, whose rounds are fast and are accepted with the problem's own probabilities.
+FEW = {"clients": 2, "participation": [1, 1, 2], "batch_size": 20, "acceptance": "model"}
+DRAWN_QUEUE: dict[str, Any] = {**QUEUE, "federation": FEW}
 
 
 def make_run(base: dict[str, Any] = HORIZON, **changes: Any) -> RunSettings:

@@ -83,14 +83,13 @@ def test_a_single_class_leaves_all_axes_free() -> None:
 
 def test_a_task_with_mapped_inputs_keeps_everything_else() -> None:
     task = make_task(DataSettings(task="digits", clients=5))
-    mapped = add_public_map(task)  # type: ignore[arg-type]
+    mapped = add_public_map(task)
     assert mapped.public_map is not None
     np.testing.assert_array_equal(
-        mapped.train.features,
-        mapped.public_map.apply(task.train.features),  # type: ignore[union-attr]
+        mapped.train.features, mapped.public_map.apply(task.train.features)
     )
-    assert mapped.train.labels is task.train.labels  # type: ignore[union-attr]
-    assert add_public_map(task).train is mapped.train  # type: ignore[arg-type]
+    assert mapped.train.labels is task.train.labels
+    assert add_public_map(task).train is mapped.train
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from covertfl.tasks.task import DataSettings
 
 
 def test_tasks_are_those_of_a_run_file() -> None:
-    assert list(TASKS) == ["toxicity", "embeddings", "digits", "mnist", "function"]
+    assert list(TASKS) == ["toxicity", "embeddings", "digits", "mnist"]
 
 
 def test_registry_makes_the_task_named() -> None:
-    for name in ("toxicity", "function"):
-        assert make_task(DataSettings(name)).name == name
+    assert make_task(DataSettings("toxicity")).name == "toxicity"
     with pytest.raises(InvalidInput, match=r"task must be one of toxicity, .*, got 'cats'"):
         make_task(DataSettings("cats"))
 

@@ -11,14 +11,7 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.training import train
-from tests.support.small_runs import (
-    FUNCTION_QUEUE,
-    HORIZON,
-    QUEUE,
-    make_run,
-    read_rounds,
-    run_small,
-)
+from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run, read_rounds, run_small
 
 pytest.importorskip("torch")
 
@@ -75,7 +68,7 @@ def test_a_log_that_does_not_fit_is_refused(
 def test_arrivals_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "arrivals.csv"
     path.write_text("round,updates\n2,3\n5,0\n9,1\n500,7\n")
-    summary = run_small(tmp_path / "run", FUNCTION_QUEUE, rounds=20, arrivals=str(path))
+    summary = run_small(tmp_path / "run", DRAWN_QUEUE, rounds=20, arrivals=str(path))
     arrivals = {record["round"]: record["arrival"] for record in read_rounds(tmp_path / "run")}
     assert {number: size for number, size in arrivals.items() if size} == {2: 3, 9: 1}
     assert summary.tasks_arrived == 2

@@ -16,7 +16,6 @@ from covertfl.runs.run_file import read_run
 from covertfl.training import is_finished, train, train_all
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (
-    FUNCTION_QUEUE,
     HORIZON,
     QUEUE,
     Stopped,
@@ -74,7 +73,6 @@ RESUMED = [
     (HORIZON, {"federation": {"algorithm": "fedsgd"}, "decoy": {"kind": "following"}}),
     (HORIZON, {"decoy": {"kind": "adversarial", "count": 3}, "policy": {"kind": "minority"}}),
     (QUEUE, {"rounds": 12}),
-    (FUNCTION_QUEUE, {"rounds": 12}),
 ]
 
 

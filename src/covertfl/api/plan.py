@@ -21,7 +21,6 @@ from covertfl.planning.exposure import (
     find_scale_for_exposure,
 )
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan, plan_decoys, plan_horizon
-from covertfl.planning.noise import NoisePlan, plan_noise
 from covertfl.planning.queue import QueuePlan, plan_queue
 from covertfl.planning.updates import bound_updates
 
@@ -58,14 +57,12 @@ class Plan(Result):
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
     decoys : what several decoys cost, None if not asked for
-    noise : bounds on the noise compared, None if the problem file has no section [noise]
     """
 
     details: HorizonPlan | QueuePlan
     exposure: ExposurePlan | None
     updates_needed: UpdatesNeeded | None
     decoys: DecoyPlan | None = None
-    noise: NoisePlan | None = None
 
     @property
     def problem(self) -> Problem:
@@ -94,12 +91,7 @@ class Plan(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `covertfl plan --json` prints."""
-        from covertfl.display.as_json import (
-            describe_decoys,
-            describe_exposure,
-            describe_noise,
-            describe_plan,
-        )
+        from covertfl.display.as_json import describe_decoys, describe_exposure, describe_plan
 
         described = describe_plan(self.details)
         if self.exposure is not None:
@@ -111,8 +103,6 @@ class Plan(Result):
             }
         if self.decoys is not None:
             described["decoys"] = describe_decoys(self.decoys)
-        if self.noise is not None:
-            described["noise"] = describe_noise(self.noise)
         return described
 
     def __rich__(self) -> RenderableType:
@@ -121,7 +111,6 @@ class Plan(Result):
         from covertfl.display.plan_tables import (
             render_decoys,
             render_exposure,
-            render_noise,
             render_plan,
             render_updates_needed,
         )
@@ -129,8 +118,6 @@ class Plan(Result):
         parts = [render_plan(self.details)]
         if self.decoys is not None and isinstance(self.details, HorizonPlan):
             parts.append(render_decoys(self.details, self.decoys))
-        if self.noise is not None:
-            parts.append(render_noise(self.noise))
         if self.exposure is not None:
             parts.append(render_exposure(self.exposure))
         if self.updates_needed is not None:
@@ -201,7 +188,6 @@ def plan(
         _find_setting(loaded.problem, exposure),
         needed,
         _plan_decoys(loaded, details, rule, seed),
-        _plan_noise(loaded),
     )
 
 
@@ -224,15 +210,6 @@ def _plan_decoys(
         return plan_decoys(details, rule, generator=np.random.default_rng(seed))
     except InvalidInput as error:
         raise InvalidInput(f"{loaded.name}: [horizon] {error}") from error
-
-
-def _plan_noise(loaded: LoadedProblem) -> NoisePlan | None:
-    if loaded.noise is None or not isinstance(loaded.problem, FiniteHorizon):
-        return None
-    try:
-        return plan_noise(loaded.problem, loaded.noise)
-    except InvalidInput as error:
-        raise InvalidInput(f"{loaded.name}: [noise] {error}") from error
 
 
 def _find_setting(problem: Problem, exposure: float | None) -> ExposurePlan | None:

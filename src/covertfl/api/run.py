@@ -142,7 +142,7 @@ class TrainingResult(Result):
     ----------
     folder : folder of the run, or of its seeds
     runs : summary of each run; the figures below are means over them
-    learner_accuracy : of the true model on the validation set, None for a function
+    learner_accuracy : of the true model on the validation set
     learner_balanced_accuracy, learner_auc, learner_f1 : its further scores there, None where they
         are not defined
     exposure : learning queries over all rounds
@@ -155,7 +155,7 @@ class TrainingResult(Result):
     folder: Path
     runs: tuple[RunSummary, ...]
 
-    learner_accuracy: float | None = field(init=False)
+    learner_accuracy: float = field(init=False)
     learner_balanced_accuracy: float | None = field(init=False)
     learner_auc: float | None = field(init=False)
     learner_f1: float | None = field(init=False)
@@ -190,10 +190,9 @@ class TrainingResult(Result):
         return {"out": str(self.folder), "runs": [run.to_dict() for run in self.runs]}
 
     def _facts(self) -> Mapping[str, str]:
-        accuracy = self.learner_accuracy
         return {
             "runs": str(len(self.runs)),
-            "learner accuracy": "none" if accuracy is None else f"{accuracy:.4f}",
+            "learner accuracy": f"{self.learner_accuracy:.4f}",
             "exposure": f"{self.exposure:.1%}",
             "updates done": f"{self.updates_done:g}",
             "updates missing": f"{self.updates_missing:g}",

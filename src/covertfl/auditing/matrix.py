@@ -18,7 +18,7 @@ from covertfl.arrays import FloatArray
 from covertfl.auditing.folders import audit_folders
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decoys.registry import DECOYS, REPLICA
-from covertfl.errors import InvalidInput, Missing
+from covertfl.errors import Missing
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.progress import RunProgress
 from covertfl.runs.settings import PolicyKind, RunSettings
@@ -75,15 +75,9 @@ def run_matrix(
     Raises
     ------
     InvalidInput
-        if the task is a function, which has one decoy of its own and no accuracy
     Missing
         if matplotlib is not installed
     """
-    if settings.sections.task == "function":
-        raise InvalidInput(
-            f"{settings.name}: task must be one with clients for --matrix, got function, which "
-            "has one decoy of its own"
-        )
     _require_matplotlib()
     if policies is None:
         policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES

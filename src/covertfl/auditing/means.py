@@ -12,7 +12,7 @@ from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, Scheme
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientResponder, make_mark
+from covertfl.runs.clients import make_mark
 from covertfl.runs.federation import Federation
 from covertfl.tasks.public_map import compute_public_map
 from covertfl.tasks.task import TrainingTask
@@ -43,8 +43,6 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     known = Means(
         scheme=find_scheme(federation), trajectories=1 + clients.num_decoys, seed=settings.seed
     )
-    if not isinstance(clients, ClientResponder):
-        return known
     batch_size, task = settings.sections.federation.batch_size, clients.task
     batches = max(len(task.clients[SPY]) // batch_size, 1)
 

@@ -103,9 +103,8 @@ class LoadedRun:
 
     @property
     def clients(self) -> ClientResponder | None:
-        """Return the run's clients, None if it has none or they cannot be built again."""
-        responder = None if self.federation is None else self.federation.responder
-        return responder if isinstance(responder, ClientResponder) else None
+        """Return the run's clients, None if they cannot be built again."""
+        return None if self.federation is None else self.federation.responder
 
     @cached_property
     def scores(self) -> ScoreCache | None:
@@ -246,7 +245,7 @@ def find_all(
 
 
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
-    if not run.private or run.clients is None:  # the score of a function is not an accuracy
+    if not run.private or run.clients is None:
         return ()
     path, scores = run.path / METRICS, []
     for number, line in enumerate(itertools.islice(read_lines(path), len(run.private)), start=1):

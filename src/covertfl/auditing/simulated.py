@@ -19,7 +19,6 @@ from covertfl.auditing.run import LoadedRun
 from covertfl.engines.simulated import run_together
 from covertfl.kernels.job import Examples
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import ROUNDS
 from covertfl.runs.records import MemoryRecords
@@ -121,8 +120,6 @@ def resample_clients(federation: Federation) -> Federation:
     Every client holds as many rows as before, drawn with replacement from the public set.
     """
     clients = federation.responder
-    if not isinstance(clients, ClientResponder):
-        return federation
     task, generator = clients.task, np.random.default_rng([federation.settings.seed, 2])
     sizes = [len(rows) for rows in task.clients]
     rows = generator.integers(len(task.public), size=sum(sizes))

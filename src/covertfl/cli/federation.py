@@ -45,12 +45,12 @@ def init(
     from covertfl.runs.build import require_torch
     from covertfl.runs.decoys import write_secret
     from covertfl.runs.run_file import read_run
-    from covertfl.runs.task import find_training_task
+    from covertfl.runs.task import find_task
     from covertfl.tasks.mapped import add_public_map
 
     require_torch()
     settings = read_run(run)
-    task = find_training_task(settings)
+    task = find_task(settings)
     task = task if task.public_map is not None else add_public_map(task)
     trajectories = write_secret(output, task)
     if as_json:

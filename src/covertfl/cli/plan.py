@@ -56,8 +56,7 @@ def plan(
     as the limit varies.  For both: what exchangeable trajectories cost, in rounds or in load.
 
     PROBLEM.TOML describes the oracle, the costs and either a queue or a horizon; `covertfl presets
-    sound/main` prints such a file.  With a section [noise], bounds on the noise of a reply are
-    compared.
+    sound/main` prints such a file.
 
     Example: covertfl plan --preset sound/main
     """

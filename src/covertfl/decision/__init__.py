@@ -7,8 +7,6 @@
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
 - `decoy_rule`: `DecoyRule`, which of several decoys a query goes to.
-- `noise`: `NoiseChoice`, candidates for the bound on the noise of a reply.
-- `misreading`: policies that act on an oracle state read with errors.
 - `problem_file`: problem files in TOML, and presets.
 - `policy_file`: policy files in JSON.
 - `presets`: the problem files that ship with covertfl.

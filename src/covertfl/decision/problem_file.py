@@ -2,8 +2,8 @@
 
 A file has the sections [oracle] and [cost] and either [queue] or [horizon].  `covertfl fit` adds
 [evidence], the counts behind the oracle, from which the planner derives intervals, and [states],
-which says what the oracle states stand for.  [noise] holds candidates for the bound on the noise of
-a reply.  Messages name the file, the key, what is allowed and what came.
+which says what the oracle states stand for.  Messages name the file, the key, what is allowed and
+what came.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from covertfl.arrays import IntArray
-from covertfl.decision.noise import NoiseChoice, Step
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import (
     Charged,
@@ -104,23 +103,12 @@ class _EvidenceSection(_Section):
     success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
 
 
-class _NoiseSection(_Section):
-    levels: list[float]
-    success: list[list[float]]
-    gap: float = 1.0
-    smoothness: float = 1.0
-    epsilon: float
-    step: Step = "constant"
-    confidence: float = 0.9
-
-
 class _ProblemFile(_Section):
     oracle: _OracleSection
     cost: _CostSection
     queue: _QueueSection | None = None
     horizon: _HorizonSection | None = None
     evidence: _EvidenceSection | None = None
-    noise: _NoiseSection | None = None
     states: _StatesSection | None = None
 
 
@@ -145,7 +133,6 @@ class LoadedProblem:
     name: str
     problem: Problem
     evidence: Evidence | None
-    noise: NoiseChoice | None = None
     states: OracleStates | None = None
 
 
@@ -186,11 +173,7 @@ def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {_place(str(error), sections)} {error}") from error
     return LoadedProblem(
-        name,
-        problem,
-        _read_evidence(sections, oracle, name),
-        _read_noise(sections, name),
-        _read_states(sections, oracle, name),
+        name, problem, _read_evidence(sections, oracle, name), _read_states(sections, oracle, name)
     )
 
 
@@ -301,19 +284,6 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
 
 
-def _read_noise(sections: _ProblemFile, name: str) -> NoiseChoice | None:
-    if sections.noise is None:
-        return None
-    if sections.horizon is None:
-        raise InvalidInput(f"{name}: [noise] needs a [horizon], got a [queue]")
-    given = sections.noise.model_dump(exclude={"levels", "success"})
-    success = tuple(tuple(row) for row in sections.noise.success)
-    try:
-        return NoiseChoice(tuple(sections.noise.levels), success, **given)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: [noise] {error}") from error
-
-
 def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
     if sections.states is None:
         return None
@@ -340,7 +310,6 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("queue",): _QueueSection,
     ("horizon",): _HorizonSection,
     ("evidence",): _EvidenceSection,
-    ("noise",): _NoiseSection,
     ("states",): _StatesSection,
 }
 
@@ -388,7 +357,6 @@ def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
         "shape": " or ".join(get_args(Shape)),
         "charged": " or ".join(get_args(Charged)),
         "minimise": " or ".join(get_args(Objective)),
-        "step": " or ".join(get_args(Step)),
     }
     if location[-1] in named:
         return named[str(location[-1])]

@@ -13,7 +13,6 @@ from covertfl.fitting.oracle import ArrivalFit, FittedOracle
 from covertfl.planning.exchangeable import HorizonPrice, HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan
-from covertfl.planning.noise import NoisePlan
 from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
@@ -173,21 +172,6 @@ def describe_decoys(plan: DecoyPlan) -> dict[str, Any]:
         },
         "rounds_needed": _name_probs(plan.rounds_needed),
         "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
-    }
-
-
-def describe_noise(plan: NoisePlan) -> dict[str, Any]:
-    """Describe the bounds on the noise, and which are best."""
-    completion, epsilon = plan.best_completion, plan.best_epsilon
-    return {
-        "epsilon": plan.choice.epsilon,
-        "step": plan.choice.step,
-        "confidence": plan.choice.confidence,
-        "rounds": plan.rounds,
-        "levels": [asdict(level) for level in plan.levels],
-        "best_completion": None if completion is None else completion.sigma,
-        "best_epsilon": None if epsilon is None else epsilon.sigma,
-        "advice": plan.advice,
     }
 
 

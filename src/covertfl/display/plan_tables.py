@@ -14,7 +14,6 @@ from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exchangeable import HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import DecoyPlan, HorizonPlan
-from covertfl.planning.noise import NoisePlan
 from covertfl.planning.queue import QueuePlan
 
 
@@ -128,31 +127,6 @@ def _list_queue_prices(plan: QueuePrices) -> Iterator[list[str]]:
 
 def _name_rounds(rounds: int | None) -> str:
     return "out of reach" if rounds is None else str(rounds)
-
-
-def render_noise(plan: NoisePlan) -> RenderableType:
-    """Render the bounds on the noise, the best one in bold."""
-    choice = plan.choice
-    title = f"Bounds on the noise for epsilon = {choice.epsilon:g}, {choice.step} step"
-    right = (
-        "sigma",
-        "success by oracle state",
-        "updates",
-        f"finishes in {plan.rounds} rounds",
-        f"smallest epsilon ({choice.confidence:.0%})",
-    )
-    table = make_table(title, right=right)
-    for level in plan.levels:
-        reached = level.smallest_epsilon
-        table.add_row(
-            f"{level.sigma:g}",
-            " ".join(f"{prob:g}" for prob in level.success),
-            "over 1e308" if level.updates is None else _format_count(level.updates),
-            f"{level.completion:.3f}",
-            "none" if reached is None else f"{reached:.4g}",
-            style="bold" if level is plan.best_completion else "",
-        )
-    return Group(Text(), table, Text(), Text(plan.advice, style="bold"))
 
 
 def _render_queue_plan(plan: QueuePlan) -> list[RenderableType]:

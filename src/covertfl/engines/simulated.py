@@ -24,16 +24,10 @@ def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
     """Carry all runs, at any round and not in step, to their ends; return their final states."""
 
     def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
-        work = [(_find_clients(runs[number][0]), asked) for number, asked in waiting.items()]
+        work = [(runs[number][0].responder, asked) for number, asked in waiting.items()]
         return dict(zip(waiting, carry_out(work), strict=True))
 
     return drive([rounds for _, rounds in runs], answer)
-
-
-def _find_clients(federation: Federation) -> ClientResponder:
-    """Return the clients of a run that has work for the engine."""
-    assert isinstance(federation.responder, ClientResponder)
-    return federation.responder
 
 
 def carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:

@@ -115,12 +115,7 @@ class _CensoredChain:
 
 
 def _censor(
-    problem: QueueProblem,
-    learn: FloatArray,
-    *,
-    workspace: Workspace,
-    discount: float = 1.0,
-    pivot: int = 0,
+    problem: QueueProblem, learn: FloatArray, *, workspace: Workspace, pivot: int = 0
 ) -> _CensoredChain:
     num_oracle, _, num_levels = problem.table_shape
     num, below = num_oracle * num_levels, 2 * num_oracle - 1
@@ -139,14 +134,14 @@ def _censor(
         num_levels,
         below,
         width,
-        discount,
+        1.0,  # no probability of stopping
     )
     costs = mean_costs(problem, learn).reshape(num, 2)
     totals = np.column_stack([np.ones(num), costs])
     leaving, roots = np.empty(num), np.empty(num, dtype=np.int64)
-    stopping = np.full(num, 1.0 - discount)
+    absorbed = np.zeros(num)
     num_roots = _chain.censor(
-        band, stopping, totals, leaving, roots, num, width, below, totals.shape[1], pivot
+        band, absorbed, totals, leaving, roots, num, width, below, totals.shape[1], pivot
     )
     return _CensoredChain(band, below, costs, totals, leaving, roots[:num_roots], pivot)
 
@@ -221,14 +216,3 @@ def find_closed_classes(problem: QueueProblem, learn: FloatArray) -> list[BoolAr
     numerically split visits every state at some rate.
     """
     return [distribution > NEGLIGIBLE for distribution in find_class_distributions(problem, learn)]
-
-
-def solve_discounted_chain(problem: QueueProblem, learn: FloatArray, discount: float) -> FloatArray:
-    """Compute the discounted cost of a stationary policy from every state, equation (11).
-
-    Returns (2, capacity + 1, W) privacy and learning costs before the arrival is known.  Costs of
-    the first round are not discounted; later ones are, by the discount beta in (0, 1).
-    """
-    num_oracle, _, num_levels = problem.table_shape
-    censored = _censor(problem, learn, workspace=Workspace(), discount=discount)
-    return censored.values(np.zeros(2)).reshape(2, num_levels, num_oracle)

@@ -15,7 +15,6 @@ from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.json_file import read_object
 from covertfl.files.regular import read_bytes
-from covertfl.files.toml import parse_toml, read_text
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.models.card import TITLE, format_card
 from covertfl.models.contents import ModelContents, pack_model
@@ -178,10 +177,7 @@ def _split_weights(checkpoint: Checkpoint, name: str) -> dict[str, Vector]:
 
 
 def _read_description(path: Path) -> dict[str, Any]:
-    """Return what a run's folder says about its model; a function has no model."""
-    settings = parse_toml(read_text(path / SETTINGS, "the folder of a run"), str(path / SETTINGS))
-    if settings.get("task") == "function" and not (path / MODEL).exists():
-        return {"task": "function"}
+    """Return what a run's folder says about its model."""
     return read_object(path / MODEL, "the description of a model")
 
 

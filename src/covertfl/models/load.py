@@ -253,12 +253,10 @@ def _build(architecture: object) -> nn.Module:
 def _check_facts(contents: ModelContents, name: str) -> None:
     """Raise InvalidInput if a file does not say what is needed to predict."""
     facts, found = contents.facts, contents.standardisation
-    if "architecture" not in facts:
-        what = "holds a point of a function, which predicts nothing"
-        raise InvalidInput(f"{name} {what}")
     try:
         inputs, threshold, classes = facts["inputs"], facts["output"]["threshold"], facts["classes"]
         checks = {
+            "architecture": "architecture" in facts,
             "inputs": all(type(size) is int for size in inputs["shape"]),
             "standardisation": found is None or list(found.mean.shape) in ([1], inputs["shape"]),
             "classes": all(isinstance(one, str) for one in classes),

@@ -4,6 +4,5 @@
 - `queue`: `plan_queue`, which returns a `QueuePlan`: stability, least exposure, frontier
 - `exchangeable`: `price_horizon`, `price_queue`: what K exchangeable trajectories cost
 - `exposure`: `find_limit_for_exposure` and `find_scale_for_exposure`, the inverse question
-- `noise`: `plan_noise`, which bound on the noise of a reply is best
 - `updates`: how many updates reach a given accuracy
 """

@@ -72,18 +72,6 @@ def updates_needed_constant_step(gap: float, smoothness_noise: float, epsilon: f
     return _round_up(bound_constant_step(gap, smoothness_noise, epsilon))
 
 
-def reach_decreasing_step(gap: float, smoothness_noise: float, updates: int) -> float:
-    """Return the goal epsilon that M updates with steps 1/m meet (formula F1 solved for it)."""
-    _check(gap, smoothness_noise, 1.0)
-    return (gap + math.pi**2 * smoothness_noise / 12.0) / math.log1p(updates)
-
-
-def reach_constant_step(gap: float, smoothness_noise: float, updates: int) -> float:
-    """Return the goal epsilon that M updates with the best constant step meet (F2)."""
-    _check(gap, smoothness_noise, 1.0)
-    return math.sqrt(2.0 * gap * smoothness_noise / updates)
-
-
 def _check(gap: float, smoothness_noise: float, epsilon: float) -> None:
     require_number(gap, "gap")
     require_number(smoothness_noise, "smoothness_noise")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from covertfl.report.page import format_interval, format_number, format_range, format_share
-from covertfl.report.records import Audit, RunRecords, is_function
+from covertfl.report.records import Audit, RunRecords
 
 Rows = Sequence[Mapping[str, Any]]
 # Columns of the table, and scores, that are unknown until the summary or the records have them.
 UNKNOWN_SO_FAR = (
     *("updates_done", "learning_queries", "rejected_replies", "completed", "mean_wait"),
-    *("average_privacy_cost", "learner_accuracy", "learner_value"),
+    *("average_privacy_cost", "learner_accuracy"),
     *("learner_balanced_accuracy", "learner_auc", "learner_f1"),
 )
 
@@ -42,8 +42,8 @@ def make_run_row(run: RunRecords) -> dict[str, Any]:
             "rejected_replies": sum(len(record["rejected"]) for record in run.rounds),
         }
     row |= run.summary or {}
-    # The accuracy or the value of a function, at the end or so far.
-    scores = (row["learner_accuracy"], row["learner_value"], last.get("learner_score"))
+    # The accuracy at the end, or so far.
+    scores = (row["learner_accuracy"], last.get("learner_score"))
     score = next((float(score) for score in scores if score is not None), None)
     return row | {"name": run.name, "ended": run.summary is not None, "score": score}
 
@@ -75,8 +75,6 @@ def _score_card(runs: Sequence[RunRecords], rows: Rows, audit: Audit | None) -> 
     if not scores:
         return None
     detail = format_range(scores, format_number)
-    if is_function(runs):
-        return Card("Function value", format_number(_mean(scores)), detail or "of the learner")
     interval = None if audit is None else audit["learner"].get("interval")
     if interval is not None and audit is not None and audit["runs"] == len(runs):
         detail = f"95%: {format_interval(interval)}"

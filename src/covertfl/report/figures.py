@@ -11,7 +11,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.report import measures, plots
-from covertfl.report.records import Audit, RunRecords, is_function
+from covertfl.report.records import Audit, RunRecords
 
 # Eavesdroppers whose accuracy is always drawn: the paper's, the one that knows the scheme, and the
 # baseline.  The best of the others over all rounds is drawn as well.
@@ -42,10 +42,9 @@ class Figure:
 def draw_figures(runs: Sequence[RunRecords], audit: Audit | None, folder: Path) -> list[Figure]:
     """Draw all plots of the page; one without data has only the reason as its caption."""
     scores = measures.stack_by_round(runs, "learner_score")
-    unit = "Value" if is_function(runs) and not np.all(np.isnan(scores)) else "Accuracy"
     return [
         Figure("chances", "Who identifies the true model", *_draw_shares(runs, audit, folder)),
-        Figure("accuracy", f"{unit} by round", *_draw_scores(runs, scores, audit, folder)),
+        Figure("accuracy", "Accuracy by round", *_draw_scores(scores, audit, folder)),
         Figure("actions", "Actions", *_draw_actions(runs)),
         Figure("exposure", "Exposure", *_draw_exposure(runs)),
         Figure("policy", "Policy as observed", *_draw_policy(runs)),
@@ -82,14 +81,9 @@ def _draw_shares(runs: Sequence[RunRecords], audit: Audit | None, folder: Path) 
     return caption, plots.plot_naming_shares(shares, ends, measures.find_guess(runs[0]))
 
 
-def _draw_scores(
-    runs: Sequence[RunRecords], learner: FloatArray, audit: Audit | None, folder: Path
-) -> Drawing:
+def _draw_scores(learner: FloatArray, audit: Audit | None, folder: Path) -> Drawing:
     if np.all(np.isnan(learner)):
         return "No round has a score.", None
-    if is_function(runs):
-        caption = "A function has no accuracy; shown is its value, less is better."
-        return caption, plots.plot_scores(learner, {}, "function value")
     others = choose_curves(audit)
     caption = f"Without an audit there are no eavesdroppers to show: {name_audit_command(folder)}"
     if others:
@@ -101,7 +95,7 @@ def _draw_scores(
         )
     elif audit is not None:
         caption = "The audit has no accuracy of any eavesdropper."
-    return caption, plots.plot_scores(learner, others, "accuracy on validation data")
+    return caption, plots.plot_scores(learner, others)
 
 
 def _list_curves(audit: Audit | None) -> dict[str, list[float]]:

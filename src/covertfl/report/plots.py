@@ -130,8 +130,8 @@ def _save(figure: Figure, kind: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def plot_scores(learner: FloatArray, others: Mapping[str, Sequence[float]], unit: str) -> Plot:
-    """Plot the learner's score, (runs, N), and mean scores of eavesdroppers, by round."""
+def plot_scores(learner: FloatArray, others: Mapping[str, Sequence[float]]) -> Plot:
+    """Plot the learner's accuracy, (runs, N), and mean accuracies of eavesdroppers, by round."""
     with new_axes(4.0) as axes:
         _draw_spread(axes, learner, "learner")
         for (label, values), (colour, dash) in zip(others.items(), LINES, strict=False):
@@ -139,7 +139,7 @@ def plot_scores(learner: FloatArray, others: Mapping[str, Sequence[float]], unit
             axes.plot(rounds, values, color=colour, linestyle=dash, linewidth=1.8, label=label)
         lengths = [learner.shape[1], *map(len, others.values())]
         _label_rounds(axes, max(lengths))
-        axes.set_ylabel(unit)
+        axes.set_ylabel("accuracy on validation data")
         return _finish(axes)
 
 

@@ -224,11 +224,6 @@ def _read_records(path: Path, checks: Checks, notes: list[str]) -> tuple[dict[st
     return tuple(records)
 
 
-def is_function(runs: Sequence[RunRecords]) -> bool:
-    """Return whether scores are values of a function instead of accuracies."""
-    return any(run.setting("task") == "function" for run in runs)
-
-
 def read_audit(folder: Path) -> Audit | None:
     """Read the audit that `covertfl audit` wrote into a folder, None if there is none."""
     path = folder / AUDIT

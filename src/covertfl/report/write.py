@@ -16,7 +16,7 @@ from covertfl.files.atomic import write_atomically
 from covertfl.report.cards import list_cards, make_run_row
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
 from covertfl.report.page import list_differences, list_settings, render_template
-from covertfl.report.records import Audit, RunRecords, is_function, read_audit, read_run_records
+from covertfl.report.records import Audit, RunRecords, read_audit, read_run_records
 from covertfl.runs.files import find_runs, is_public
 
 PAGE, PLOTS = "report.html", "report"
@@ -86,7 +86,6 @@ def _describe(
         "first": first,
         "num_queries": sum(run.queries for run in runs),
         "is_public_only": all(run.is_public_only for run in runs),
-        "is_function": is_function(runs),
         "notes": list_notes(runs, audit),
         "cards": list_cards(runs, rows, audit),
         "audit": audit,

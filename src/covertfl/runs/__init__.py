@@ -15,7 +15,7 @@
 `policy`: `make_run_policy`, the policy of a run.
 `live`: `refresh_live` and `make_live_policy`, a policy that is refreshed during a run.
 `learner`: `LearnerState`, the true trajectory and the decoys', and how they move.
-`responder`: `Responder`, those who answer queries, with `Query` and `Outcome`.
+`responder`: `Query`, `Outcome` and `Work`, what passes between a run and its clients.
 `federation`: `Federation`, what does not change during a run, and `RunState`, what does.
 `generations`: `Generation`, the schedule of exchangeable trajectories, and how they move.
 `levelling`: `choose_level`, which replies a move of an exchangeable run averages.
@@ -26,9 +26,8 @@
 `rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
 `driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
-`function`: `FunctionResponder`, a noisy function that answers queries.
 `decoys`: `make_run_decoys`, the decoys or replicas of a run, and the secret of a federation.
-`task`: `find_task` and `find_training_task`, the task of a run.
+`task`: `find_task`, the task of a run.
 `build`: `build_federation` and `KernelCache`, from settings to a federation.
 `progress`: `prepare_run`, `watch_run`, `RunProgress` and the `OnRound` callback.
 """

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
-from covertfl.decision.misreading import read_state
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
@@ -32,15 +31,12 @@ class Decision:
 
     Parameters
     ----------
-    observation : with the oracle state as it was read
-    oracle_state : the true one, on which costs, participation and success depend
     arrival : number of updates that arrive in this round
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     decoy : the decoy that is queried, or would have been
     """
 
     observation: Observation
-    oracle_state: int
     arrival: int
     learn_prob: float
     trajectory: int
@@ -74,8 +70,8 @@ class Decision:
         return self.trajectory == 0
 
     @property
-    def state_read(self) -> int:
-        """The oracle state that the policy acted on."""
+    def oracle_state(self) -> int:
+        """The oracle state of the round."""
         return int(self.observation.oracle_state)
 
 
@@ -105,7 +101,7 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     else:
         index, rounds_left = int(problem.index_arrivals(arrival)), 0
     observation = Observation(
-        oracle_state=_read_state(federation, oracle_state, number),
+        oracle_state=oracle_state,
         backlog=state.queue.backlog,
         arrival=index,
         rounds_left=rounds_left,
@@ -114,12 +110,12 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     learn_prob = float(policy.policy.learn_prob(observation))
     if policy.is_exchangeable:
         queried = find_replica(federation, state)
-        return Decision(observation, oracle_state, arrival, learn_prob, queried, queried)
+        return Decision(observation, arrival, learn_prob, queried, queried)
     generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
     learns = generator.random() < learn_prob
     decoy = choose_decoy(federation, state, policy, observation)
     trajectory = 0 if learns else decoy
-    return Decision(observation, oracle_state, arrival, learn_prob, trajectory, decoy)
+    return Decision(observation, arrival, learn_prob, trajectory, decoy)
 
 
 def find_replica(federation: Federation, state: RunState) -> int:
@@ -153,20 +149,8 @@ def choose_decoy(
         return order[0]
     if isinstance(federation.problem, FiniteHorizon):
         left, num_states = int(observation.rounds_left), federation.problem.oracle.num_states
-        # As eavesdroppers know it: states that are never read do not count.
-        known = federation.with_misreading(policy.policy)
-        further = count_further(known, observation.backlog, left, learning, num_states)
+        further = count_further(policy.policy, observation.backlog, left, learning, num_states)
         spares = bool(np.all(may_spare(learning, lead, further, left)))
     else:
         spares = takes_turn(lead, served)
     return rule.choose(state.queries, order, spares=spares)
-
-
-def _read_state(federation: Federation, oracle_state: int, round_number: int) -> int:
-    """Return the oracle state as the learner reads it: the true one, unless the run misreads."""
-    confusion = federation.settings.confusion
-    if confusion is None:
-        return oracle_state
-    seed = federation.settings.hidden_seed
-    generator = make_generator(seed, Stream.MISREADING, round_number)
-    return read_state(confusion, oracle_state, generator=generator)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
 from covertfl.runs.decoys import make_run_decoys
 from covertfl.runs.federation import Federation
-from covertfl.runs.function import FunctionResponder
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import (
     advising_on_success,
@@ -21,7 +18,6 @@ from covertfl.runs.queue import read_arrivals
 from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import RunSections, RunSettings
 from covertfl.runs.task import find_task, is_built_in, naming_run_file
-from covertfl.tasks.function import FunctionTask
 from covertfl.tasks.task import TrainingTask
 
 
@@ -63,29 +59,22 @@ def build_federation(
 ) -> Federation:
     """Build everything that stays the same during a run.
 
-    With acceptance by data or by noise, success probabilities are measured on simulated clients and
+    With acceptance by data, success probabilities are measured on simulated clients and
     replace the problem's, if `measures`.  The problem's own stay where a log determines acceptance.
     """
     sections, problem = settings.sections, settings.problem
     _check_states(settings)
     task, recorded = find_task(settings), read_recorded(settings)
-    responder: FunctionResponder | ClientResponder
-    measured = None
-    if isinstance(task, FunctionTask):
-        measured = np.array(task.success)
-        responder = FunctionResponder(settings, task)
-    else:
-        is_recorded = recorded is not None and recorded.success is not None
-        if measures:
-            measured = measure_federation(task, settings, recorded)
-        keeps_own = sections.federation.acceptance == "model" or is_recorded
-        if measured is not None and not keeps_own:
-            problem = with_success(problem, measured)
-        with naming_run_file(settings):
-            kernel = kernels.find(task, sections)
-            decoys, images = make_run_decoys(settings, task, kernel.layout)
-        success = problem.oracle.success
-        responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
+    is_recorded = recorded is not None and recorded.success is not None
+    measured = measure_federation(task, settings, recorded) if measures else None
+    keeps_own = sections.federation.acceptance == "model" or is_recorded
+    if measured is not None and not keeps_own:
+        problem = with_success(problem, measured)
+    with naming_run_file(settings):
+        kernel = kernels.find(task, sections)
+        decoys, images = make_run_decoys(settings, task, kernel.layout)
+    success = problem.oracle.success
+    responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
     seed, rule = settings.hidden_seed, settings.decoy_rule
     check_policy_states(sections.policy, settings.states)
     with advising_on_success(settings, problem.oracle.success):
@@ -96,8 +85,7 @@ def build_federation(
 
 def _check_states(settings: RunSettings) -> None:
     states, given = settings.problem.oracle.num_states, settings.sections.federation.participation
-    has_clients = settings.sections.task != "function" or settings.sections.federation.log
-    if has_clients and len(given) != states:
+    if len(given) != states:
         raise InvalidInput(
             f"{settings.name}: [federation] participation must have {states} numbers, one for each "
             f"oracle state, got {len(given)}"

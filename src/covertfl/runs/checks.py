@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import DECOY_PLUG_INS, REPLICA
 from covertfl.decoys.replica import SIZES
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import shorten
-from covertfl.runs.settings import FUNCTION_KEYS, FederationSection, RunSections
+from covertfl.runs.settings import FederationSection, RunSections
 from covertfl.tasks.registry import TASK_PLUG_INS
 
 
@@ -26,12 +25,6 @@ def check_sections(sections: RunSections, name: str) -> None:
         )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
-    for key in FUNCTION_KEYS:
-        value = getattr(sections.data, key)
-        if value is not None and sections.task != "function":
-            raise InvalidInput(
-                f"{name}: [data] {key} needs task = function, got task = {sections.task}"
-            )
     DECOY_PLUG_INS.check(sections.decoy.kind, f"{name}: [decoy] kind")
     if sections.federation.mark and sections.engine.kind != "simulated":
         raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")
@@ -40,8 +33,6 @@ def check_sections(sections: RunSections, name: str) -> None:
             f"{name}: [engine] round_seconds needs kind = flower, got kind = simulated, whose "
             "rounds take no time that anybody could measure"
         )
-    if sections.data.map is not None and sections.task == "function":
-        raise InvalidInput(f"{name}: [data] map needs clients that train a model, got function")
     check_exchangeable(sections, name)
 
 
@@ -85,8 +76,6 @@ def _check_quorum(sections: RunSections, name: str) -> None:
     section = sections.federation
     if section.min_replies is None:
         return
-    if sections.task == "function":
-        raise InvalidInput(f"{name}: [federation] min_replies needs clients, got task = function")
     most = max(section.participation) if section.log is None else section.clients
     if section.min_replies > most:
         raise InvalidInput(
@@ -97,8 +86,6 @@ def _check_quorum(sections: RunSections, name: str) -> None:
 
 def _check_flower(sections: RunSections, states: OracleStates | None, name: str) -> None:
     participation, mode = sections.federation.participation, sections.engine.mode
-    if sections.task == "function":
-        raise InvalidInput(f"{name}: [engine] kind = flower needs clients, got task = function")
     if states is None and not all(after > before for before, after in pairwise(participation)):
         raise InvalidInput(
             f"{name}: [federation] participation must increase from one oracle state to the "
@@ -107,11 +94,6 @@ def _check_flower(sections: RunSections, states: OracleStates | None, name: str)
         )
     if mode != "deployment":
         return
-    if sections.federation.misread:
-        raise InvalidInput(
-            f"{name}: [federation] misread is an error that is simulated and cannot be used with "
-            "[engine] mode = deployment"
-        )
     if states is not None and not states.by_clients:
         raise InvalidInput(
             f"{name}: [states] column must be clients with [engine] mode = deployment, because the "
@@ -136,42 +118,8 @@ def _check_policy(sections: RunSections, name: str) -> None:
         raise InvalidInput(f"{name}: [policy] live needs refresh, the rounds between two refreshes")
 
 
-def _check_noise(sections: RunSections, num_states: int, name: str) -> None:
-    section = sections.federation
-    noise, is_by_noise = section.label_noise, section.acceptance == "noise"
-    if is_by_noise != (section.max_noise is not None) or (is_by_noise and noise is None):
-        raise InvalidInput(
-            f"{name}: [federation] acceptance = noise, label_noise and max_noise go together, got "
-            f"acceptance = {section.acceptance}, label_noise = {shorten(noise)} and max_noise = "
-            f"{section.max_noise}"
-        )
-    if noise is None:
-        return
-    if len(noise) != num_states:
-        raise InvalidInput(
-            f"{name}: [federation] label_noise must have {num_states} numbers, one for each oracle "
-            f"state, got {len(noise)}"
-        )
-    if noise != sorted(noise, reverse=True):
-        raise InvalidInput(
-            f"{name}: [federation] label_noise must not increase from one oracle state to the "
-            f"next, got {shorten(noise)}"
-        )
-    engine = sections.engine
-    if sections.task == "function" or (engine.kind == "flower" and engine.mode == "deployment"):
-        raise InvalidInput(
-            f"{name}: [federation] label_noise needs simulated clients, got task = "
-            f"{sections.task} with [engine] mode = {engine.mode}"
-        )
-
-
 def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
-    """Raise InvalidInput if a key does not fit the problem: its kind, its number of states."""
-    _check_noise(sections, problem.oracle.num_states, name)
-    try:
-        build_confusion(sections.federation.misread, problem.oracle.num_states)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: [federation] {error}") from error
+    """Raise InvalidInput if a key does not fit the kind of problem."""
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
@@ -221,11 +169,6 @@ def check_exchangeable(sections: RunSections, name: str) -> None:
         raise InvalidInput(
             f"{name}: [decoy] gated = false cannot be used with [policy] kind = exchangeable: a "
             "decoy that moves when its query fails is told apart"
-        )
-    if sections.task == "function":
-        raise InvalidInput(
-            f"{name}: [policy] kind = exchangeable needs clients that train a model, got "
-            "task = function"
         )
 
 

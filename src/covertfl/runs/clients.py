@@ -33,7 +33,7 @@ from covertfl.runs.participation import (
     find_least_share,
 )
 from covertfl.runs.replay import RecordedRounds
-from covertfl.runs.responder import ClientWork, Outcome, Query, Responder, ServerWork, Work
+from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, ServerWork, Work
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.scores import FURTHER, Scores, compute_losses, compute_scores, score_accuracy
@@ -63,19 +63,11 @@ def count_sizes(task: TrainingTask) -> IntArray:
 
 
 def make_client_job(
-    run: RunSettings,
-    task: TrainingTask,
-    client: int,
-    batches: int,
-    weights: Vector,
-    number: int,
-    *,
-    wrong: int = 0,
+    run: RunSettings, task: TrainingTask, client: int, batches: int, weights: Vector, number: int
 ) -> LocalJob:
     """Return a client's job: its examples in an order of its own, cut to some batches.
 
-    The labels of `wrong` of them, drawn at random, are wrong (`draw_rows`).  The job depends on the
-    client, the round and the weights, never on why the weights were sent.
+    It depends on the client, the round and the weights, never on why the weights were sent.
     """
     section, most = run.sections.federation, batches * run.sections.federation.batch_size
     generator, own = make_generator_and_seed(run.seed, Stream.CLIENT, number, client)
@@ -83,7 +75,7 @@ def make_client_job(
     return LocalJob(
         weights=weights,
         examples=task.train,
-        rows=draw_rows(task, client, most, wrong=wrong, balance=balance, generator=generator),
+        rows=draw_rows(task, client, most, balance=balance, generator=generator),
         batch_size=section.batch_size,
         seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
@@ -102,7 +94,7 @@ def make_replies(
 
 
 @dataclass(frozen=True, eq=False)
-class ClientResponder(Responder):
+class ClientResponder:
     """A federation of clients that train a model.
 
     Parameters
@@ -136,6 +128,11 @@ class ClientResponder(Responder):
     def num_decoys(self) -> int:
         """Number of decoy trajectories."""
         return len(self.decoys) if self.images is None else self.images.size - 1
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether clients could measure how long the server works, which must then be constant."""
+        return False
 
     @property
     def replicas(self) -> Replicas | None:
@@ -179,6 +176,10 @@ class ClientResponder(Responder):
         outputs = self.kernel.predict(weights, validation.features)
         return compute_scores(outputs, validation.labels, self.task.loss)
 
+    def observe(self, round_number: int) -> int | None:
+        """Return the oracle state that a round shows, None if it must be drawn."""
+        return None
+
     def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
         """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
@@ -191,8 +192,7 @@ class ClientResponder(Responder):
         number = len(sifted.clients) if is_needed else np.count_nonzero(attendance.batches)
         has_quorum = self.has_quorum(int(number))
         accepted = has_quorum and self.is_accepted(query.oracle_state, query.round, examples)
-        noise = self.measure_noise(query.oracle_state, query.round)
-        return Outcome(attendance, examples, sifted, accepted, noise, has_quorum)
+        return Outcome(attendance, examples, sifted, accepted, has_quorum)
 
     def needs_replies(self, trajectory: int) -> bool:
         """Return whether replies are used; those to the truth and to replicas always are."""
@@ -225,14 +225,6 @@ class ClientResponder(Responder):
         sizes = self.sizes[attendance.clients]
         return int(count_examples(attendance.batches, sizes, batch_size).sum())
 
-    def measure_noise(self, oracle_state: int, round_number: int) -> float | None:
-        """Return the share of wrong labels of all that are there in a round, whatever is sent."""
-        if self.settings.sections.federation.label_noise is None:
-            return None
-        attendance = self.draw_clients(oracle_state, round_number)
-        assert attendance.wrong is not None
-        return int(attendance.wrong.sum()) / max(self.count_examples(attendance), 1)
-
     def has_quorum(self, replies: int) -> bool:
         """Return whether a round has as many valid replies as it needs in any case."""
         return replies >= (self.settings.sections.federation.min_replies or 0)
@@ -247,30 +239,37 @@ class ClientResponder(Responder):
         if section.acceptance == "data":
             total = int(self.sizes.sum())
             return accepts_data(examples, total, find_least_share(self.settings, total))
-        if section.acceptance == "noise" and section.max_noise is not None:
-            return (self.measure_noise(oracle_state, round_number) or 0.0) <= section.max_noise
         seed = self.settings.hidden_seed
         draw = make_generator(seed, Stream.ACCEPTANCE, round_number).random()
         return bool(draw < self.success[oracle_state])
 
     def make_jobs(self, work: ClientWork) -> list[LocalJob]:
         """Return the jobs of all clients that are not absent."""
-        attendance, right = work.attendance, np.zeros_like(work.attendance.batches)
-        wrong = right if attendance.wrong is None else attendance.wrong
+        attendance = work.attendance
         return [
-            self.make_client_job(int(client), int(batches), work.weights, work.round, int(count))
-            for client, batches, count in zip(
-                attendance.clients, attendance.batches, wrong, strict=True
-            )
+            self.make_client_job(int(client), int(batches), work.weights, work.round)
+            for client, batches in zip(attendance.clients, attendance.batches, strict=True)
             if batches > 0
         ]
 
     def make_client_job(
-        self, client: int, batches: int, weights: Vector, round_number: int, wrong: int = 0
+        self, client: int, batches: int, weights: Vector, round_number: int
     ) -> LocalJob:
         """Return a client's job, see the function `make_client_job`."""
-        run, task = self.settings, self.task
-        return make_client_job(run, task, client, batches, weights, round_number, wrong=wrong)
+        return make_client_job(self.settings, self.task, client, batches, weights, round_number)
+
+    def update(
+        self, learner: LearnerState, query: Query, outcome: Outcome, *, is_moving: bool
+    ) -> Generator[Work, Any, LearnerState | None]:
+        """Move the trajectory that was queried, if `is_moving`; None where that fails.
+
+        An engine that computes moves in any case returns None also for one that is not used.
+        """
+        if not is_moving:
+            return learner
+        if query.trajectory == 0:
+            return self.move_learner(learner, query, outcome)
+        return (yield from self.move_decoy(learner, query, outcome))
 
     def move_learner(
         self, learner: LearnerState, query: Query, outcome: Outcome
@@ -285,7 +284,10 @@ class ClientResponder(Responder):
         return learned if np.isfinite(learned.true).all() else None
 
     def average(self, learner: LearnerState, query: Query, outcome: Outcome) -> Vector | None:
-        """Return the average of the replies to any replica, in the frame of the truth."""
+        """Return the average of the replies to any replica, in the frame of the truth.
+
+        None where there are too few, or where an aggregation fails.  Nothing is moved.
+        """
         used = self.use_level(query, outcome)
         if used is None:
             return None
@@ -402,6 +404,20 @@ class ClientResponder(Responder):
         )
         planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
         return view, tuple(decoy.plan(view, generator=planning))
+
+    def rescore(
+        self, scores: Sequence[float], before: LearnerState, after: LearnerState
+    ) -> tuple[float, ...]:
+        """Return the score of each trajectory after a round; unmoved ones keep their score."""
+        pairs = zip(scores, before.trajectories, after.trajectories, strict=True)
+        return tuple(known if old is new else self.score(new) for known, old, new in pairs)
+
+    def prepare(self, learner: LearnerState) -> None:
+        """Make ready what the next round sends, while the last is being sealed."""
+
+    def remember(self) -> Remembered:
+        """Return what a resumed run needs, beside its own state."""
+        return Remembered()
 
     def describe(self, learner: LearnerState) -> dict[str, Any]:
         """Return the scores of the final weights, and a warning if they answer one class only."""

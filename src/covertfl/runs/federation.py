@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.misreading import MisreadPolicy
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.generations import Generation, show
 from covertfl.runs.learner import LearnerState, start_learner
 from covertfl.runs.live import LiveState, SeenRound
 from covertfl.runs.policy import RunPolicy, expect_policy
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.replay import RecordedRounds
-from covertfl.runs.responder import Responder
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, draw_seed
 
@@ -38,7 +37,7 @@ class Federation:
     """
 
     settings: RunSettings
-    responder: Responder
+    responder: ClientResponder
     problem: Problem
     policy: RunPolicy
     measured: FloatArray | None = None
@@ -49,14 +48,8 @@ class Federation:
 
     @property
     def policy_of_truth(self) -> Policy:
-        """The expected policy given the true oracle state, which the learner may misread."""
-        section = self.settings.sections.policy
-        return self.with_misreading(expect_policy(section, self.problem, self.policy))
-
-    def with_misreading(self, policy: Policy) -> Policy:
-        """Return a policy of the oracle state that is read as one of the true state."""
-        confusion = self.settings.confusion
-        return policy if confusion is None else MisreadPolicy(policy, confusion)
+        """The expected policy, as who knows the scheme can compute it."""
+        return expect_policy(self.settings.sections.policy, self.problem, self.policy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +66,7 @@ class RunState:
     totals : sums over rounds of the privacy cost, the learning cost and the backlog; numbers of
         owed updates done and of tasks finished, the sum of the updates' waits, and the number of
         replies that were needed or rejected
-    seen : oracle state as it was read, arriving updates and acceptance of the latest rounds, if the
+    seen : oracle state, arriving updates and acceptance of the latest rounds, if the
         policy is refreshed; a round without a learning query counts as accepted if one would have
         been
     live : what the refreshed policy was made from
@@ -107,7 +100,7 @@ class RunState:
 
 
 def start_trajectories(
-    settings: RunSettings, responder: Responder, first: Sequence[Vector] | None = None
+    settings: RunSettings, responder: ClientResponder, first: Sequence[Vector] | None = None
 ) -> LearnerState:
     """Return the true trajectory and the decoys before the first round.
 

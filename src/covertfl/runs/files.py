@@ -82,10 +82,8 @@ def read_rounds(folder: Path, *, states: int, trajectories: int) -> Iterator[dic
         "action": (lambda value: value in ("learn", "obfuscate"), "learn or obfuscate"),
         "clients": (_is_list_of_clients, "a list of whole numbers"),
     }
-    # Older versions read every state rightly.
-    wanted["state_read"] = wanted["oracle_state"]
     for number, record in enumerate(read_lines(path), start=1):
-        unpack_record(record).setdefault("state_read", record.get("oracle_state"))
+        unpack_record(record)
         for key, (is_valid, allowed) in wanted.items():
             if not is_valid(record.get(key)):
                 raise InvalidInput(

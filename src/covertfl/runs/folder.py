@@ -6,7 +6,7 @@
     private/rounds.jsonl         a line per round: observation, action, outcome, costs
     private/updates.jsonl        a line per update: task, round of arrival, round of completion
     metrics.jsonl                a line per round: accuracies and exposure
-    model.json                   what the trained model is, besides its weights (not for a function)
+    model.json                   what the trained model is, besides its weights
     map.safetensors              the public map, if the run's inputs pass one
     checkpoint/state.safetensors the state after the last complete round; before the first, the
                                  weights that all trajectories start from

@@ -25,8 +25,9 @@ import numpy as np
 from covertfl.decoys.replica import Replicas, draw_order
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Vector
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState
-from covertfl.runs.responder import Outcome, Query, Responder
+from covertfl.runs.responder import Outcome, Query
 from covertfl.seeding import Stream, make_generator
 
 # With guard `client`: weight of the noise of all decoys in the common step, and of the latest
@@ -136,7 +137,7 @@ def recall(learner: LearnerState, replicas: Replicas, shown: Vector | None) -> L
 
 
 def advance(
-    responder: Responder,
+    responder: ClientResponder,
     learner: LearnerState,
     generation: Generation,
     query: Query,
@@ -178,7 +179,7 @@ def advance(
 
 def _take(
     generation: Generation,
-    responder: Responder,
+    responder: ClientResponder,
     learner: LearnerState,
     trajectory: int,
     average: Vector,

@@ -167,12 +167,9 @@ class LearnerState:
     updates : number of moves of the true trajectory
     moves : number of moves of each decoy
     memory : of the server's optimizer, None with FedAvg
-    estimate : the randomised estimate of Theorem 1 so far, if the task keeps one
     shown : with replicas, the true weights whose images are sent; they are one update behind `true`
         after the last update of a horizon, because the final model is never sent
     sent : with replicas, what queries of each trajectory send, with the guard's offsets
-    restarted : moves of each decoy when the schedule of step sizes last started anew; None where it
-        does with every task
     """
 
     true: Vector
@@ -180,10 +177,8 @@ class LearnerState:
     updates: int
     moves: tuple[int, ...]
     memory: ServerMemory | None
-    estimate: Vector | None = None
     shown: Vector | None = None
     sent: tuple[Vector, ...] | None = None
-    restarted: tuple[int, ...] | None = None
 
     @property
     def trajectories(self) -> tuple[Vector, ...]:

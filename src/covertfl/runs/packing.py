@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
@@ -38,8 +38,6 @@ def pack_state(
         arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
     elif learner.shown is not learner.true:
         arrays["shown"] = learner.shown
-    if learner.estimate is not None:
-        arrays["estimate"] = learner.estimate
     if learner.memory is not None:
         arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
     shapes = zip(layout.names, map(list, layout.shapes), strict=True)
@@ -48,7 +46,6 @@ def pack_state(
         "updates": learner.updates,
         "moves": list(learner.moves),
         "memory_steps": None if learner.memory is None else learner.memory.steps,
-        **({} if learner.restarted is None else {"restarted": list(learner.restarted)}),
         **_pack_queue(state.queue),
         "oracle_state": state.oracle_state,
         "learning_queries": state.learning_queries,
@@ -88,13 +85,12 @@ def _pack_queue(queue: UpdateQueue) -> dict[str, Any]:
         **({"queue_counts": counts} if len(rows) < len(queue.tasks) else {}),
         "arrived": queue.arrived,
         "lost": queue.lost,
-        "steps": queue.steps,
     }
 
 
 def _shorten(row: list[Any]) -> list[Any]:
     """Return a task without the fields that only tasks of a service use, where it does not."""
-    return row[:4] if row[4:] == [1, 0, 0, None] else row
+    return row[:4] if row[4:] == [0, 0, None] else row
 
 
 def _unpack_queue(facts: Mapping[str, Any]) -> UpdateQueue:
@@ -104,7 +100,7 @@ def _unpack_queue(facts: Mapping[str, Any]) -> UpdateQueue:
         for (first, *others), count in zip(facts["queue"], counts, strict=True)
         for place in range(count)
     )
-    return UpdateQueue(tuple(tasks), facts["arrived"], facts["lost"], facts["steps"])
+    return UpdateQueue(tuple(tasks), facts["arrived"], facts["lost"])
 
 
 def unpack_state(
@@ -152,10 +148,7 @@ def _unpack(
     moves = tuple(facts["moves"])
     numbers = range(1, 1 + len(moves)) if replicas is None else ()
     decoys = tuple(arrays[f"decoy-{number}"] for number in numbers)
-    estimate = arrays.get("estimate")
-    learner = LearnerState(arrays["true"], decoys, facts["updates"], moves, memory, estimate)
-    if "restarted" in facts:
-        learner = replace(learner, restarted=tuple(facts["restarted"]))
+    learner = LearnerState(arrays["true"], decoys, facts["updates"], moves, memory)
     if replicas is not None:
         learner = recall(learner, replicas, arrays.get("shown"))
     return RunState(
@@ -168,11 +161,7 @@ def _unpack(
         rejected=facts["rejected"],
         totals=facts["totals"],
         seen=tuple(
-            (
-                int(record.get("state_read", record["oracle_state"])),
-                int(record["arrival"]),
-                bool(record["accepted"]),
-            )
+            (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
             for record in latest
         ),
         live=LiveState.from_dict(facts["live"]),

@@ -6,10 +6,6 @@ is absent, which is not an error.  A round is accepted by `data`, if the example
 a share of all examples, or by `model`, at random with the problem's success probability (deviation
 D19 in docs/deviations.md).
 
-The state may also be the quality of the data: a share of the clients' labels is wrong, larger in a
-worse state, and a round is accepted by `noise`, if the share of wrong labels among all that arrive
-is at most a limit (sigma of Definition 1).
-
 A problem may say what its oracle states stand for (`OracleStates`).  Then the examples of a state's
 rounds have the mean that it names, and a replayed log's rounds have the states and the acceptance
 that the problem was fitted with (module `replay`).
@@ -22,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -56,12 +52,10 @@ class Attendance:
     ----------
     clients : (k,) numbers of the clients, increasing
     batches : (k,) batches that each client trains on; 0 if it is absent
-    wrong : (k,) examples of each client whose labels are wrong, None if all labels are right
     """
 
     clients: IntArray
     batches: IntArray
-    wrong: IntArray | None = None
 
 
 def count_batches(sizes: IntArray, batch_size: int) -> IntArray:
@@ -117,15 +111,6 @@ def bound_batches(
         return np.zeros_like(most), most
     twice = np.rint(np.minimum(2.0 * mean / (count * batch_size), 2.0 * most)).astype(np.int64)
     return np.maximum(twice - most, 0), np.minimum(twice, most)
-
-
-def draw_wrong(share: float, examples: IntArray, *, generator: np.random.Generator) -> IntArray:
-    """Draw how many of each client's examples have a wrong label, in the shape of `examples`.
-
-    The share of a client is uniform with mean `share`, over as wide a range as [0, 1] allows.
-    """
-    low, high = max(2.0 * share - 1.0, 0.0), min(2.0 * share, 1.0)
-    return np.rint(generator.uniform(low, high, examples.shape) * examples).astype(np.int64)
 
 
 def accepts_data(examples: int, total: int, min_share: float) -> bool:
@@ -190,7 +175,6 @@ def measure_federation(
         return recorded.measure_success(settings.problem.oracle.num_states)
     section, sizes = settings.sections.federation, tuple(map(len, task.clients))
     _require_examples(settings, sum(sizes))
-    is_by_noise = section.acceptance == "noise" and section.label_noise is not None
     return _measure_sizes(
         sizes,
         tuple(section.participation),
@@ -198,8 +182,6 @@ def measure_federation(
         find_least_share(settings, sum(sizes)),
         REPORTED_ROUNDS if section.acceptance == "model" else MEASURED_ROUNDS,
         None if settings.states is None else settings.states.examples,
-        tuple(section.label_noise or ()) if is_by_noise else None,
-        section.max_noise,
         section.min_replies or 1,
     )
 
@@ -212,8 +194,6 @@ def _measure_sizes(
     share: float,
     rounds: int,
     means: tuple[float, ...] | None,
-    noise: tuple[float, ...] | None,
-    max_noise: float | None,
     min_replies: int,
 ) -> FloatArray:
     """Measure success once for all runs with clients of the same sizes."""
@@ -225,8 +205,6 @@ def _measure_sizes(
         generator=np.random.default_rng(MEASURING_SEED),
         rounds=rounds,
         means=means,
-        noise=noise,
-        max_noise=max_noise,
         min_replies=min_replies,
     )
 
@@ -240,8 +218,6 @@ def measure_success(
     generator: np.random.Generator,
     rounds: int = MEASURED_ROUNDS,
     means: Sequence[float] | None = None,
-    noise: Sequence[float] | None = None,
-    max_noise: float | None = None,
     min_replies: int = 1,
 ) -> FloatArray:
     """Estimate the (W,) probabilities that a round is accepted by its data: g of this federation.
@@ -253,8 +229,6 @@ def measure_success(
     min_share : share of all examples that is enough
     rounds : rounds drawn for each oracle state
     means : (W,) expected examples by oracle state, None if clients draw from none to all they have
-    noise, max_noise : (W,) expected share of wrong labels by oracle state, and the largest that is
-        accepted; with them any number of examples is enough
     min_replies : clients with at least one example that a round needs in any case
     """
     at_once, total = max(DRAWS_AT_A_TIME // len(sizes), 1), int(sizes.sum())
@@ -271,9 +245,6 @@ def measure_success(
             each = count_examples(batches, sizes, batch_size)
             examples = each.sum(axis=1)
             is_good = examples / total >= min_share
-            if noise is not None and max_noise is not None:
-                wrong = draw_wrong(noise[state], each, generator=generator).sum(axis=1)
-                is_good = wrong / np.maximum(examples, 1) <= max_noise
             is_good &= np.count_nonzero(each, axis=1) >= min_replies
             accepted += int(np.count_nonzero((examples > 0) & is_good))
             left -= draws
@@ -325,20 +296,14 @@ class SimulatedParticipation:
         section, states = self.settings.sections.federation, self.settings.states
         size = section.batch_size
         if self.recorded is not None:
-            attendance = attend_recorded(
+            return attend_recorded(
                 self.sizes, size, self.recorded, round_number, generator=generator
             )
-        else:
-            mean = None
-            if states is not None and states.examples is not None:
-                mean = states.examples[oracle_state]
-            count = section.participation[oracle_state]
-            attendance = draw_attendance(self.sizes, count, size, generator=generator, mean=mean)
-        if section.label_noise is None:
-            return attendance
-        examples = count_examples(attendance.batches, self.sizes[attendance.clients], size)
-        share = section.label_noise[oracle_state]
-        return replace(attendance, wrong=draw_wrong(share, examples, generator=generator))
+        mean = None
+        if states is not None and states.examples is not None:
+            mean = states.examples[oracle_state]
+        count = section.participation[oracle_state]
+        return draw_attendance(self.sizes, count, size, generator=generator, mean=mean)
 
 
 def attend_recorded(

@@ -1,6 +1,6 @@
 """The policy of a run, made from its settings.
 
-With acceptance by data or noise, the problem is solved with the success probabilities measured for
+With acceptance by data, the problem is solved with the success probabilities measured for
 the federation; with acceptance by model or by a log, with the problem's own.
 """
 
@@ -135,15 +135,15 @@ def advising_on_success(settings: RunSettings, success: FloatArray) -> Iterator[
     try:
         yield
     except NoSolution as error:
-        own, how = settings.problem.oracle.success, settings.sections.federation.acceptance
+        own = settings.problem.oracle.success
         if np.array_equal(success, own):
             raise
-        remedy = "raise max_noise" if how == "noise" else "raise participation, lower min_share"
         probs, printed = (", ".join(f"{prob:.3g}" for prob in row) for row in (success, own))
         error.args = (
-            f"{settings.name}: {error}; with [federation] acceptance = {how} rounds are accepted "
+            f"{settings.name}: {error}; with [federation] acceptance = data rounds are accepted "
             f"with probability {probs} by oracle state in this federation, and {printed} in the "
-            f"problem: {remedy}, or set acceptance = model, which takes the problem's",
+            "problem: raise participation, lower min_share, or set acceptance = model, which takes "
+            "the problem's",
         )
         raise
 

@@ -11,7 +11,6 @@ from covertfl.errors import InvalidInput
 from covertfl.files.toml import parse_toml, read_text
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import CHECKPOINT
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_rounds
 from covertfl.runs.folder import DATABASE, RunFolder
@@ -66,8 +65,7 @@ def prepare_run(
     folder = RunFolder(path, keep=settings.sections.keep)
     try:
         state = _open_run(federation, folder, resume, force)
-        if isinstance(federation.responder, ClientResponder):
-            folder.keep_model(federation.responder.task)
+        folder.keep_model(federation.responder.task)
         return PreparedRun(federation, state, folder)
     except BaseException:
         folder.close()
@@ -110,7 +108,7 @@ class RunProgress:
     oracle_state : of the last round
     backlog : updates owed
     exposure : share of learning queries among the rounds so far
-    score : accuracy of the true weights, or the function's value at them
+    score : accuracy of the true weights
     """
 
     run: Path

@@ -29,7 +29,6 @@ class OwedTask:
     came : round at the end of which it joined the queue; 0 if it is owed from the start
     size : updates done and owed
     left : updates still owed
-    first : number, in the schedule of step sizes, of its first update
     patience : ends after so many updates in a row without a smaller loss; 0 if the number is fixed
     most : updates that a task with patience has at most
     best : smallest loss so far of a task with patience, None before its first update
@@ -39,7 +38,6 @@ class OwedTask:
     came: int
     size: int
     left: int
-    first: int = 1
     patience: int = 0
     most: int = 0
     best: float | None = None
@@ -52,10 +50,7 @@ class OwedTask:
     @cached_property
     def content(self) -> tuple[int | float | None, ...]:
         """All fields but the number, in their order."""
-        return (
-            *(self.came, self.size, self.left, self.first),
-            *(self.patience, self.most, self.best),
-        )
+        return (self.came, self.size, self.left, self.patience, self.most, self.best)
 
     def serve(self, loss: float | None = None) -> OwedTask:
         """Return the task after an update, which a task with patience judges by its loss."""
@@ -86,23 +81,16 @@ class UpdateQueue:
     Parameters
     ----------
     arrived, lost : number of tasks that arrived, and of updates that were lost
-    steps : number, in the schedule of step sizes, of the update served last
     """
 
     tasks: tuple[OwedTask, ...] = ()
     arrived: int = 0
     lost: int = 0
-    steps: int = 0
 
     @cached_property
     def backlog(self) -> int:
         """Number of updates owed."""
         return sum(task.left for task in self.tasks)
-
-    @property
-    def next_update(self) -> int:
-        """Number, in the schedule of step sizes, of the update served next; 0 if none is owed."""
-        return self.tasks[0].first + self.tasks[0].done if self.tasks else 0
 
     @property
     def needs_loss(self) -> bool:
@@ -115,7 +103,7 @@ class UpdateQueue:
         after = first.serve(loss)
         done = DoneUpdate(first.task, first.came, round_number, after.left == 0)
         kept = [after] if after.left else []
-        return replace(self, tasks=(*kept, *others), steps=self.next_update), done
+        return replace(self, tasks=(*kept, *others)), done
 
     def admit(self, size: int, round_number: int, capacity: int | None) -> UpdateQueue:
         """Return the queue after a task of `size` updates arrives; those over capacity are lost."""
@@ -134,11 +122,6 @@ class UpdateQueue:
     def leave(self, tasks: Collection[int]) -> UpdateQueue:
         """Return the queue without the tasks of these numbers."""
         return replace(self, tasks=tuple(kept for kept in self.tasks if kept.task not in tasks))
-
-    def continue_steps(self) -> UpdateQueue:
-        """Return the queue with its first task going on in the schedule of the one before it."""
-        first, *others = self.tasks
-        return replace(self, tasks=(replace(first, first=self.steps + 1), *others))
 
 
 def read_arrivals(path: str) -> Mapping[int, int]:

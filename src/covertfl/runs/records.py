@@ -198,7 +198,6 @@ def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
     return {
         "round": after.round,
         "oracle_state": decision.oracle_state,
-        "state_read": decision.state_read,
         "backlog": int(observation.backlog),
         "arrival": decision.arrival,
         "rounds_left": int(observation.rounds_left),
@@ -217,7 +216,6 @@ def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
         "lost": after.queue.lost - before.queue.lost,
         "privacy_cost": played.costs.privacy,
         "learning_cost": played.costs.learning,
-        **({} if outcome.noise is None else {"noise": outcome.noise}),
     }
 
 

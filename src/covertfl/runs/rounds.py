@@ -102,7 +102,6 @@ def repeat_decision(
         ("trajectory", repeated.trajectory, trajectories - 1),
         ("decoy", repeated.decoy, trajectories - 1),
         ("oracle_state", repeated.oracle_state, states - 1),
-        ("observation.oracle_state", repeated.state_read, states - 1),
     ):
         if value > most:
             raise InvalidInput(f"{records.note_name}: {name} must be at most {most}, got {value}")
@@ -114,10 +113,8 @@ def play_round(
 ) -> Generator[Work, Any, PlayedRound]:
     """Run the round that follows a state, as decided: query, update the queried trajectory."""
     sent = state.learner.query(decision.trajectory)
-    number, owed = state.round + 1, state.queue.next_update
-    query = Query(
-        number, decision.oracle_state, decision.trajectory, sent, decision.decoy, update=owed
-    )
+    number = state.round + 1
+    query = Query(number, decision.oracle_state, decision.trajectory, sent, decision.decoy)
     outcome = yield from federation.responder.ask(query)
     if policy.is_exchangeable:
         learner, generation, outcome = advance(
@@ -223,7 +220,7 @@ def _close_round(
         queue = queue.admit(decision.arrival, number, capacity)
     lost = queue.lost - state.queue.lost
     costs = charge_round(problem, state.queue.backlog, decision, lost)
-    seen = (decision.state_read, decision.arrival, outcome.accepted)
+    seen = (decision.oracle_state, decision.arrival, outcome.accepted)
     rejected = Counter(state.rejected) + Counter(reason for _, reason in outcome.replies.rejected)
     after = RunState(
         round=number,

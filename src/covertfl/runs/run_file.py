@@ -54,7 +54,6 @@ CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("task",): TASK_PLUG_INS.describe_names(),
     ("keep",): '"all", "hashes" or a number of rounds, at least 1',
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
-    ("federation", "misread"): "a probability, or a list of them for each oracle state",
     ("decoy", "gated"): 'true, false or "matched"',
 }
 

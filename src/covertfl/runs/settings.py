@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from covertfl.arrays import FloatArray
 from covertfl.decision.decoy_rule import MAX_DECOYS, DecoyRule
-from covertfl.decision.misreading import build_confusion
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import REPLICA
@@ -36,8 +34,6 @@ WINDOW = 20_000
 DRIFT_ROUNDS, REFIT_ROUNDS = 2_000, 2_000
 # Rounds of a queue's run if the run file does not set them.
 QUEUE_ROUNDS = 200
-# Keys of [data] that only the function task has.
-FUNCTION_KEYS = ("dimension", "radius", "noise_limit")
 # Batch sizes by task where the paper's 40 is too large: a client of digits holds 65 examples.
 BATCH_SIZES = {"digits": 5}
 
@@ -86,9 +82,6 @@ class DataSection(_Section):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] | None = None
     map: Literal["public"] | None = None
     balance: bool = True
-    dimension: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    noise_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
 
 
 class OptimizerSection(_Section):
@@ -116,12 +109,9 @@ class FederationSection(_Section):
     clients: Count = 20
     participation: list[Present] = Field(default_factory=list, min_length=1)
     log: str | None = None
-    acceptance: Literal["data", "model", "noise"] = "data"
+    acceptance: Literal["data", "model"] = "data"
     min_share: Share = 0.25
     min_replies: Count | None = None
-    label_noise: list[Share] | None = None
-    max_noise: Share | None = None
-    misread: Share | list[list[Share]] = 0.0
     mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     secret: str | None = None
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
@@ -265,12 +255,6 @@ class RunSettings:
         if every is None and service is not None:
             return WINDOW + REFIT_ROUNDS if service.refit else DRIFT_ROUNDS
         return 0 if every is None else WINDOW + every
-
-    @property
-    def confusion(self) -> FloatArray | None:
-        """Probabilities of reading a state (column) in a true one (row), None if always right."""
-        misread = self.sections.federation.misread
-        return build_confusion(misread, self.problem.oracle.num_states) if misread else None
 
     @property
     def decoy_rule(self) -> DecoyRule:

@@ -23,14 +23,10 @@ class RunSummary:
 
     Parameters
     ----------
-    learner_accuracy : validation accuracy of the true weights, None for a function
+    learner_accuracy : validation accuracy of the true weights
     learner_balanced_accuracy, learner_auc, learner_f1 : further scores of the true weights
         (`tasks.scores`), absent where they are not defined
-    decoy_accuracy : validation accuracy of each decoy's weights; only for tasks with clients
-    learner_value : value of the function at the last point; this and the next two only for a
-        function
-    estimate_value : value at the randomised estimate of Theorem 1 of the paper
-    estimate_gradient_norm_squared : squared norm of the gradient there
+    decoy_accuracy : validation accuracy of each decoy's weights
     updates_done : updates of the true weights
     learning_queries : rounds in which the true weights were sent
     exposure : learning queries / rounds
@@ -52,14 +48,11 @@ class RunSummary:
     warnings : reasons to doubt the result, each in a sentence
     """
 
-    learner_accuracy: float | None
+    learner_accuracy: float
     learner_balanced_accuracy: float | None = None
     learner_auc: float | None = None
     learner_f1: float | None = None
     decoy_accuracy: tuple[float, ...] = ()
-    learner_value: float | None = None
-    estimate_value: float | None = None
-    estimate_gradient_norm_squared: float | None = None
     updates_done: int
     rounds: int
     learning_queries: int

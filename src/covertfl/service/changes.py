@@ -15,7 +15,6 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.queue import OwedTask
-from covertfl.runs.responder import Responder
 from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
 from covertfl.service.data import edit_task
 from covertfl.service.jumps import land, restart_steps
@@ -54,12 +53,9 @@ class RoundChanges:
         """Return the state after a round with what the next one begins with.
 
         Tasks that were cancelled leave the queue; one that is served from now on may roll back and
-        start the step sizes anew.
+        empty the optimizer's memory.
         """
         number = state.round + 1
-        if state.learner.restarted is None:
-            learner = replace(state.learner, restarted=(0,) * len(state.learner.moves))
-            state = replace(state, learner=learner)
         removed = self.store.list_removed(number)
         if removed:
             self._changing = self.store.list_changing()
@@ -74,12 +70,7 @@ class RoundChanges:
             target = self.find_learner(request.body.version)
             if target is not None:
                 state = land(self.base, state, target)
-        if request.body.restart:
-            return restart_steps(state)
-        tasks = state.queue.tasks
-        if tasks and tasks[0].task == request.id:
-            state = replace(state, queue=state.queue.continue_steps())
-        return state
+        return restart_steps(state) if request.body.restart else state
 
     def change_federation(self, state: RunState) -> Federation:
         """Return the federation of a round: the clients' data, and who joins the queue."""
@@ -109,10 +100,10 @@ class RoundChanges:
         is_old = refreshed > 0 and state.round - refreshed >= REFIT_ROUNDS
         return is_old or bool(find_drift(problem, state.seen[-DRIFT_ROUNDS:]))
 
-    def edit_responder(self, number: int) -> Responder:
+    def edit_responder(self, number: int) -> ClientResponder:
         """Return the clients with the data that they hold in a round."""
         clients = self.base.responder
-        if not self._changing or not isinstance(clients, ClientResponder):
+        if not self._changing:
             return clients
         active = tuple(
             request

@@ -30,10 +30,7 @@ def find_limits(federation: Federation, *, holds_data: bool, rolls_back: bool = 
     holds_data : whether the service simulates the clients, and so holds their data
     rolls_back : whether no strategy keeps a state of its own
     """
-    responder = federation.responder
-    if not isinstance(responder, ClientResponder):
-        return Limits(0, 0, changes_data=False, rolls_back=rolls_back)
-    task = responder.task
+    task = federation.responder.task
     return Limits(
         clients=len(task.clients),
         rows=len(task.train) if holds_data else 0,

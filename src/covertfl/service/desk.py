@@ -18,7 +18,6 @@ from typing import Any
 
 from covertfl.models.export import find_version
 from covertfl.runs.checkpoint import STATE
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
@@ -157,10 +156,7 @@ class Desk:
 
     def _keep_membership(self, request: StoredRequest, state: RunState, when: str) -> None:
         """Store how well the loss of the purged rows tells them from fresh ones."""
-        clients = self._base.responder
         held = self._changes.edit_responder((request.admitted or 1) - 1)
-        if not isinstance(clients, ClientResponder) or not isinstance(held, ClientResponder):
-            return
         found = measure_membership(held, state.learner.true, list_purged(held.task, request))
         known = self._store.find(request.id).membership or {"before": None, "after": None}
         self._store.keep_membership(request.id, {**known, when: found})
@@ -207,8 +203,6 @@ class Desk:
 
     def _measure(self, state: RunState) -> Mapping[str, Any]:
         responder, true = self._base.responder, state.learner.true
-        if not isinstance(responder, ClientResponder):
-            return {"value": responder.score(true)}
         if not len(responder.task.validation):
             return {}
         scores = responder.measure(true)

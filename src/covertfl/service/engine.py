@@ -6,7 +6,6 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from covertfl.engines.simulated import carry_out
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation
 from covertfl.runs.records import PlayedRound
@@ -21,7 +20,5 @@ def play(federation: Federation, rounds: Generator[Work, Any, PlayedRound]) -> P
 
 def answer_work(federation: Federation, waiting: Mapping[int, Work]) -> dict[int, Any]:
     """Carry out what rounds of a federation wait for."""
-    clients = federation.responder
-    assert isinstance(clients, ClientResponder)
-    work = [(clients, asked) for asked in waiting.values()]
+    work = [(federation.responder, asked) for asked in waiting.values()]
     return dict(zip(waiting, carry_out(work), strict=True))

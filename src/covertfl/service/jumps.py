@@ -1,10 +1,9 @@
-"""Moves of all trajectories at once: a rollback, a replayed state, a new start of the step sizes.
+"""Moves of all trajectories at once: a rollback, a replayed state, a new start of the optimizer.
 
 Whatever happens to the true trajectory happens to every decoy in the same round, so that clients
 cannot tell from it which is which.  Numbers of moves stay as they are: matched decoys move as often
-as learning queries have moved the truth, and the step sizes of all trajectories go on from where
-they are.  With replicas a jump counts as one move, because they hide behind noise that is drawn by
-the number of moves, and no noise may be sent twice.
+as learning queries have moved the truth.  With replicas a jump counts as one move, because they
+hide behind noise that is drawn by the number of moves, and no noise may be sent twice.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def land(federation: Federation, state: RunState, target: LearnerState) -> RunSt
     The queue and everything that counts rounds stay as they are; a generation starts anew.
     """
     now, replicas = state.learner, federation.responder.replicas
-    learner = replace(target, updates=now.updates, moves=now.moves, restarted=now.restarted)
+    learner = replace(target, updates=now.updates, moves=now.moves)
     if replicas is not None:
         unseen = replace(learner, updates=now.updates + 1, shown=None, sent=None)
         learner = show(unseen, replicas)
@@ -37,8 +36,9 @@ def land(federation: Federation, state: RunState, target: LearnerState) -> RunSt
 
 
 def restart_steps(state: RunState) -> RunState:
-    """Return the state with the step sizes of all trajectories starting anew."""
-    learner, memory = state.learner, state.learner.memory
-    if memory is not None:
-        memory = ServerMemory(0, np.zeros_like(memory.mean), np.zeros_like(memory.square))
-    return replace(state, learner=replace(learner, memory=memory, restarted=learner.moves))
+    """Return the state with the memory of the server's optimizer empty."""
+    memory = state.learner.memory
+    if memory is None:
+        return state
+    empty = ServerMemory(0, np.zeros_like(memory.mean), np.zeros_like(memory.square))
+    return replace(state, learner=replace(state.learner, memory=empty))

@@ -44,8 +44,6 @@ def as_service(settings: RunSettings) -> RunSettings:
     for section, key, given in (
         ("", "arrivals", sections.arrivals),
         ("[federation] ", "log", sections.federation.log),
-        ("[federation] ", "label_noise", sections.federation.label_noise),
-        ("[federation] ", "misread", sections.federation.misread or None),
     ):
         if given is not None:
             raise InvalidInput(

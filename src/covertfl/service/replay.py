@@ -86,7 +86,6 @@ class Replay:
         for record in itertools.islice(self._read_records(), last):
             number = int(record["round"])
             clients = self.changes.edit_responder(number)
-            assert isinstance(clients, ClientResponder)
             # Before it joins, the purge has taken nothing: these are the rows still held.
             rows = list_purged(clients.task, purge)
             if number <= replayed and len(rows):

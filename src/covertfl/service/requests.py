@@ -77,7 +77,7 @@ class RequestBody(BaseModel):
     patience : ends when the validation loss has not improved for so many updates
     due : date, in the service's time zone
     key : makes a repeated request harmless: the same key and body are the same request
-    restart : whether the step-size schedule starts anew with this task
+    restart : whether the server's optimizer (FedSGD) starts anew with this task
     rows, clients, exact : of a purge, see `replay` for an exact one
     client, replace, data : of a context: whose rows, whether they replace all it has, and an .npz
         file with `features` and `labels` in base64

@@ -44,7 +44,7 @@ def describe_status(store: Store) -> Json:
             "oracle_state": last.get("oracle_state"),
             "arrival": last.get("arrival", 0),
             "states": service.get("states"),
-            "accuracy": None if service.get("task") == "function" else score,
+            "accuracy": score,
             "learner_score": score,
             "round_seconds": service.get("round_seconds"),
             "paused": store.read_fact("paused"),

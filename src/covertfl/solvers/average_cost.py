@@ -1,4 +1,4 @@
-"""The unconstrained problem at one multiplier, by policy iteration (equations (10) and (11)).
+"""The unconstrained problem at one multiplier, by policy iteration (equation (10)).
 
 A round costs w_p * privacy + w_l * learning; equation (10) has w_p = 1 and w_l = lambda, and the
 weights (0, 1) minimise the learning cost alone.  Each step evaluates the current policy exactly
@@ -16,16 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
-from covertfl.decision.arguments import require_type
 from covertfl.decision.problem import Action, QueueProblem, next_backlog, round_learning_cost
-from covertfl.errors import InvalidInput, SolverFailed, SplitChain
-from covertfl.evaluation.chain import (
-    ChainSolution,
-    Workspace,
-    find_closed_classes,
-    solve_chain,
-    solve_discounted_chain,
-)
+from covertfl.errors import SolverFailed, SplitChain
+from covertfl.evaluation.chain import ChainSolution, Workspace, find_closed_classes, solve_chain
 
 MAX_ITERATIONS = 300
 # Two actions whose costs differ by less than this, relative to the numbers they were computed from,
@@ -108,28 +101,22 @@ class QueueOperator:
         return [next_backlog(self.problem, served=served) for served in (True, False)]
 
     def compare_actions(
-        self,
-        values: FloatArray,
-        averages: FloatArray,
-        weights: tuple[float, float],
-        *,
-        discount: float = 1.0,
+        self, values: FloatArray, averages: FloatArray, weights: tuple[float, float]
     ) -> ActionGap:
         """Return the cost of learning now minus that of obfuscating now, with `values` ahead.
 
         Parameters
         ----------
         values : (2, capacity + 1, W) relative values of privacy and learning cost
-        averages : (2,) averages that the values are relative to; zeros with a discount
+        averages : (2,) averages that the values are relative to
         weights : w_p, w_l
-        discount : beta of equation (11), 1 for the average cost
         """
         problem = self.problem
         ahead = problem.oracle.transition @ np.tensordot(weights, values, axes=1).T
         served, not_served = (ahead.take(backlog, axis=1) for backlog in self._next_backlogs)
         privacy = weights[0] * problem.privacy_cost[:, None, None]
         learning = weights[1] * self._learning_cost_of_learning
-        g = discount * problem.oracle.success[:, None, None]
+        g = problem.oracle.success[:, None, None]
         gap = privacy + learning + g * (served - not_served)
         # The values are sums of (cost - average), each rounded on the scale of the average.
         floor = 0.01 * np.dot(weights, averages)
@@ -239,47 +226,3 @@ def lead_into(problem: QueueProblem, learn: BoolArray, members: BoolArray) -> Bo
     steered = np.where(members.T[:, None, :], learn, above)
     steered[:, :, 0] = False
     return np.asarray(steered, dtype=np.bool_)
-
-
-@dataclass(frozen=True, eq=False)
-class DiscountedSolution:
-    """An optimal policy, (W, A, capacity + 1), of the discounted problem (11).
-
-    `values` are its discounted privacy and learning costs before the arrival is known,
-    (2, capacity + 1, W); `iterations` counts the policies evaluated.
-    """
-
-    learn: BoolArray
-    values: FloatArray
-    iterations: int
-
-
-def solve_discounted(
-    problem: QueueProblem, multiplier: float, discount: float
-) -> DiscountedSolution:
-    """Minimise the discounted Lagrangian cost by policy iteration, equation (11).
-
-    As the discount tends to 1, (1 - discount) * (value) tends to the average of (10) and the policy
-    to an optimal one.
-
-    Parameters
-    ----------
-    problem : with a numeric capacity
-    multiplier : lambda >= 0, the weight of the learning cost
-    discount : beta in (0, 1); the first round is not discounted
-    """
-    require_type(problem, QueueProblem, "problem")
-    if not 0.0 < discount < 1.0:
-        raise InvalidInput(f"discount must lie strictly between 0 and 1, got {discount:g}")
-    if not multiplier >= 0.0:
-        raise InvalidInput(f"multiplier must be at least 0, got {multiplier:g}")
-    operator, weights = QueueOperator(problem), (1.0, multiplier)
-    learn = always_learn(problem)
-    for iteration in range(1, MAX_ITERATIONS + 1):
-        values = solve_discounted_chain(problem, learn.astype(np.float64), discount)
-        gap = operator.compare_actions(values, np.zeros(2), weights, discount=discount)
-        better = _improve(learn, gap)
-        if np.array_equal(better, learn):
-            return DiscountedSolution(learn & ~gap.is_tie, values, iteration)
-        learn = better
-    raise SolverFailed(f"policy iteration did not converge in {MAX_ITERATIONS} steps")

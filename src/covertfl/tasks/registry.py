@@ -14,26 +14,24 @@ from covertfl.errors import InvalidInput
 from covertfl.plugins import PlugIns, explaining
 from covertfl.tasks.digits import make_digits_task
 from covertfl.tasks.embeddings import make_embeddings_task
-from covertfl.tasks.function import FunctionTask, make_function_task
 from covertfl.tasks.mnist import make_mnist_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 from covertfl.tasks.toxicity import make_toxicity_task
 
 __all__ = ["OWN", "TASKS", "TASK_PLUG_INS", "DataSettings", "make_task"]
 
-TASKS: Mapping[str, Callable[[DataSettings], TrainingTask | FunctionTask]] = {
+TASKS: Mapping[str, Callable[[DataSettings], TrainingTask]] = {
     "toxicity": make_toxicity_task,
     "embeddings": make_embeddings_task,
     "digits": make_digits_task,
     "mnist": make_mnist_task,
-    "function": make_function_task,
 }
 
 OWN = "own"  # of runs whose task is passed in Python
 TASK_PLUG_INS = PlugIns("task", "covertfl.tasks", TASKS, reserved=(OWN,))
 
 
-def make_task(settings: DataSettings) -> TrainingTask | FunctionTask:
+def make_task(settings: DataSettings) -> TrainingTask:
     """Make the task that the settings name.
 
     Raises

@@ -89,10 +89,6 @@ class DataSettings:
         in the task embeddings, whose features the public set standardises).  The rows that any
         such set may need are set aside.  False: clients hold all rows that neither
         the validation nor the public set uses
-    dimension, radius, noise_limit : of the function task: number of coordinates, radius of its
-        domain, largest standard deviation of accepted noise; None: the task's defaults
-    success : of the function task, probability of acceptance by oracle state; None: the paper's
-    decoys : number of decoys, each with a minimum of its own in the function task; at least 1
     """
 
     task: str
@@ -106,11 +102,6 @@ class DataSettings:
     path: str | None = None
     model: str | None = None
     same_clients: bool = False
-    dimension: int | None = None
-    radius: float | None = None
-    noise_limit: float | None = None
-    success: tuple[float, ...] | None = None
-    decoys: int = 1
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", "at least 0", self.seed)
@@ -129,11 +120,6 @@ class DataSettings:
                 raise InvalidInput("public_class_share needs public_classes, which is not set")
             share = self.public_class_share
             _require(0.0 <= share <= 1.0, "public_class_share", "in [0, 1]", share)
-        _require(self.decoys >= 1, "decoys", "at least 1", self.decoys)
-        if self.dimension is not None:
-            _require(self.dimension >= 1, "dimension", "at least 1", self.dimension)
-        for name, value in (("radius", self.radius), ("noise_limit", self.noise_limit)):
-            _require(value is None or _is_positive(value), name, "a positive number", value)
 
 
 def _is_positive(number: float) -> bool:

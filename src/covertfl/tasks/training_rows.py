@@ -15,7 +15,6 @@ import numpy as np
 from covertfl.arrays import IntArray
 from covertfl.tasks.scores import find_classes
 from covertfl.tasks.task import TrainingTask
-from covertfl.tasks.wrong_labels import spoil_rows
 
 # Rows of the most frequent class for one of the rarest, from which a client balances its classes.
 LEAST_RATIO = 1.5
@@ -28,7 +27,6 @@ def draw_rows(
     client: int,
     most: int,
     *,
-    wrong: int = 0,
     balance: bool = True,
     generator: np.random.Generator,
 ) -> IntArray:
@@ -36,7 +34,6 @@ def draw_rows(
 
     Parameters
     ----------
-    wrong : number of rows whose labels are wrong (`wrong_labels.add_wrong_labels`)
     balance : whether classes are balanced, unless those of the task are known to be
     """
     order = generator.permutation(task.clients[client])
@@ -44,7 +41,7 @@ def draw_rows(
     if balance and not task.is_balanced and is_uneven(task, client):
         classes = find_classes(task.train.labels[order], task.loss)
         taken = balance_rows(order, classes, len(taken), generator=generator)
-    return spoil_rows(taken, wrong, task, generator=generator)
+    return taken
 
 
 def is_uneven(task: TrainingTask, client: int) -> bool:

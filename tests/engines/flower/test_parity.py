@@ -18,15 +18,7 @@ from covertfl.runs.progress import RunProgress
 from covertfl.training import train
 from tests.support.commands import run_python
 from tests.support.slow_cases import mark_slow
-from tests.support.small_runs import (
-    FUNCTION_QUEUE,
-    HORIZON,
-    QUEUE,
-    make_run,
-    merge,
-    read_column,
-    read_folder,
-)
+from tests.support.small_runs import HORIZON, QUEUE, make_run, merge, read_column, read_folder
 
 pytestmark = pytest.mark.slow
 
@@ -35,18 +27,9 @@ FLOWER = {"engine": {"kind": "flower"}}
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": (HORIZON, {}),
     "fedsgd": (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
-    "errors of states and labels": (
+    "minority": (
         HORIZON,
-        {
-            "federation": {
-                "misread": 0.3,
-                "label_noise": [0.6, 0.4, 0.1],
-                "acceptance": "noise",
-                "max_noise": 0.4,
-            },
-            "decoy": {"count": 3, "least_queries": 2},
-            "policy": {"kind": "minority"},
-        },
+        {"decoy": {"count": 3, "least_queries": 2}, "policy": {"kind": "minority"}},
     ),
     "following": (HORIZON, {"decoy": {"kind": "following", "count": 2}}),
     "mirrored": (QUEUE, {"rounds": 20, "decoy": {"kind": "mirrored", "gated": False}}),
@@ -109,8 +92,8 @@ class Cut(BaseException):
 
 MIRRORED: dict[str, Any] = {"decoy": {"kind": "mirrored", "count": 3}}
 CUT_RUNS: dict[str, dict[str, Any]] = {
-    "fedavg": merge(MIRRORED, {"federation": {"misread": 0.3}}),
-    "fedsgd": merge(MIRRORED, {"federation": {"misread": 0.3, "algorithm": "fedsgd"}}),
+    "fedavg": MIRRORED,
+    "fedsgd": merge(MIRRORED, {"federation": {"algorithm": "fedsgd"}}),
     "2 replicas": exchange(2, "client", acceptance="model"),
     "4 replicas": {**exchange(4, "public", algorithm="fedsgd"), "updates": 1},
 }
@@ -178,7 +161,6 @@ def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (FUNCTION_QUEUE, {}, "kind = flower needs clients"),
         (HORIZON, {"federation": {"participation": [2, 2, 6]}}, "participation must increase"),
         (HORIZON, {"engine": {"round_seconds": -1.0}}, "round_seconds must be at least 0"),
     ],

@@ -27,7 +27,7 @@ from covertfl.flower import CovertStrategy, Examples
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import RunProgress
 from covertfl.runs.run_file import build_run
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from tests import ROOT
 from tests.support.flower_runs import (
     NODES,
@@ -305,7 +305,7 @@ def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = {**RUN, "task": "own", "policy": {"kind": "exchangeable"}}
     run["federation"] = {**RUN["federation"], "clients": NODES}
     settings = build_run(run, "run", folder=tmp_path).with_task(task)
-    mapped = find_training_task(settings).public.features
+    mapped = find_task(settings).public.features
     assert np.array_equal(names["inputs"], mapped)
     outputs = names["whole"](torch.from_numpy(public.features))
     torch.testing.assert_close(outputs, names["model"](torch.from_numpy(mapped)))

@@ -97,6 +97,3 @@ def test_a_run_made_in_python_is_accepted(tmp_path: Path) -> None:
     for given in (run, run.settings):
         read = find_run_settings(CovertStrategy(run=given, out=tmp_path / "run", seed="run"), None)
         assert read is run.settings
-    strategy = CovertStrategy(run=Run("function"), out=tmp_path / "run")
-    with pytest.raises(InvalidInput, match="Run: Flower needs clients, got task = function"):
-        strategy.start(InProcessGrid(make_app(), NODES))

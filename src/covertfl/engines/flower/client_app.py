@@ -29,7 +29,7 @@ from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
 from covertfl.runs.run_file import format_run, format_toml, read_run
 from covertfl.runs.settings import LARGEST_SEED, RunSettings
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 from covertfl.seeding import Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 
@@ -88,29 +88,28 @@ class ClientTrainer:
         if number is None:
             raise InvalidInput(f"a query's config must have its round as {ROUND}, a whole number")
         arrays = next(iter(message.content.array_records.values()))
-        batches, wrong = self._find_share(resources, client, number)
+        batches = self._count_batches(resources, client, number)
         if batches == 0:
             return _reply(message, arrays, 0)
         form = make_float_form(resources.kernel.layout)
         weights = form.layout.join({name: array.numpy() for name, array in arrays.items()})
         task = resources.task
-        job = make_client_job(self._draws, task, client, batches, weights, number, wrong=wrong)
+        job = make_client_job(self._draws, task, client, batches, weights, number)
         [result] = resources.kernel.run([job])
         return _reply(message, ArrayRecord(form.write(result)), len(job.rows))
 
-    def _find_share(self, resources: ClientResources, client: int, number: int) -> tuple[int, int]:
-        """Return a client's number of batches in a round, and of wrong labels among them."""
+    def _count_batches(self, resources: ClientResources, client: int, number: int) -> int:
+        """Return a client's number of batches in a round."""
         if self._presence == "drawn":
             attendance = resources.world.attend(number)
             place = int(np.searchsorted(attendance.clients, client))
             if client not in attendance.clients:
-                return 0, 0
-            wrong = 0 if attendance.wrong is None else int(attendance.wrong[place])
-            return int(attendance.batches[place]), wrong
+                return 0
+            return int(attendance.batches[place])
         size = np.array(len(resources.task.clients[client]))
         most = int(count_batches(size, self._settings.sections.federation.batch_size))
         generator = make_generator(self._draws.seed, Stream.PARTICIPATION, number, client)
-        return int(generator.integers(0, most + 1)), 0
+        return int(generator.integers(0, most + 1))
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class _ResourcesKey:
 
 @lru_cache(maxsize=8)
 def _build_resources(key: _ResourcesKey) -> ClientResources:
-    task = find_training_task(key.settings)
+    task = find_task(key.settings)
     kernel = KernelCache().find(task, key.settings.sections)
     return ClientResources(task, kernel, simulate_participation(key.settings, task))
 

@@ -100,10 +100,9 @@ class GridResponder(ClientResponder):
         sifted = replace(sifted, average=gathered.average)
         came = {reply.client: reply.examples for reply in replies if reply.fault is None}
         attendance = Attendance(asked, self._count_batches(asked, came))
-        noise = self.measure_noise(query.oracle_state, query.round)
         has_quorum = self.has_quorum(len(sifted.clients))
         accepted = has_quorum and self._accepts(query, sifted)
-        return Outcome(attendance, sifted.total, sifted, accepted, noise, has_quorum)
+        return Outcome(attendance, sifted.total, sifted, accepted, has_quorum)
 
     def _choose(self, round_number: int) -> IntArray:
         """Return the clients that are asked; the sampling does not depend on the action."""

@@ -20,7 +20,7 @@ from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task
+from covertfl.runs.task import find_task
 
 # The server's work, with the grid and client numbers by node.
 Serve = Callable[[Grid, dict[int, int]], None]
@@ -69,7 +69,7 @@ def run_simulated(
         (called with the grid and client numbers by node), `connected` and `first_round`
     requests : as in `RoundSettings`
     """
-    world = simulate_participation(settings, find_training_task(settings))
+    world = simulate_participation(settings, find_task(settings))
     checkpoint = read_checkpoint(out) if resume else None
 
     def serve(grid: Grid, clients: Mapping[int, int]) -> None:

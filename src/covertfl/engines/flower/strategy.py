@@ -49,7 +49,6 @@ from covertfl.engines.flower.strategy_settings import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
@@ -135,8 +134,6 @@ class CovertStrategy(StrategySettings, Strategy):
         refuse_with_replicas(self, start, settings)
         federation = self._build(settings)  # an impossible run is refused before a folder is made
         clients = federation.responder
-        if not isinstance(clients, ClientResponder):
-            raise InvalidInput(f"{settings.name}: Flower needs clients, got task = function")
         keep = settings.sections.keep if self.rounds.records else "hashes"
         folder = SteadyFolder(self.folder, keep=keep)
         try:

@@ -18,7 +18,7 @@ from covertfl.runs.participation import (
 )
 from covertfl.runs.run_file import build_run, describe_run
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_training_task, is_built_in
+from covertfl.runs.task import find_task, is_built_in
 
 MOST_NODES = 100
 
@@ -45,7 +45,7 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
             f"clients = {clients}, got {num_nodes}"
         )
     task, decoy = settings.sections.task, settings.sections.decoy.kind
-    if not _is_made_by_nodes(settings) and (task == "function" or not has_own_app):
+    if not is_built_in(settings.sections) and not has_own_app:
         raise InvalidInput(
             f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
         )
@@ -54,11 +54,6 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
             f"{settings.name}: [decoy] kind = {decoy} cannot be deployed: the server app finds "
             "plug-ins of installed packages only"
         )
-
-
-def _is_made_by_nodes(settings: RunSettings) -> bool:
-    """Return whether nodes can make the task of a run: they have the package and nothing else."""
-    return is_built_in(settings.sections) and settings.sections.task != "function"
 
 
 @contextlib.contextmanager
@@ -89,7 +84,7 @@ def count_model_bytes(settings: RunSettings) -> int:
     from covertfl.kernels.generator import isolate_generator
 
     with isolate_generator():
-        model = find_training_task(settings).make_model()
+        model = find_task(settings).make_model()
     return 4 * describe_layout(model).size
 
 
@@ -104,10 +99,10 @@ def find_shortage(settings: RunSettings, num_nodes: int | None = None) -> str | 
     num_nodes : None for as many as the run has clients
     """
     section = settings.sections.federation
-    if section.acceptance != "data" or not _is_made_by_nodes(settings):
+    if section.acceptance != "data" or not is_built_in(settings.sections):
         return None
     num_nodes = section.clients if num_nodes is None else num_nodes
-    sizes = count_sizes(find_training_task(settings))
+    sizes = count_sizes(find_task(settings))
     batches, total = count_batches(sizes, section.batch_size), int(sizes.sum())
     most = int(count_examples(batches, sizes, section.batch_size)[:num_nodes].sum())
     share = find_least_share(settings, total)

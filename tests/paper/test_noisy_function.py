@@ -1,4 +1,4 @@
-"""The function task: calculus, the oracle's distribution, Theorem 1."""
+"""The function with noisy gradients: calculus, the oracle's distribution, Theorem 1."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paper.noisy_function import SUCCESS, NoisyFunction, make_function
 
 from covertfl.errors import InvalidInput
 from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
-from covertfl.tasks.function import SUCCESS, FunctionTask, make_function_task
-from covertfl.tasks.task import DataSettings
 
-SMALL = FunctionTask((0.5, -1.0, 0.0), ((2.0, 2.0, -2.0),))
+SMALL = NoisyFunction((0.5, -1.0, 0.0))
 points = st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3).map(np.array)
 
 
@@ -84,7 +83,7 @@ def test_acceptance_follows_the_oracle_state(state: int) -> None:
 
 
 def test_sure_chances_are_kept() -> None:
-    task = FunctionTask((0.0,), ((1.0,),), success=(0.0, 1.0))
+    task = NoisyFunction((0.0,), success=(0.0, 1.0))
     generator = np.random.default_rng(0)
     point = np.zeros(1, dtype=np.float32)
     for state, expected in ((0, False), (1, True)):
@@ -97,7 +96,7 @@ def test_sure_chances_are_kept() -> None:
 def test_update_by_hand() -> None:
     start = np.array([1.0, 2.0, 3.0], dtype=np.float32)
     response = np.array([4.0, -4.0, 1.0], dtype=np.float32)
-    assert SMALL.step(start, response, SMALL.step_size(4)).tolist() == [0.0, 3.0, 2.75]
+    assert SMALL.step(start, response, 0.25).tolist() == [0.0, 3.0, 2.75]
     assert start.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -115,38 +114,8 @@ def test_steps_stay_in_the_domain(point: np.ndarray, radius: float) -> None:
     assert np.linalg.norm(moved - point) <= nearest + 1e-5
 
 
-def test_decoy_moves_towards_its_own_minimum() -> None:
-    """Equations (4) and (5): starting near either minimum, each trajectory ends at its own."""
-    task = FunctionTask((0.0, 0.0), ((3.0, -3.0),), noise_limit=0.05, success=(0.9,))
-    generator = np.random.default_rng(1)
-    ends = []
-    for respond, minimum in (
-        (task.respond, task.minimum),
-        (task.respond_decoy, task.decoy_minima[0]),
-    ):
-        point = np.array(minimum, dtype=np.float32) + np.float32(0.2)
-        for m in range(2, 200):
-            point = task.step(point, respond(point, 0, generator=generator)[0], 1.0 / m)
-        ends.append(np.linalg.norm(point - np.array(minimum)))
-    assert max(ends) < 0.1
-
-
-def test_estimate_is_drawn_in_proportion_to_the_steps() -> None:
-    np.testing.assert_allclose(SMALL.estimate_probabilities(3), np.array([6, 3, 2]) / 11)
-    generator = np.random.default_rng(4)
-    kept = np.zeros(4)
-    for _ in range(20_000):
-        estimate = 0
-        for m in range(1, 4):
-            if SMALL.keeps(m, generator=generator):
-                estimate = m
-        kept[estimate] += 1
-    np.testing.assert_allclose(kept[1:] / 20_000, np.array([6, 3, 2]) / 11, atol=0.015)
-    assert kept[0] == 0  # the first update's point is always kept at first
-
-
 def _mean_square_gradient(
-    task: FunctionTask, steps: list[float], seeds: int
+    task: NoisyFunction, steps: list[float], seeds: int
 ) -> tuple[float, float]:
     """E|grad f|^2 of the randomised estimate over the seeds, and the mean gap D."""
     total, gap = 0.0, 0.0
@@ -167,20 +136,20 @@ def _mean_square_gradient(
 
 def test_theorem_1_holds_with_steps_1_over_m() -> None:
     """After the number of updates of formula F1 the goal is met on average."""
-    task = FunctionTask((0.3,), ((1.0,),), noise_limit=0.5)
+    task = NoisyFunction((0.3,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = np.mean([task.value(task.first_weights(seed)) for seed in range(40)])
     epsilon = 0.9
     updates = updates_needed_decreasing_step(float(gap), smoothness_noise, epsilon)
     assert 10 < updates < 2000
-    steps = [task.step_size(m) for m in range(1, updates + 1)]
+    steps = [1.0 / m for m in range(1, updates + 1)]
     reached, _ = _mean_square_gradient(task, steps, 40)
     assert 0.0 < reached <= epsilon
 
 
 def test_theorem_1_holds_with_the_constant_step() -> None:
     """The same with formula F2 and the step sqrt(2 D / (L s^2 M))."""
-    task = FunctionTask((0.3,), ((1.0,),), noise_limit=0.5)
+    task = NoisyFunction((0.3,), noise_limit=0.5)
     smoothness_noise = task.smoothness * task.response_limit**2
     gap = float(np.mean([task.value(task.first_weights(seed)) for seed in range(40)]))
     epsilon = 0.25
@@ -191,29 +160,12 @@ def test_theorem_1_holds_with_the_constant_step() -> None:
 
 
 def test_start_depends_on_the_seed_alone() -> None:
-    task = make_function_task(DataSettings("function", seed=3))
+    task = make_function(3)
     np.testing.assert_array_equal(task.first_weights(1), task.first_weights(1))
     assert task.first_weights(1).tolist() != task.first_weights(2).tolist()
-    assert task.first_weights(1).shape == (task.layout.size,) == (10,)
     assert task.first_weights(1).dtype == np.float32
-    assert task == make_function_task(DataSettings("function", seed=3))
-
-
-def test_settings_reach_the_task() -> None:
-    plain = make_function_task(DataSettings("function", seed=3))
-    assert plain.radius == pytest.approx(6.0 * math.sqrt(10.0))
-    several = make_function_task(DataSettings("function", seed=3, decoys=3, success=(0.2, 0.7)))
-    # More decoys leave the function and the first decoy as they are.
-    assert several.minimum == plain.minimum
-    assert several.decoy_minima[:1] == plain.decoy_minima
-    assert len(set(several.decoy_minima)) == 3
-    assert several.success == (0.2, 0.7)
-    settings = DataSettings("function", seed=3, dimension=40, radius=1.5, noise_limit=0.2)
-    small = make_function_task(settings)
-    assert len(small.minimum) == 40
-    assert (small.radius, small.noise_limit) == (1.5, 0.2)
-    assert math.hypot(*small.minimum) == pytest.approx(0.75)
-    assert np.linalg.norm(small.first_weights(0)) == pytest.approx(1.5)
+    assert task == make_function(3) != make_function(4)
+    assert task.radius == pytest.approx(6.0 * math.sqrt(10.0))
 
 
 @pytest.mark.parametrize(
@@ -221,15 +173,13 @@ def test_settings_reach_the_task() -> None:
     [
         ({"noise_limit": 0.0}, "noise_limit must be a positive number, got 0"),
         ({"success": (0.5, 1.5)}, r"success must be probabilities in \[0, 1\]"),
-        ({"decoy_minima": ((1.0,),)}, "same number of coordinates, at least 1, got 3, 1"),
-        ({"decoy_minima": ()}, "each of decoy_minima, at least one, .*, got 3$"),
         ({"radius": 1.0}, "radius must be at least 1.73205, .* from the origin, got 1"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {"minimum": (0.0,) * 3, "decoy_minima": ((1.0,) * 3,), **change}
+    arguments: dict[str, object] = {"minimum": (1.0,) * 3, **change}
     with pytest.raises(InvalidInput, match=message):
-        FunctionTask(**arguments)  # type: ignore[arg-type]
+        NoisyFunction(**arguments)  # type: ignore[arg-type]
 
 
 def test_bad_queries_are_refused() -> None:
@@ -237,5 +187,3 @@ def test_bad_queries_are_refused() -> None:
         SMALL.value(np.zeros(2))
     with pytest.raises(InvalidInput, match=r"oracle_state must lie in 0\.\.2, got 3"):
         SMALL.draw_deviation(3, generator=np.random.default_rng(0))
-    with pytest.raises(InvalidInput, match="m must be at least 1, got 0"):
-        SMALL.step_size(0)

@@ -219,7 +219,7 @@ def load_model(
         raise Missing("predicting needs PyTorch: pip install 'covertfl[train]'") from error
     weights = {key: torch.from_numpy(tensor) for key, tensor in contents.weights.items()}
     try:
-        module = (make_module or partial(_build, contents.facts["architecture"]))()
+        module = (make_module or partial(_build, contents.facts.get("architecture")))()
         _load_weights(module, weights)
     except (RuntimeError, InvalidInput) as error:
         reason = str(error).splitlines()[-1].strip()
@@ -256,7 +256,6 @@ def _check_facts(contents: ModelContents, name: str) -> None:
     try:
         inputs, threshold, classes = facts["inputs"], facts["output"]["threshold"], facts["classes"]
         checks = {
-            "architecture": "architecture" in facts,
             "inputs": all(type(size) is int for size in inputs["shape"]),
             "standardisation": found is None or list(found.mean.shape) in ([1], inputs["shape"]),
             "classes": all(isinstance(one, str) for one in classes),

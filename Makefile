@@ -47,7 +47,7 @@ attack: $(READY)  ## attack the scheme and the server with many seeds, print wha
 	$(BIN)/python scripts/run_attacks.py
 
 mutants: $(READY)  ## inject known bugs one at a time, list those that no test notices
-	$(BIN)/python scripts/mutants.py
+	$(BIN)/python scripts/mutants.py known
 
 soak: $(READY)  ## run a service for 5,000 rounds, kill services and servers many times, search policies often
 	$(BIN)/python scripts/soak_service.py --write

@@ -103,9 +103,8 @@ class Tests:
         return dict(json.loads(answer))
 
     @contextlib.contextmanager
-    def changed(self, file: str, content: bytes) -> Iterator[None]:
-        """Have another content in a file of the package for a while."""
-        path = self.package / file
+    def changed(self, path: Path, content: bytes) -> Iterator[None]:
+        """Have another content in a file of the copy for a while."""
         before, times = path.read_bytes(), path.stat()
         path.write_bytes(content)
         self._changes += 1  # no compiled form fits, also none of an earlier change

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A bug: in `file` of the package, `original` becomes `mutated`; `tests` should then fail."""
+    """A bug: in `file`, `original` becomes `mutated`; `tests` should then fail.
+
+    The file is one of paper/ if its name starts so, else one of the package.
+    """
 
     name: str
     file: str
@@ -15,9 +18,13 @@ class Mutant(NamedTuple):
     mutated: str
     tests: str
 
-    def inject(self, package: Path) -> str:
+    def find(self, root: Path) -> Path:
+        """Return where the file is in a working tree."""
+        return (root if self.file.startswith("paper/") else root / "src" / "covertfl") / self.file
+
+    def inject(self, root: Path) -> str:
         """Return the file's text with the bug; raise ValueError unless the original is there."""
-        text = (package / self.file).read_text()
+        text = self.find(root).read_text()
         if text.count(self.original) != 1:
             raise ValueError(
                 f"{self.name}: the original must occur once in {self.file}, "
@@ -122,60 +129,60 @@ MUTANTS = (
     # --- tasks and theory ---
     Mutant(
         "norms-at-the-next-point",
-        "experiments/theory_updates.py",
+        "paper/theory_updates.py",
         "        point = task.step(point, response, step)\n",
         "        point = task.step(point, response, step)\n"
         "        norms[m] = np.sum(task.gradient(point) ** 2)\n",
-        "tests/experiments/test_theory.py",
+        "tests/paper/test_theory.py",
     ),
     Mutant(
         "half-of-the-noise",
-        "experiments/theory_updates.py",
+        "paper/theory_updates.py",
         "noise * np.sum(steps**2) / 2.0) / np.sum(steps)",
         "noise * np.sum(steps**2) / 4.0) / np.sum(steps)",
-        "tests/experiments/test_theory.py",
+        "tests/paper/test_theory.py",
     ),
     Mutant(
         "random-minus-optimal",
-        "experiments/random_policy.py",
+        "paper/random_policy.py",
         "best.learner[-1] - other.learner[-1]",
         "other.learner[-1] - best.learner[-1]",
-        "tests/experiments/test_random_policy.py",
+        "tests/paper/test_random_policy.py",
     ),
     Mutant(
         "misprinted-table-1",
-        "experiments/table_main.py",
+        "paper/table_main.py",
         '(1, "spga"): (0.52, 0.81)',
         '(1, "spga"): (0.57, 0.81)',
-        "tests/experiments/test_printed_values.py",
+        "tests/paper/test_printed_values.py",
     ),
     Mutant(
         "one-validation-set-for-all-seeds",
-        "experiments/trials/covert_runs.py",
+        "paper/trials/covert_runs.py",
         "place = (id(clients.task.validation), clients.kernel)",
         "place = (0, None)",
-        "tests/experiments/trials/test_covert_runs.py",
+        "tests/paper/trials/test_covert_runs.py",
     ),
     Mutant(
         "gap-at-the-limit",
-        "experiments/figure_spga.py",
+        "paper/figure_spga.py",
         "gap = measure_gap(problem, policy)",
         "gap = evaluation.privacy_cost / optimum.evaluation.privacy_cost - 1.0",
-        "tests/experiments/test_figures.py",
+        "tests/paper/test_figures.py",
     ),
     Mutant(
         "expected-accuracy-without-correction",
-        "experiments/trials/averages.py",
+        "paper/trials/averages.py",
         "mean = float(x.mean() - slope * luck.mean())",
         "mean = float(x.mean())",
-        "tests/experiments/trials/test_averages.py",
+        "tests/paper/trials/test_averages.py",
     ),
     Mutant(
         "tracking-without-a-change",
-        "experiments/figure_tracking.py",
+        "paper/figure_tracking.py",
         "for problem, generator in ((before, first), (after, second)):",
         "for problem, generator in ((before, first), (before, second)):",
-        "tests/experiments/test_figures.py",
+        "tests/paper/test_figures.py",
     ),
     # --- solvers ---
     Mutant(
@@ -306,7 +313,7 @@ MUTANTS = (
         "eavesdroppers/own_replies.py",
         '-replied if job.work == "gradient" else replied - query.weights',
         "replied - query.weights",
-        "tests/eavesdroppers/test_alignment.py",
+        "tests/eavesdroppers/test_clients.py",
     ),
     Mutant(
         "query-with-nothing-owed-is-forgotten",
@@ -327,7 +334,7 @@ MUTANTS = (
         "eavesdroppers/validation.py",
         'softmax(-len(self._own.data) * self._tally.last("loss", len(self._seen)))',
         'softmax(-self._tally.last("loss", len(self._seen)))',
-        "tests/eavesdroppers/test_validation.py",
+        "tests/eavesdroppers/test_owners.py",
     ),
     # --- exchangeable replicas ---
     Mutant(

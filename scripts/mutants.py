@@ -39,7 +39,7 @@ NEEDS_GPU = r"kernels/cnn/gpu"
 
 def try_known(mutant: Mutant, tests: Tests) -> str:
     """Inject a known bug and return what became of it."""
-    with tests.changed(mutant.file, mutant.inject(tests.package).encode()):
+    with tests.changed(mutant.find(tests.root), mutant.inject(tests.root).encode()):
         status = tests.run(["-m", "not deployment", *mutant.tests.split()])["status"]
     if status == FAILED or status < 0:  # a bug that makes the tests hang is noticed, too
         return "noticed"
@@ -51,7 +51,7 @@ def try_all_known(words: list[str]) -> int:
     chosen = [m for m in MUTANTS if not words or any(word in m.name for word in words)]
     for mutant in chosen:
         try:
-            mutant.inject(ROOT / "src" / "covertfl")
+            mutant.inject(ROOT)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
@@ -75,7 +75,7 @@ def try_random(site: Site, chosen: dict[str, float], tests: Tests) -> dict[str, 
     """Inject a random bug, run the chosen tests, and return what became of it."""
     files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
     outcome: dict[str, Any] = {"noticed": False, "tests": len(chosen), "seconds": 0.0}
-    with tests.changed(site.file, site.inject(tests.package)):
+    with tests.changed(tests.package / site.file, site.inject(tests.package)):
         for batch in (files[:FIRST_FILES], files[FIRST_FILES:]):
             part = {name: chosen[name] for name in chosen if name.partition("::")[0] in batch}
             if not part:

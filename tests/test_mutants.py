@@ -51,9 +51,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_bug_can_be_injected(mutant: Any) -> None:
-    changed = mutant.inject(ROOT / "src" / "covertfl")
+    changed = mutant.inject(ROOT)
     compile(changed, mutant.file, "exec")
-    assert changed != (ROOT / "src" / "covertfl" / mutant.file).read_text()
+    assert changed != mutant.find(ROOT).read_text()
     for test in mutant.tests.split():
         assert (ROOT / test.partition("::")[0]).exists(), test
 

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "seeding": "",
     "files": "",
     "plugins": "files",
+    "processes": "",
     "decision": "files",
     "evaluation": "decision",
     "solvers": "decision evaluation",
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "tasks": "files kernels plugins",
     "decoys": "kernels tasks plugins",
     "runs": "files seeding decision solvers fitting kernels tasks decoys",
-    "engines": "files seeding decision kernels tasks decoys runs",
+    "engines": "files processes seeding decision kernels tasks decoys runs",
     "flower": "kernels tasks engines",
     "training": "runs engines",
     "eavesdroppers": "decision evaluation kernels plugins",
@@ -43,7 +44,8 @@ MAY_IMPORT = {
     "auditing display report",
     "models": "files kernels tasks runs api",
     "demo": "files decision evaluation planning runs training auditing report",
-    "service": "files decision evaluation kernels tasks runs engines eavesdroppers auditing models",
+    "service": "files processes decision evaluation kernels tasks runs engines eavesdroppers "
+    "auditing models",
     "cli": "decision fitting planning tasks runs training models engines auditing "
     "display api report demo service",
 }

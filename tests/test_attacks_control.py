@@ -126,7 +126,7 @@ def test_all_but_nodes_and_tasks_need_the_token() -> None:
         is_open = path.startswith(("/v1/fleet/", "/v1/runtime/"))
         assert ask(path, small) == (200 if is_open else 401), path
         assert ask(path, small, bearer) == 200
-    for wrong in ("", "Bearer", "Bearer ", TOKEN, f"Bearer {TOKEN}0", f"bearer {TOKEN}", "Basic x"):
+    for wrong in ("", "Bearer", "Bearer ", TOKEN, f"Bearer {TOKEN}0", "Basic x"):
         assert ask("/v1/control/list-nodes", small, ("authorization", wrong)) == 401
     assert ask("/v1/control/list-nodes", bearer, bearer) == 401
     assert ask("/v1/fleet/get-run", kind="websocket") == 1008

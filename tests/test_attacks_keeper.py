@@ -126,7 +126,7 @@ from pathlib import Path
 settings = make_run(federation={"clients": 3, "participation": [1, 2, 3], "min_share": 0.2})
 with Deployment(settings, Path(sys.argv[1]), num_nodes=1) as deployment:
     processes = deployment.federation.processes
-    print(processes._supervisor.pid, *processes.running.values(), flush=True)
+    print(processes._supervisor.number, *processes.running.values(), flush=True)
     time.sleep(600)
 """
 
@@ -172,7 +172,7 @@ def test_a_federation_ends_with_its_keeper(scratch: Path) -> None:
     with LocalFederation([LocalNode()], folder) as federation:
         processes = list(federation.processes.running.values())
         assert len(processes) == 4
-        os.kill(federation.processes._supervisor.pid, signal.SIGKILL)
+        os.kill(federation.processes._supervisor.number, signal.SIGKILL)
         assert wait_until(lambda: not any(map(is_alive, processes)), 15.0)
         assert wait_until(lambda: not federation.processes.running, 5.0)
         with pytest.raises(DeploymentFailed):

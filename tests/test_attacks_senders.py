@@ -19,7 +19,7 @@ from flwr.superlink import main
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from covertfl.engines.flower.deployment import roles
-from covertfl.engines.flower.deployment.senders import require_own_messages
+from covertfl.engines.flower.deployment.gate import require_own_messages
 
 OWN, OTHER = 17, 18
 

@@ -12,7 +12,15 @@ import pytest
 
 from covertfl.cli import request as command
 from tests.support.commands import Run, refuse
-from tests.support.services import RECORD, RunningService, make_body, make_version, run_service
+from tests.support.services import (
+    RECORD,
+    RunningService,
+    add,
+    cancel,
+    make_body,
+    make_version,
+    run_service,
+)
 
 pytest.importorskip("uvicorn")
 
@@ -103,13 +111,13 @@ def play(service: RunningService, note: str, *, is_cancelled: bool = False) -> t
     def serve() -> None:
         number = await_request()
         if is_cancelled:
-            service.store.cancel(number)
+            cancel(service.store, number)
             return
         try:
             service.store.advance(number, left=1, served=3)
             service.store.release(make_version(5, 0, number), finished=6, served=4)
         except BaseException:
-            service.store.cancel(number)  # the command waits no longer
+            cancel(service.store, number)  # the command waits no longer
             raise
 
     thread = threading.Thread(target=serve)
@@ -118,7 +126,7 @@ def play(service: RunningService, note: str, *, is_cancelled: bool = False) -> t
 
 
 def test_waiting_ends_when_the_request_is_done(run: Run, service: RunningService) -> None:
-    service.store.add([make_body()])
+    add(service.store, [make_body()])
     thread = play(service, "served")
     answer = run("request", "shift", "--updates", 4, "--note", "served", "--wait", "--json").content
     thread.join()
@@ -135,7 +143,7 @@ def test_waiting_ends_when_the_request_is_cancelled(run: Run, service: RunningSe
 def test_the_status_is_shown(run: Run, service: RunningService) -> None:
     service.store.add_round(12, RECORD)
     service.store.warn(11, "arrivals", "more requests come than the policy was solved for")
-    service.store.add([make_body(note="[bold]seen", due="2020-01-01")])
+    add(service.store, [make_body(note="[bold]seen", due="2020-01-01")])
     shown = run("status").out
     for words in (
         *("toxicity, optimal", "running", "11.2 rounds, promised 25.0", "31.0%", "Open requests"),

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from covertfl.display.service_tables import MOST_SHOWN, render_status, render_versions
 from covertfl.service.status import describe_requests, describe_status, describe_versions
 from covertfl.service.store import Store
-from tests.support.services import make_body, make_store, make_version
+from tests.support.services import add, make_body, make_store, make_version
 
 
 def show(table: RenderableType) -> str:
@@ -32,7 +32,7 @@ def test_a_service_without_rounds_is_shown(tmp_path: Path, is_known: bool) -> No
 
 def test_only_some_of_many_requests_are_shown(tmp_path: Path) -> None:
     with make_store(tmp_path) as store:
-        store.add([make_body() for _ in range(MOST_SHOWN + 3)])
+        add(store, [make_body() for _ in range(MOST_SHOWN + 3)])
         store.keep_fact("paused", "the disk is full")
         listed = describe_requests(store, limit=1000, before=None)["requests"]
         shown = show(render_status(describe_status(store), listed))

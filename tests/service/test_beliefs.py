@@ -13,8 +13,8 @@ from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
 from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.service.beliefs import Beliefs
 from covertfl.service.store import Store
+from covertfl.service.watch import Beliefs
 from tests.service.test_desk import EXCHANGEABLE
 from tests.support.played_services import SERVICE, play_service
 from tests.support.small_runs import make_run, read_rounds

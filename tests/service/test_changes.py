@@ -16,7 +16,6 @@ from covertfl.runs.task import find_task
 from covertfl.service import versions
 from covertfl.service.changes import RoundChanges, make_task
 from covertfl.service.replay import Replay
-from covertfl.service.requests import parse_request
 from covertfl.service.store import Store
 from tests.service.test_desk import EXCHANGEABLE, GREEDY
 from tests.support.played_services import (
@@ -27,6 +26,7 @@ from tests.support.played_services import (
     play_service,
     read_run_files,
 )
+from tests.support.services import make_body
 from tests.support.slow_cases import IS_SOAK
 from tests.support.small_runs import make_run, read_rounds
 
@@ -205,9 +205,9 @@ def test_rounds_played_again_count_as_uses_of_all_that_took_part(tmp_path: Path)
 
 
 def test_the_task_of_a_request_owes_what_it_asks_for(tmp_path: Path) -> None:
-    bodies = [{"updates": 4}, {"patience": 3, "updates": 9}, {"patience": 7, "updates": 5}]
+    bodies = [{}, {"patience": 3, "updates": 9}, {"patience": 7, "updates": 5}]
     with Store(tmp_path, creates=True) as store:
-        store.add([parse_request(json.dumps({"kind": "shift", **one})) for one in bodies])
+        store.change([make_body("shift", **one) for one in bodies])
         found = [make_task(store.find(number), 6) for number in (1, 2, 3)]
     assert found == [
         OwedTask(1, 6, 4, 4),

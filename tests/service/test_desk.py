@@ -14,9 +14,8 @@ from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.task import find_task
-from covertfl.service.journal import Version
 from covertfl.service.loop import as_service
-from covertfl.service.store import Store
+from covertfl.service.store import Store, Version
 from covertfl.training import train
 from tests.support.played_services import (
     SERVICE,

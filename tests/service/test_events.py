@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.services import RECORD, RunningService, make_body
+from tests.support.services import RECORD, RunningService, add, make_body
 
 events = pytest.importorskip("covertfl.service.events")
 
@@ -39,7 +39,7 @@ def test_the_status_is_sent_at_once_and_after_each_round(running: RunningService
         assert first == running.client.get("/status")
         running.store.add_round(first["round"] + 1, RECORD)
         assert read_event(stream)["round"] == first["round"] + 1
-        running.store.add([make_body()])
+        add(running.store, [make_body()])
         assert read_event(stream)["changes"] > first["changes"]
         running.store.keep_fact("paused", "the disk is full")
         assert read_event(stream)["paused"] == "the disk is full"
@@ -49,7 +49,7 @@ def test_the_status_is_sent_at_once_and_after_each_round(running: RunningService
 def test_two_listeners_hear_the_same(running: RunningService) -> None:
     with listen(running) as one, listen(running) as other:
         assert read_event(one) == read_event(other)
-        running.store.add([make_body()])
+        add(running.store, [make_body()])
         assert read_event(one) == read_event(other)
 
 

@@ -66,7 +66,7 @@ def play_on_flower(
             with Store(folder) as store:
                 store.keep_fact("ending", True)
 
-    run_on_flower(settings, folder, ending, on_round=on_round)
+    run_on_flower(settings, folder, ending, lambda: None, on_round)
 
 
 @pytest.mark.parametrize("changes", [GREEDY, EXCHANGEABLE])

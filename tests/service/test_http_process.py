@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput, Missing
+from covertfl.files.token import make_token
 from covertfl.service import client, http_process
 from covertfl.service.client import NoAnswer, Service, find_service, write_address
-from covertfl.service.http_process import HttpProcess, check_listen, make_token
-from covertfl.service.page import read_page
+from covertfl.service.http_process import HttpProcess, check_listen
 from tests.support.services import RunningService, make_store
 
 pytest.importorskip("uvicorn")
@@ -58,17 +58,17 @@ def test_a_free_port_is_taken_and_answers(running: RunningService) -> None:
         assert json.load(reply) == {"state": "ok"}
         assert "server" not in reply.headers
     with urllib.request.urlopen(running.process.address) as reply:
-        assert reply.read() == read_page()
+        assert b"<!doctype html>" in reply.read().lower()
     running.process.check()
 
 
 @pytest.mark.slow
 def test_an_end_that_nobody_asked_for_is_noticed(tmp_path: Path) -> None:
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     with make_store(tmp_path), HttpProcess(tmp_path, "127.0.0.1", 0) as process:
         write_address(tmp_path, process.address)
         service = find_service(str(tmp_path))
-        os.kill(process.process_id, signal.SIGKILL)
+        os.kill(process._process.number, signal.SIGKILL)
         await_silence(service)
         with pytest.raises(InvalidInput, match="the HTTP interface has ended with status -9"):
             for _ in range(1000):
@@ -79,7 +79,7 @@ def test_an_end_that_nobody_asked_for_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_ends_when_it_is_closed_although_somebody_listens(tmp_path: Path) -> None:
     """A listener is let go, and what was read is whole."""
-    token = make_token(tmp_path)
+    token = make_token(tmp_path / "token")
     with make_store(tmp_path), HttpProcess(tmp_path, "127.0.0.1", 0) as process:
         request = urllib.request.Request(process.address + "/events")
         request.add_header("Authorization", f"Bearer {token}")
@@ -90,7 +90,7 @@ def test_it_ends_when_it_is_closed_although_somebody_listens(tmp_path: Path) -> 
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    token = make_token(tmp_path)
+    token = make_token(tmp_path / "token")
     with make_store(tmp_path):
         parent = subprocess.Popen(
             [sys.executable, "-c", PARENT, tmp_path], stdout=subprocess.PIPE, text=True
@@ -109,7 +109,7 @@ def test_what_was_acknowledged_outlives_a_kill(
 ) -> None:
     """Many ask at once while the process is killed: every answer was true."""
     monkeypatch.setattr(client, "PAUSES", ())
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     answered: list[int] = []
 
     def ask(service: Service, name: int) -> None:
@@ -126,7 +126,7 @@ def test_what_was_acknowledged_outlives_a_kill(
             thread.start()
         while len(answered) < 200:
             time.sleep(0.01)
-        os.kill(process.process_id, signal.SIGKILL)
+        os.kill(process._process.number, signal.SIGKILL)
         for thread in threads:
             thread.join()
         found = store.list_requests(limit=100_000)
@@ -136,7 +136,7 @@ def test_what_was_acknowledged_outlives_a_kill(
 
 
 def test_a_folder_without_a_database_is_refused(tmp_path: Path) -> None:
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     with pytest.raises(InvalidInput, match="cannot be opened as a service's database"):
         HttpProcess(tmp_path, "127.0.0.1", 0)
 
@@ -157,7 +157,7 @@ def test_a_port_in_use_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(http_process, "PORT_SECONDS", 0.0)
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     with make_store(tmp_path), socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         said = run_main(monkeypatch, capsys, tmp_path, port)
@@ -214,7 +214,7 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
 
 @pytest.mark.slow
 def test_its_own_certificate_is_trusted_and_no_other(tmp_path: Path) -> None:
-    token = make_token(tmp_path)
+    token = make_token(tmp_path / "token")
     certificate, key = write_certificate(tmp_path)
     with (
         make_store(tmp_path),
@@ -231,7 +231,7 @@ def test_its_own_certificate_is_trusted_and_no_other(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     certificate, key = write_certificate(tmp_path)
     certificate.write_text("no certificate")
     settings = {"folder": str(tmp_path), "host": "127.0.0.1", "certificate": str(certificate)}
@@ -244,18 +244,18 @@ def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_token_is_made_once_for_its_owner(tmp_path: Path) -> None:
-    token = make_token(tmp_path)
+    token = make_token(tmp_path / "token")
     assert (tmp_path / "token").read_text() == token + "\n"
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    assert make_token(tmp_path) == token
+    assert make_token(tmp_path / "token") == token
     assert len(token) >= 40
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    make_token(tmp_path)
+    make_token(tmp_path / "token")
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(InvalidInput, match=r"readable by its owner alone .* got mode 640"):
-        make_token(tmp_path)
+        make_token(tmp_path / "token")
 
 
 @pytest.mark.parametrize("content", ["", "short\n", "with a space " * 3, "x" * 500])
@@ -263,7 +263,7 @@ def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").write_text(content)
     (tmp_path / "token").chmod(0o600)
     with pytest.raises(InvalidInput, match="token must be a token"):
-        make_token(tmp_path)
+        make_token(tmp_path / "token")
 
 
 # --- where to listen ------------------------------------------------------------------------------

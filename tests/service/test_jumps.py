@@ -13,7 +13,7 @@ from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.learner import ServerMemory
-from covertfl.service.jumps import land, restart_steps
+from covertfl.service.changes import land, restart_steps
 from tests.service.test_desk import EXCHANGEABLE, GREEDY
 from tests.support.played_services import SERVICE, play_service
 from tests.support.small_runs import make_run, read_rounds

@@ -1,8 +1,7 @@
-"""The database: requests and their keys, the queue, migrations and a full disk."""
+"""The database: requests and their keys, the queue, its file and a full disk."""
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.service.schema import FIRST, MIGRATIONS, StorageFull, connect, migrate
+from covertfl.service.schema import FORMAT, StorageFull, connect
 from covertfl.service.store import Conflict, Store, StoredRequest, Unknown
-from tests.support.services import make_body, make_version, pack_arrays
-
-SECOND = ("ALTER TABLE facts ADD COLUMN colour TEXT",)
+from tests.support.services import add, cancel, make_body, make_version, pack_arrays
 
 
 def stored(answer: StoredRequest | InvalidInput) -> StoredRequest:
@@ -27,7 +24,7 @@ def stored(answer: StoredRequest | InvalidInput) -> StoredRequest:
 
 
 def test_a_request_waits_and_owes_its_updates(store: Store) -> None:
-    [first, second] = map(stored, store.add([make_body(), make_body(patience=2, updates=9)]))
+    [first, second] = add(store, [make_body(), make_body(patience=2, updates=9)])
     assert (first.id, first.state, first.left, first.version) == (1, "waiting", 4, None)
     assert (second.id, second.size, second.left) == (2, 9, 2)
     assert store.find(1) == first
@@ -39,7 +36,7 @@ def test_the_database_is_for_its_owner_alone(store: Store) -> None:
 
 def test_data_is_kept_and_lists_are_brief(store: Store) -> None:
     data = pack_arrays(features=[[1.0, 2.0]], labels=[1])
-    store.add([make_body("context", client=1, data=data), make_body("purge", rows=[1, 2, 3])])
+    add(store, [make_body("context", client=1, data=data), make_body("purge", rows=[1, 2, 3])])
     assert store.find(1).data == data
     assert store.find(2).body.rows == [1, 2, 3]
     brief = store.list_requests(limit=5)
@@ -75,8 +72,8 @@ def test_a_key_stands_for_one_request(asked: list[tuple[str | None, int]]) -> No
 def test_a_key_with_other_data_is_a_conflict(store: Store) -> None:
     one, other = (pack_arrays(features=[[value, 2.0]], labels=[1]) for value in (1.0, 5.0))
     bodies = [make_body("context", client=1, data=data, key="k") for data in (one, one, other)]
-    found = store.add(bodies)
-    assert stored(found[0]) == stored(found[1])
+    found = [answer.found for answer in store.change(bodies)]
+    assert found[0] == found[1] == store.find(1)
     assert isinstance(found[2], Conflict)
 
 
@@ -93,14 +90,14 @@ def test_a_key_is_known_even_if_the_version_has_gone(store: Store) -> None:
 
 
 def test_only_what_waits_can_be_cancelled(store: Store) -> None:
-    store.add([make_body(), make_body()])
-    assert store.cancel(1).state == store.cancel(1).state == "cancelled"
+    add(store, [make_body(), make_body()])
+    assert cancel(store, 1).state == cancel(store, 1).state == "cancelled"
     store.open_round(1)
     store.open_round(2)
     with pytest.raises(Conflict, match="must be waiting to be cancelled, got serving"):
-        store.cancel(2)
+        cancel(store, 2)
     with pytest.raises(Unknown, match="there is no request 3"):
-        store.cancel(3)
+        cancel(store, 3)
 
 
 def test_a_refused_change_does_not_undo_the_others(store: Store) -> None:
@@ -114,7 +111,7 @@ def test_a_refused_change_does_not_undo_the_others(store: Store) -> None:
 
 
 def test_a_request_passes_through_the_queue(store: Store) -> None:
-    store.add([make_body(), make_body()])
+    add(store, [make_body(), make_body()])
     assert store.find_head(9) is None
     assert store.open_round(3) is None
     assert [found.id for found in store.list_admitted(3)] == [1, 2]
@@ -128,7 +125,7 @@ def test_a_request_passes_through_the_queue(store: Store) -> None:
     store.release(make_version(1, 0, request=1), finished=6, served=4)
     done = store.find(1)
     assert (done.state, done.left, done.finished, done.version) == ("done", 0, 6, 1)
-    store.cancel(2)
+    cancel(store, 2)
     assert store.open_round(7) is None
     assert [found.id for found in store.list_removed(7)] == [2]
     assert store.find(2).is_active(6) and not store.find(2).is_active(7)
@@ -137,7 +134,7 @@ def test_a_request_passes_through_the_queue(store: Store) -> None:
 def test_changes_are_counted(store: Store) -> None:
     seen = [store.count_changes()]
     for change in (
-        lambda: store.add([make_body()]),
+        lambda: add(store, [make_body()]),
         lambda: store.open_round(1),
         lambda: store.release(make_version(0)),
         lambda: store.withdraw([0], 1),
@@ -152,42 +149,20 @@ def test_a_snapshot_sees_one_moment(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path, is_durable=False) as other:
         with store.snapshot():
             before = store.count_states()
-            other.add([make_body()])
+            add(other, [make_body()])
             assert store.count_states() == before
         assert store.count_states()["waiting"] == 1
 
 
-# --- migrations -----------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
-def read_schema(connection: sqlite3.Connection) -> tuple[int, list[str]]:
-    [version] = connection.execute("PRAGMA user_version").fetchone()
-    names = [row["name"] for row in connection.execute("PRAGMA table_info(facts)")]
-    return version, names
-
-
-def test_an_old_database_is_brought_up_to_date(store: Store) -> None:
-    store.keep_fact("paused", "a sentence")
-    assert read_schema(store.connection) == (len(MIGRATIONS), ["name", "value"])
-    migrate(store.connection, store.path, (FIRST, SECOND))
-    assert read_schema(store.connection) == (2, ["name", "value", "colour"])
-    assert store.read_fact("paused") == "a sentence"
-    migrate(store.connection, store.path, (FIRST, SECOND))  # nothing is left to do
-
-
-def test_a_newer_database_is_refused(store: Store, tmp_path: Path) -> None:
-    store.connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(InvalidInput, match="was written by a newer version of covertfl"):
+@pytest.mark.parametrize("found", [0, FORMAT + 1])
+def test_a_database_of_another_format_is_refused(store: Store, tmp_path: Path, found: int) -> None:
+    Store(tmp_path, creates=True).close()  # its own is not
+    store.connection.execute(f"PRAGMA user_version = {found}")
+    with pytest.raises(InvalidInput, match=f"its format must be {FORMAT}, got {found}"):
         Store(tmp_path, creates=True)
-
-
-def test_a_failing_migration_leaves_the_old_tables(store: Store) -> None:
-    store.add([make_body()])
-    broken = (*SECOND, "CREATE TABLE requests (id INTEGER)")
-    with pytest.raises(InvalidInput, match="already exists"):
-        migrate(store.connection, store.path, (FIRST, broken))
-    assert read_schema(store.connection) == (1, ["name", "value"])
-    assert store.find(1).state == "waiting"
 
 
 def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -214,13 +189,13 @@ def test_a_full_disk_refuses_whole_requests(store: Store) -> None:
     done = 0
     with pytest.raises(StorageFull, match="cannot be written"):
         for _ in range(100):
-            store.add([make_body(note="x" * 900)])
+            add(store, [make_body(note="x" * 900)])
             done += 1
     assert store.count_states()["waiting"] == done > 0
     with pytest.raises(StorageFull):
-        store.add([make_body(note="y" * 900) for _ in range(20)])
+        add(store, [make_body(note="y" * 900) for _ in range(20)])
     assert store.count_states()["waiting"] == done
-    assert store.cancel(1).state == "cancelled"
+    assert cancel(store, 1).state == "cancelled"
     store.connection.execute(f"PRAGMA max_page_count = {pages + 100}")
-    assert stored(store.add([make_body(note="x" * 900)])[0]).state == "waiting"
+    assert add(store, [make_body(note="x" * 900)])[0].state == "waiting"
     assert store.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"

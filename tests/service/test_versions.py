@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.service.journal import Version
+from covertfl.service.store import Version
 from covertfl.service.versions import read_version, remove_version, write_version
 from tests.service.test_desk import DRAWN
 from tests.support.played_services import play_service

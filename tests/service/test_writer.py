@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.service import writer as module
+from covertfl.service import access as module
+from covertfl.service.access import Writer
 from covertfl.service.requests import RequestBody
 from covertfl.service.schema import StorageFull
 from covertfl.service.store import Answer, Conflict, Store, StoredRequest, Unknown
-from covertfl.service.writer import Closed, Writer
 from tests.support.services import make_body
 
 
@@ -51,7 +52,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 @pytest.fixture
 def writer(store: Store, tmp_path: Path) -> Iterator[Writer]:
-    with Writer(tmp_path) as writer:
+    with contextlib.closing(Writer(tmp_path)) as writer:
         yield writer
 
 
@@ -157,5 +158,5 @@ def test_what_waits_at_the_end_is_written(store: Store, tmp_path: Path) -> None:
     writer.close()
     writer.close()
     assert all(future.result(0).is_new for future in futures)
-    with pytest.raises(Closed):
+    with pytest.raises(RuntimeError, match="closed"):
         writer.submit(make_body())

@@ -16,6 +16,7 @@ from covertfl.runs.progress import RunProgress
 from covertfl.service.loop import as_service, run_simulated
 from covertfl.service.requests import parse_request
 from covertfl.service.store import Store, StoredRequest
+from tests.support.services import add, cancel
 from tests.support.small_runs import QUEUE, make_run, merge, read_folder
 
 SERVICE: dict[str, Any] = merge(
@@ -37,9 +38,9 @@ def ask(folder: Path, *asked: Mapping[str, Any] | int) -> None:
     with Store(folder) as store:
         for one in asked:
             if isinstance(one, int):
-                store.cancel(one)
+                cancel(store, one)
             else:
-                store.add([parse_request(json.dumps(one))])
+                add(store, [parse_request(json.dumps(one))])
 
 
 def play_service(

@@ -6,18 +6,19 @@ import base64
 import contextlib
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from covertfl.errors import InvalidInput
+from covertfl.files.token import make_token
 from covertfl.service.client import Service, find_service, write_address
-from covertfl.service.http_process import HttpProcess, make_token
-from covertfl.service.journal import Version
+from covertfl.service.http_process import HttpProcess
 from covertfl.service.requests import RequestBody, parse_request
-from covertfl.service.store import Store
+from covertfl.service.store import Store, StoredRequest, Version
 
 LIMITS = {
     **{"clients": 4, "rows": 100, "changes_data": True, "rolls_back": True, "shape": [2]},
@@ -43,6 +44,20 @@ def make_body(kind: str = "shift", **content: Any) -> RequestBody:
     return parse_request(json.dumps({"kind": kind, "updates": 4, **content}))
 
 
+def add(store: Store, bodies: Sequence[RequestBody]) -> list[StoredRequest]:
+    """Store requests and return them."""
+    found = [answer.found for answer in store.change(bodies)]
+    return [one for one in found if isinstance(one, StoredRequest)]
+
+
+def cancel(store: Store, number: int) -> StoredRequest:
+    """Cancel a request and return it; raise what refuses it."""
+    [answer] = store.change([number])
+    if isinstance(answer.found, InvalidInput):
+        raise answer.found
+    return answer.found
+
+
 def make_store(folder: Path) -> Store:
     """Return the new database of a service that has played no round."""
     store = Store(folder, is_durable=False, creates=True)
@@ -63,21 +78,64 @@ def pack_arrays(**arrays: Any) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-@dataclass(frozen=True)
 class RunningService:
-    """The HTTP interface of a folder, and the database behind it."""
+    """The HTTP interface of a new service, and its database; rounds pass when a test says so."""
 
-    folder: Path
-    store: Store
-    process: HttpProcess
-    client: Service
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store = folder, make_store(folder)
+        self.token = make_token(folder / "token")
+        self.process: HttpProcess
+        self.port = 0
+
+    @property
+    def client(self) -> Service:
+        """The service as commands find it."""
+        return find_service(str(self.folder))
+
+    def start(self) -> None:
+        """Answer, at the same port as before where there was one."""
+        self.process = HttpProcess(self.folder, "127.0.0.1", self.port)
+        write_address(self.folder, self.process.address)
+        self.port = int(self.process.address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Answer no longer; the database stays."""
+        self.process.close()
+
+    def ask(self, kind: str = "shift", **content: Any) -> int:
+        """Store a request and return its number."""
+        [found] = add(self.store, [make_body(kind, **content)])
+        return found.id
+
+    def tick(self, is_learning: bool = True) -> None:
+        """Let a round pass; the oldest open request gets one update if the query is true."""
+        last = self.store.list_rounds(limit=1)
+        number = last[0]["round"] + 1 if last else 1
+        self.store.open_round(number - 1)  # so that what has just been asked for is served
+        request = self.store.open_round(number)
+        if request is not None and (is_learning or not request.size):
+            self._serve(request, number)
+        backlog = self.store.sum_left()
+        shown = {"arrival": 0, "counting": 0.31, "scheme": 0.52, "mean_wait": 9.0 + number % 7}
+        self.store.add_round(number, {**RECORD, "backlog": backlog, **shown})
+
+    def _serve(self, request: StoredRequest, number: int) -> None:
+        served, left = request.served + bool(request.size), request.left - 1
+        if left > 0:
+            self.store.advance(request.id, left=left, served=served)
+            return
+        latest, target = self.store.find_latest() or 0, request.body.version
+        version = make_version(latest + 1, latest if target is None else target, request.id)
+        self.store.release(replace(version, round=number), finished=number, served=served)
 
 
 @contextlib.contextmanager
 def run_service(folder: Path) -> Iterator[RunningService]:
     """Run the HTTP interface of a new service in a process of its own."""
-    with make_store(folder) as store:
-        make_token(folder)
-        with HttpProcess(folder, "127.0.0.1", 0) as process:
-            write_address(folder, process.address)
-            yield RunningService(folder, store, process, find_service(str(folder)))
+    service = RunningService(folder)
+    with service.store:
+        service.start()
+        try:
+            yield service
+        finally:
+            service.stop()

@@ -8,8 +8,8 @@ are carried out once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from covertfl.kernels.job import LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
@@ -18,6 +18,8 @@ from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
+
+Result = TypeVar("Result")
 
 
 def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
@@ -28,6 +30,18 @@ def run_together(runs: Sequence[tuple[Federation, Rounds]]) -> list[RunState]:
         return dict(zip(waiting, carry_out(work), strict=True))
 
     return drive([rounds for _, rounds in runs], answer)
+
+
+def run_changing(
+    rounds: Generator[Work, Any, Result], find_federation: Callable[[], Federation]
+) -> Result:
+    """Carry one run to its end, whose federation may change between two rounds."""
+
+    def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
+        return {0: carry_out([(find_federation().responder, waiting[0])])[0]}
+
+    [result] = drive([rounds], answer)
+    return result
 
 
 def carry_out(work: Sequence[tuple[ClientResponder, Work]]) -> list[Any]:

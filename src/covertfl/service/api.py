@@ -1,6 +1,7 @@
 """The HTTP interface of a service: its routes, each of which reads or writes the database.
 
-It plays no rounds: that is another process, and only the database is shared with it.
+It plays no rounds: that is another process, and only the database is shared with it.  The guard
+stands before all routes, so that no route can forget who may ask.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import os
+import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from covertfl.errors import InvalidInput
-from covertfl.service.events import Broadcast, EventResponse
-from covertfl.service.guard import Guard, LingeringRefusal, answer, refuse
-from covertfl.service.reader import Reader
+from covertfl.files.token import shows_token
+from covertfl.service.access import Reader, Writer
+from covertfl.service.events import LOG, Broadcast, EventResponse
 from covertfl.service.requests import RequestBody, check_request, parse_request
 from covertfl.service.schema import StorageFull
 from covertfl.service.status import (
@@ -38,13 +41,23 @@ from covertfl.service.status import (
     read_limits,
 )
 from covertfl.service.store import Answer, Conflict, Store, Unknown
-from covertfl.service.writer import Writer
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 MOST_BODY = 32 * 2**20  # bytes
 MOST_HELD = 8 * MOST_BODY  # bytes of all bodies that are being read or stored
 BODY_SECONDS = 60.0
 MOST_REQUESTS, MOST_ROUNDS, MOST_VERSIONS = 1_000, 10_000, 200
+# Routes that need no token: none of them shows what the service does.
+OPEN = {("GET", "/"), ("GET", "/metrics"), ("GET", "/health")}
+HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+# Seconds for which the rest of a refused body is read and thrown away.
+LINGER = 5.0
 
 
 class Refusal(Exception):
@@ -61,16 +74,12 @@ class Api:
 
     Parameters
     ----------
-    page : returns the page that is served at /
     processes : of the service, whose memory is reported
-    most_body : bytes of a body at most
     """
 
-    def __init__(
-        self, folder: Path, page: Callable[[], bytes], processes: Sequence[int], most_body: int
-    ) -> None:
-        self._folder, self._page = folder, page
-        self._processes, self._most_body = processes, most_body
+    def __init__(self, folder: Path, processes: Sequence[int]) -> None:
+        self._folder, self._processes = folder, processes
+        self._page = Path(__file__).with_name("page.html").read_bytes()
         self._held = 0
 
     @contextlib.asynccontextmanager
@@ -80,7 +89,7 @@ class Api:
         self._broadcast = Broadcast(self._reader)
         looking = asyncio.ensure_future(self._broadcast.run())
         try:
-            with Writer(self._folder) as self._writer:
+            with contextlib.closing(Writer(self._folder)) as self._writer:
                 yield
         finally:
             looking.cancel()
@@ -125,9 +134,9 @@ class Api:
 
     async def _read_body(self, request: Request, content: bytearray) -> None:
         """Read a body into `content`, no further than is allowed."""
-        most, length = self._most_body, request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > most:
-            raise _refuse_size(most, is_ended=False)
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > MOST_BODY:
+            raise _refuse_size(is_ended=False)
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 is_ended = False
@@ -137,8 +146,8 @@ class Api:
                         raise ClientDisconnect
                     part = message.get("body", b"")
                     is_ended = not message.get("more_body", False)
-                    if len(content) + len(part) > most:
-                        raise _refuse_size(most, is_ended=is_ended)
+                    if len(content) + len(part) > MOST_BODY:
+                        raise _refuse_size(is_ended=is_ended)
                     if self._held + len(part) > MOST_HELD:
                         raise Refusal(503, "too many bodies at once, try again", is_ended=is_ended)
                     self._held += len(part)
@@ -202,29 +211,25 @@ class Api:
         return answer({"state": "ok"})
 
     async def _get_page(self, _request: Request) -> Response:
-        page = self._page()
-        headers = {"content-security-policy": make_page_policy(page)}
-        return Response(page, headers=headers, media_type="text/html")
+        headers = {"content-security-policy": _make_page_policy(self._page)}
+        return Response(self._page, headers=headers, media_type="text/html")
 
 
 def make_app(
     folder: Path,
     *,
     token: str,
-    page: Callable[[], bytes],
     hosts: Collection[str] | None = LOOPBACK,
-    processes: Sequence[int] | None = None,
-    most_body: int = MOST_BODY,
+    processes: Sequence[int] = (),
 ) -> FastAPI:
     """Return the application of the service in a folder; `app.state.api` is its `Api`.
 
     Parameters
     ----------
     hosts : see `Guard`
-    processes : see `Api`; None for this process
-    most_body : bytes of a body at most
+    processes : see `Api`
     """
-    api = Api(folder, page, [os.getpid()] if processes is None else processes, most_body)
+    api = Api(folder, processes)
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=api.open
     )
@@ -241,7 +246,7 @@ async def _explain(request: Request, error: Exception) -> Response:
     if isinstance(error, Refusal):
         if error.is_ended:
             return refuse(error.status, str(error))
-        return LingeringRefusal(error.status, str(error), is_ended=False)
+        return _LingeringRefusal(error.status, str(error))
     if isinstance(error, HTTPException):
         known = {404: f"there is no {request.url.path}", 405: f"{request.method} is not allowed"}
         sentence = known.get(error.status_code, str(error.detail))
@@ -267,8 +272,9 @@ def _answer_change(found: Answer, status: int) -> Response:
     return answer(describe_answer(found.found), status)
 
 
-def _refuse_size(most: int, *, is_ended: bool) -> Refusal:
-    return Refusal(413, f"the body must have at most {most} bytes, got more", is_ended=is_ended)
+def _refuse_size(*, is_ended: bool) -> Refusal:
+    sentence = f"the body must have at most {MOST_BODY} bytes, got more"
+    return Refusal(413, sentence, is_ended=is_ended)
 
 
 def _read_id(request: Request) -> int:
@@ -288,7 +294,7 @@ def _read_number(request: Request, name: str, low: int, high: int) -> int | None
     return int(text)
 
 
-def make_page_policy(page: bytes) -> str:
+def _make_page_policy(page: bytes) -> str:
     """Return the content security policy of the page: its own scripts run, and no others."""
     scripts = re.findall(rb"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts]
@@ -298,3 +304,101 @@ def make_page_policy(page: bytes) -> str:
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
+
+
+# --- what all answers have in common --------------------------------------------------------------
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer in JSON."""
+    text = json.dumps(content, allow_nan=False)
+    return Response(text, status, dict(headers or {}), media_type="application/json")
+
+
+def refuse(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a refusal: one sentence in JSON."""
+    return answer({"error": sentence}, status, headers)
+
+
+class Guard:
+    """Passes on what comes with the token and a host of its own, and answers all else.
+
+    Parameters
+    ----------
+    hosts : names in the header Host that are accepted, without port; None for all.  A page of
+        another site whose name is made to point to this machine (DNS rebinding) has another one.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str] | None) -> None:
+        self.app, self._token, self._hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or let the application do so."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        is_begun = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal is_begun
+            if message["type"] == "http.response.start":
+                is_begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await (self._refuse(scope) or self.app)(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            pass
+        except Exception:
+            LOG.exception("%s %s failed", scope["method"], scope["path"])
+            if is_begun:
+                raise
+            await refuse(500, "internal error")(scope, receive, send_with_headers)
+
+    def _refuse(self, scope: Scope) -> Response | None:
+        """Return why a request may not pass, None if it may."""
+        headers = Headers(scope=scope)
+        given = headers.getlist("host")
+        if self._hosts is not None and [_strip_port(host) for host in given] not in [
+            [host] for host in self._hosts
+        ]:
+            allowed = " or ".join(sorted(self._hosts))
+            return refuse(421, f"the header Host must be {allowed}, got {', '.join(given)!r}")
+        if (scope["method"], scope["path"]) in OPEN or shows_token(headers.raw, self._token):
+            return None
+        sentence = "the header Authorization must be Bearer and the token in the service's folder"
+        return refuse(401, sentence, {"www-authenticate": "Bearer"})
+
+
+def _strip_port(host: str) -> str:
+    """Return the name in a header Host, in lower case; an IPv6 address keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    is_name = not colon or host.endswith("]")
+    return (host if is_name or not port.isdecimal() else name).lower()
+
+
+class _LingeringRefusal(Response):
+    """A refusal of a body that is still being sent.
+
+    Closing the connection at once would make most senders report that it was reset.  So the answer
+    is sent, and what comes is thrown away for a moment.
+    """
+
+    def __init__(self, status: int, sentence: str) -> None:
+        content = json.dumps({"error": sentence})
+        super().__init__(content, status, {"connection": "close"}, media_type="application/json")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer, drain the body, and end."""
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while (await receive()).get("more_body", False):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

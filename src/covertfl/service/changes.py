@@ -1,5 +1,9 @@
 """What requests do to a run in a round: to the data, the queue and the trajectories.
 
+Whatever happens to the true trajectory happens to every decoy in the same round, so that clients
+cannot tell from it which is which.  Numbers of moves stay as they are: matched decoys move as often
+as learning queries have moved the truth.
+
 Everything here follows from the database, the files of versions and the state before the round, so
 that a round can be repeated, and a stretch of rounds replayed.
 """
@@ -10,14 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.learner import LearnerState
+from covertfl.runs.generations import Generation, show
+from covertfl.runs.learner import LearnerState, ServerMemory
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
 from covertfl.service.data import edit_task
-from covertfl.service.jumps import land, restart_steps
 from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
 from covertfl.service.store import Store, StoredRequest
 from covertfl.tasks.task import TrainingTask
@@ -112,6 +118,33 @@ class RoundChanges:
             and (request.is_active(number) or request.id in self._forgotten)
         )
         return _edit(clients, _Edit(tuple(self._changing), active)) if active else clients
+
+
+def land(federation: Federation, state: RunState, target: LearnerState) -> RunState:
+    """Return the state with all trajectories where they are in `target`.
+
+    The queue and everything that counts rounds stay as they are; a generation starts anew.
+    """
+    now, replicas = state.learner, federation.responder.replicas
+    learner = replace(target, updates=now.updates, moves=now.moves)
+    if replicas is not None:
+        unseen = replace(learner, updates=now.updates + 1, shown=None, sent=None)
+        learner = show(unseen, replicas)
+    return replace(
+        state,
+        learner=learner,
+        scores=tuple(federation.responder.score(weights) for weights in learner.trajectories),
+        generation=Generation(state.generation.number + 1),
+    )
+
+
+def restart_steps(state: RunState) -> RunState:
+    """Return the state with the memory of the server's optimizer empty."""
+    memory = state.learner.memory
+    if memory is None:
+        return state
+    empty = ServerMemory(0, np.zeros_like(memory.mean), np.zeros_like(memory.square))
+    return replace(state, learner=replace(state.learner, memory=empty))
 
 
 def is_checked(state: RunState) -> bool:

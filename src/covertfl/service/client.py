@@ -10,7 +10,6 @@ import http.client
 import ipaddress
 import json
 import os
-import re
 import ssl
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
+from covertfl.files.token import check_token, read_token
 from covertfl.files.toml import parse_toml, read_text, shorten
 
 ADDRESS, TOKEN, RUN_FILE = "address", "token", "run.toml"
@@ -203,7 +203,7 @@ def _reach_folder(folder: Path) -> Service:
     address = read_text(folder / ADDRESS, "the address of a service").strip()
     if not address.startswith(SCHEMES):
         raise InvalidInput(f"{folder / ADDRESS} must hold a URL, got {shorten(address)}")
-    return Service(address, read_token(folder), _find_certificate(folder))
+    return Service(address, read_token(folder / TOKEN), _find_certificate(folder))
 
 
 def _find_certificate(folder: Path) -> Path | None:
@@ -214,19 +214,6 @@ def _find_certificate(folder: Path) -> Path | None:
     section = parse_toml(read_text(file, "a run file"), str(file)).get("service", {})
     name = section.get("certificate") if isinstance(section, dict) else None
     return folder / name if isinstance(name, str) and name else None
-
-
-def read_token(folder: Path) -> str:
-    """Return the token of a service; raise InvalidInput if there is none."""
-    file = folder / TOKEN
-    return check_token(read_text(file, "the token of a service").strip(), str(file))
-
-
-def check_token(token: str, name: str) -> str:
-    """Return a token; raise InvalidInput, which calls it `name`, if it is none."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
-        raise InvalidInput(f"{name} must be a token of at least 20 letters, digits, - and _")
-    return token
 
 
 def is_loopback(host: str) -> bool:

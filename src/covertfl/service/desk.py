@@ -21,12 +21,10 @@ from covertfl.runs.checkpoint import STATE
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
-from covertfl.service.changes import RoundChanges
+from covertfl.service.changes import RoundChanges, land
 from covertfl.service.data import list_purged, measure_membership
-from covertfl.service.journal import Version
-from covertfl.service.jumps import land
 from covertfl.service.replay import Interrupted, Replay
-from covertfl.service.store import Store, StoredRequest
+from covertfl.service.store import Store, StoredRequest, Version
 from covertfl.service.versions import read_version, remove_version, write_version
 from covertfl.service.watch import Watch
 
@@ -59,6 +57,7 @@ class Desk:
     ) -> None:
         self._folder, self._base, self._store, self._watch = folder, federation, store, watch
         self._wait, self._is_ending = wait, is_ending
+        self.federation = federation  # of the round that is under way
         self._changes = RoundChanges(federation, store, self._find_learner)
         # Rows of contexts that came before the service was started again may be named, too.
         latest = replace(federation, responder=self._changes.edit_responder(sys.maxsize))
@@ -81,9 +80,9 @@ class Desk:
             state = self._forget(self._changes.change_state(state))
         except Interrupted:
             return None
-        changed = self._changes.change_federation(state)
-        self._watch.begin(changed, self._store.list_admitted(number))
-        return changed, state
+        self.federation = self._changes.change_federation(state)
+        self._watch.begin(self.federation, self._store.list_admitted(number))
+        return self.federation, state
 
     def end(self, state: RunState) -> None:
         """Note what a round has done, and release a version if it has finished a request."""

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from covertfl.service.guard import LOG
-from covertfl.service.reader import Reader
+from covertfl.service.access import Reader
 from covertfl.service.status import describe_status, read_mark
 from covertfl.service.store import Store
 
+LOG = logging.getLogger("covertfl.service")
 # Seconds between two looks at the database, and between two signs of life.
 LOOK_SECONDS, ALIVE_SECONDS = 0.25, 15.0
 MOST_LISTENERS = 32

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,10 +26,15 @@ from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
 from covertfl.service.desk import Desk
-from covertfl.service.loop import open_desk
+from covertfl.service.loop import OnStart, open_desk
 from covertfl.service.store import Store
 
-SERVER_CODE = "from covertfl.service.server_app import app as app\n"
+SERVER_CODE = """\
+from covertfl.engines.flower.deployment.server import make_app
+from covertfl.service.flower import open_requests
+
+app = make_app(open_requests)
+"""
 ENDING = "ending"  # fact that asks a server app to end after its round
 
 
@@ -73,8 +77,9 @@ def run_on_flower(
     settings: RunSettings,
     folder: Path,
     ending: threading.Event,
-    *,
+    on_start: OnStart,
     on_round: OnRound | None = None,
+    *,
     node_user: NodeUser = None,
 ) -> None:
     """Play the rounds of a service on Flower, in the mode that its run file sets.
@@ -83,9 +88,12 @@ def run_on_flower(
     ----------
     settings : of `loop.as_service`
     ending : set to end the service after the round that is under way
+    on_start : called when the database is there
     node_user : as in `Deployment`
     """
     settings, resume = as_flower(settings), (folder / "checkpoint").exists()
+    Store(folder, creates=True).close()
+    on_start()
     with _passing_on(ending, folder):
         if settings.sections.engine.mode == "in-process":
             run_in_process(
@@ -101,9 +109,7 @@ def run_on_flower(
             server_code=SERVER_CODE,
         )
         with deployment:
-            run = deployment.start()
-            while not deployment.check(run, on_round):
-                time.sleep(LOOK)
+            deployment.follow(deployment.start(), on_round)
 
 
 @contextmanager

@@ -11,19 +11,18 @@ import errno
 import json
 import logging
 import os
-import secrets
 import socket
-import stat
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from covertfl.errors import CovertflError, InvalidInput, Missing
-from covertfl.service.client import TOKEN, is_loopback, read_token
+from covertfl.files.token import read_token
+from covertfl.processes import ChildProcess
+from covertfl.service.client import TOKEN, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -60,14 +59,7 @@ class HttpProcess:
         key: Path | None = None,
     ) -> None:
         self._last_line = "it said nothing"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "covertfl.service.http_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the rounds, which end this process
-        )
+        self._process = ChildProcess("covertfl.service.http_process")
         self._errors = threading.Thread(target=self._pass_errors_on, daemon=True)
         self._errors.start()
         settings = {
@@ -78,104 +70,50 @@ class HttpProcess:
             "key": None if key is None else str(key),
         }
         try:
-            self._address = self._begin(settings)
+            self.address = self._begin(settings)
         except BaseException:
             self.close()
             raise
 
     def _begin(self, settings: Mapping[str, Any]) -> str:
-        """Send the settings and return the address."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(settings) + "\n")
-            self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait(END_SECONDS)
-            self.check()
-        reply = json.loads(line)
-        if "address" in reply:
-            return str(reply["address"])
-        raise (Missing if reply.get("is_missing") else InvalidInput)(reply["error"])
+        """Send the settings and return the address at which it answers."""
+        self._process.send(settings)
+        for reply in self._process.receive():
+            if "address" in reply:
+                return str(reply["address"])
+            raise (Missing if reply["is_missing"] else InvalidInput)(reply["error"])
+        self._process.close(END_SECONDS)
+        raise self._explain_end()
 
     def _pass_errors_on(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        assert self._process.errors is not None
+        for line in self._process.errors:
             if line.strip():
                 self._last_line = line.strip()
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(line)
 
-    @property
-    def address(self) -> str:
-        """The address at which it answers, such as http://127.0.0.1:8800."""
-        return self._address
-
-    @property
-    def process_id(self) -> int:
-        """The number of the process."""
-        return self._process.pid
+    def _explain_end(self) -> InvalidInput:
+        self._errors.join(1.0)
+        status = self._process.find_status()
+        return InvalidInput(f"the HTTP interface has ended with status {status}: {self._last_line}")
 
     def check(self) -> None:
         """Raise InvalidInput if the process has ended."""
-        status = self._process.poll()
-        if status is not None:
-            self._errors.join(1.0)
-            raise InvalidInput(
-                f"the HTTP interface has ended with status {status}: {self._last_line}"
-            )
+        if self._process.find_status() is not None:
+            raise self._explain_end()
 
     def close(self) -> None:
         """End the process, by force if it takes too long."""
-        self._process.terminate()
-        with contextlib.suppress(OSError):
-            _close(self._process.stdin)
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.close(END_SECONDS)
         self._errors.join(END_SECONDS)
-        _close(self._process.stdout)
-        _close(self._process.stderr)
+        self._process.close_output()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
-
-
-def _close(stream: IO[str] | None) -> None:
-    if stream is not None:
-        stream.close()
-
-
-def make_token(folder: Path) -> str:
-    """Return the token of a service, which is made if there is none, for its owner's eyes alone.
-
-    Raises
-    ------
-    InvalidInput
-        if others can read the file, or it holds no token
-    """
-    path = folder / TOKEN
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise InvalidInput(
-                f"{path} must be readable by its owner alone (mode 600), got mode {mode:o}"
-            ) from None
-        return read_token(folder)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return read_token(folder)
 
 
 def check_listen(
@@ -271,7 +209,6 @@ def _make_server(settings: Mapping[str, Any]) -> uvicorn.Server:
         from covertfl.service.api import LOOPBACK, make_app
     except ModuleNotFoundError as error:
         raise Missing(f"a service needs {error.name}: pip install 'covertfl[service]'") from error
-    from covertfl.service.page import read_page
     from covertfl.service.store import Store
 
     folder, host = Path(settings["folder"]), settings["host"]
@@ -279,8 +216,7 @@ def _make_server(settings: Mapping[str, Any]) -> uvicorn.Server:
     place = f"[{host}]" if ":" in host else host.lower()
     app = make_app(
         folder,
-        token=read_token(folder),
-        page=read_page,
+        token=read_token(folder / TOKEN),
         hosts={*LOOPBACK, place} if is_loopback(host) else None,
         processes=[os.getpid(), os.getppid()],
     )

@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from covertfl.decision.problem import QueueProblem
+from covertfl.engines.simulated import run_changing
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache
-from covertfl.runs.driver import drive
-from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.clock import Clock
+from covertfl.runs.federation import Federation
 from covertfl.runs.files import ROUNDS, read_lines
 from covertfl.runs.progress import OnRound, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import RunSettings
-from covertfl.service.beliefs import MOST_ROUNDS
 from covertfl.service.desk import Desk
-from covertfl.service.engine import answer_work
 from covertfl.service.store import Store
-from covertfl.service.watch import Watch
+from covertfl.service.watch import MOST_ROUNDS, Watch
 
 # Rounds of a service, which has no last one.
 ENDLESS = 1_000_000_000
+OnStart = Callable[[], None]
 
 
 def as_service(settings: RunSettings) -> RunSettings:
@@ -51,30 +51,6 @@ def as_service(settings: RunSettings) -> RunSettings:
                 f"come as they come, got {given}"
             )
     return settings.with_rounds(ENDLESS)
-
-
-class Ticker:
-    """Starts of rounds at equal intervals, until the service is to end.
-
-    Parameters
-    ----------
-    seconds : between two starts, 0 for as fast as rounds go
-    ending : set when the service is to end
-    """
-
-    def __init__(self, seconds: float, ending: threading.Event) -> None:
-        self._seconds, self._ending = seconds, ending
-        self._next = time.monotonic()
-
-    def wait(self) -> bool:
-        """Wait for the next start; return whether there is one."""
-        now = time.monotonic()
-        if self._seconds > 0.0:
-            self._ending.wait(max(0.0, self._next - now))
-            # A round that took too long skips starts: the others stay where they were.
-            missed = max(0.0, time.monotonic() - self._next) // self._seconds
-            self._next += (missed + 1) * self._seconds
-        return not self._ending.is_set()
 
 
 @contextmanager
@@ -105,11 +81,10 @@ def run_simulated(
     settings: RunSettings,
     folder: Path,
     ending: threading.Event,
-    *,
-    on_start: Callable[[], None] | None = None,
+    on_start: OnStart,
     on_round: OnRound | None = None,
-) -> RunState:
-    """Play the rounds of a service on the simulated engine; return the state when it ends.
+) -> None:
+    """Play the rounds of a service on the simulated engine.
 
     Parameters
     ----------
@@ -123,33 +98,20 @@ def run_simulated(
     resume = (folder / "checkpoint").exists()
     check_folder(settings, folder, resume=resume, force=False)
     run = prepare_run(settings, folder, KernelCache(), resume=resume, force=False)
-    ticker, current = Ticker(service.round_seconds, ending), [run.federation]
+    clock = Clock(service.round_seconds, sleep=ending.wait)
+
+    def wait() -> bool:
+        clock.wait()
+        clock.begin()
+        return not ending.is_set()
+
     try:
         with open_desk(
-            folder, run.federation, wait=ticker.wait, is_ending=ending.is_set, holds_data=True
+            folder, run.federation, wait=wait, is_ending=ending.is_set, holds_data=True
         ) as (desk, watch):
             watch.start(run.state)
-            if on_start is not None:
-                on_start()
-            intake = _Following(desk, current)
-            rounds = watch_run(run, on_round, time.perf_counter(), desk.end, intake)
-            [final] = drive([rounds], lambda waiting: answer_work(current[0], waiting))
-            return final
+            on_start()
+            rounds = watch_run(run, on_round, time.perf_counter(), desk.end, desk)
+            run_changing(rounds, lambda: desk.federation)
     finally:
         run.folder.close()
-
-
-class _Following:
-    """The intake of a run that tells its engine whose clients answer."""
-
-    def __init__(self, desk: Desk, current: list[Federation]) -> None:
-        self._desk, self._current = desk, current
-
-    def begin(
-        self, federation: Federation, state: RunState, *, is_repeated: bool
-    ) -> tuple[Federation, RunState] | None:
-        """Begin a round at the desk."""
-        begun = self._desk.begin(federation, state, is_repeated=is_repeated)
-        if begun is not None:
-            self._current[0] = begun[0]
-        return begun

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import IntArray
+from covertfl.engines.simulated import run_changing
 from covertfl.runs.actions import decide
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import RunState
 from covertfl.runs.files import read_rounds
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.packing import unpack_state
+from covertfl.runs.policy import RunPolicy
 from covertfl.runs.rounds import play_round, refresh_policy
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged
-from covertfl.service.engine import play
 from covertfl.service.store import StoredRequest
 from covertfl.service.versions import read_version
 
@@ -129,15 +130,22 @@ class Replay:
         while state.round < last:
             if self.is_ending():
                 raise Interrupted
-            state = changes.change_state(state)
-            federation = changes.change_federation(state)
-            state, policy = refresh_policy(federation, state, policy)
-            decision = decide(federation, state, policy)
-            rounds = play_round(federation, state, policy, decision)
-            state = play(federation, rounds).after
+            state, policy = _play_again(changes, state, policy)
             if state.round in kept:
                 states[state.round] = state.learner
         return state
+
+
+def _play_again(
+    changes: RoundChanges, state: RunState, policy: RunPolicy
+) -> tuple[RunState, RunPolicy]:
+    """Return the state after the next round, and the policy that was in force."""
+    state = changes.change_state(state)
+    federation = changes.change_federation(state)
+    state, policy = refresh_policy(federation, state, policy)
+    decision = decide(federation, state, policy)
+    rounds = play_round(federation, state, policy, decision)
+    return run_changing(rounds, lambda: federation).after, policy
 
 
 def _uses(clients: ClientResponder, record: Any, rows: IntArray) -> bool:

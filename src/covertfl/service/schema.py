@@ -1,19 +1,19 @@
-"""The tables of a service's database, and how one of an earlier version is brought up to date.
+"""The tables of a service's database, its connections and its transactions.
 
-The number of migrations done is the database's `user_version`.  A migration that has been released
-is never changed; a change of the tables is a new one at the end.
+The database's `user_version` is the number of its format.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from covertfl.errors import CovertflError, InvalidInput
 
-FIRST = (
+FORMAT = 1
+TABLES = (
     """CREATE TABLE requests (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         key TEXT UNIQUE,
@@ -70,8 +70,6 @@ FIRST = (
         for event in ("INSERT", "UPDATE")
     ),
 )
-Migration = Sequence[str]
-MIGRATIONS: tuple[Migration, ...] = (FIRST,)
 # Seconds that a writer waits for another.
 PATIENCE = 30.0
 # KiB of the database that a connection keeps in memory.  There are several, the operating system
@@ -116,27 +114,26 @@ def connect(path: Path, *, is_durable: bool, creates: bool = False) -> sqlite3.C
     return connection
 
 
-def migrate(
-    connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS
-) -> None:
-    """Bring a database up to date, all migrations or none.
+def create(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables of a new database.
 
     Raises
     ------
     InvalidInput
-        if a newer version of covertfl has written it
+        if another version of covertfl has written it
     """
     with transaction(connection, path):
-        [done] = connection.execute("PRAGMA user_version").fetchone()
-        if done > len(migrations):
+        [found] = connection.execute("PRAGMA user_version").fetchone()
+        if found == FORMAT:
+            return
+        if found or connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").fetchone()[0]:
             raise InvalidInput(
-                f"{path} was written by a newer version of covertfl: its schema must be at most "
-                f"{len(migrations)}, got {done}"
+                f"{path} was written by another version of covertfl, or is not a service's: its "
+                f"format must be {FORMAT}, got {found}"
             )
-        for migration in migrations[done:]:
-            for statement in migration:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 @contextlib.contextmanager

@@ -10,17 +10,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Self
 
 from covertfl.errors import CovertflError, InvalidInput, Missing
+from covertfl.files.token import make_token
+from covertfl.processes import handling_signals
 from covertfl.runs.build import require_torch
 from covertfl.runs.folder import TOKEN, report_errors
 from covertfl.runs.progress import OnRound, RunProgress, check_folder
 from covertfl.runs.settings import RunSettings
 from covertfl.service.client import remember_service, write_address
-from covertfl.service.http_process import HttpProcess, check_listen, make_token
-from covertfl.service.loop import as_service, run_simulated
+from covertfl.service.http_process import HttpProcess, check_listen
+from covertfl.service.loop import OnStart, as_service, run_simulated
 from covertfl.service.schema import StorageFull
 from covertfl.service.store import Store
 
@@ -70,16 +72,22 @@ def serve(
         if on_round is not None:
             on_round(progress)
 
-    with ending_on_signals(ending), holding(folder), http:
-        if api_only or settings.sections.engine.kind != "simulated":
+    def end(number: int) -> None:
+        """End the service after its round; a second Ctrl-C ends it at once."""
+        if number == signal.SIGINT and ending.is_set():
+            raise KeyboardInterrupt
+        ending.set()
+
+    signals = handling_signals(end, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    with signals, holding(folder), contextlib.closing(http):
+        if api_only:
             Store(folder, creates=True).close()
             http.open()
-        if api_only:
             while not ending.wait(1.0):
                 http.check()
         else:
-            play = _choose_engine(settings, choose_user)
-            _keep_playing(settings, folder, ending, play, http.open, check, say)
+            play = _choose_engine(settings, folder, ending, choose_user)
+            _keep_playing(partial(play, http.open, check), folder, ending, say)
     say("the service has ended")
 
 
@@ -111,62 +119,36 @@ class _HttpInterface:
         if self._process is not None:
             self._process.check()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
+    def close(self) -> None:
+        """End it."""
         if self._process is not None:
             self._process.close()
 
 
-Play = Callable[[RunSettings, Path, threading.Event, Callable[[], None], OnRound], None]
+Play = Callable[[OnStart, OnRound], object]
 
 
-def _choose_engine(settings: RunSettings, choose_user: ChooseUser | None) -> Play:
+def _choose_engine(
+    settings: RunSettings, folder: Path, ending: threading.Event, choose_user: ChooseUser | None
+) -> Play:
     """Return what plays the rounds of a service until it is to end."""
     if settings.sections.engine.kind == "simulated":
-        return _play_simulated
+        return partial(run_simulated, settings, folder, ending)
     try:
         from covertfl.service.flower import run_on_flower
     except ModuleNotFoundError as error:
         raise Missing("a service on Flower needs it: pip install 'covertfl[flower]'") from error
-
-    def play(
-        settings: RunSettings,
-        folder: Path,
-        ending: threading.Event,
-        _on_start: Callable[[], None],
-        on_round: OnRound,
-    ) -> None:
-        run_on_flower(settings, folder, ending, on_round=on_round, node_user=choose_user)
-
-    return play
-
-
-def _play_simulated(
-    settings: RunSettings,
-    folder: Path,
-    ending: threading.Event,
-    on_start: Callable[[], None],
-    on_round: OnRound,
-) -> None:
-    run_simulated(settings, folder, ending, on_start=on_start, on_round=on_round)
+    return partial(run_on_flower, settings, folder, ending, node_user=choose_user)
 
 
 def _keep_playing(
-    settings: RunSettings,
-    folder: Path,
-    ending: threading.Event,
-    play: Play,
-    on_start: Callable[[], None],
-    on_round: OnRound,
-    say: Announce,
+    play: Callable[[], object], folder: Path, ending: threading.Event, say: Announce
 ) -> None:
     """Play rounds until the service is to end; wait as long as the disk is full."""
     is_full = False
     while True:
         try:
-            play(settings, folder, ending, on_start, on_round)
+            play()
             return
         except CovertflError as error:
             if not _is_full(error):
@@ -201,7 +183,7 @@ def holding(folder: Path) -> Iterator[None]:
     """
     with report_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_token(folder)
+    make_token(folder / TOKEN)
     handle = os.open(folder / TOKEN, os.O_RDONLY)
     try:
         try:
@@ -211,20 +193,3 @@ def holding(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-@contextmanager
-def ending_on_signals(ending: threading.Event) -> Iterator[None]:
-    """Let signals end the service after its round; a second Ctrl-C ends it at once."""
-
-    def end(number: int, _frame: object) -> None:
-        if number == signal.SIGINT and ending.is_set():
-            raise KeyboardInterrupt
-        ending.set()
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    with contextlib.ExitStack() as stack:
-        if threading.current_thread() is threading.main_thread():
-            for number in numbers:
-                stack.callback(signal.signal, number, signal.signal(number, end))
-        yield

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from covertfl.service.journal import Version
 from covertfl.service.requests import Limits
-from covertfl.service.store import Store, StoredRequest
+from covertfl.service.store import Store, StoredRequest, Version
 
 Json = dict[str, Any]
 # Keys of a round in answers; its record has more.

@@ -14,12 +14,13 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 from covertfl.errors import InvalidInput
-from covertfl.service.journal import Journal, Version
+from covertfl.runs.folder import DATABASE
 from covertfl.service.requests import RequestBody, State, count_rows
-from covertfl.service.schema import transaction
+from covertfl.service.schema import connect, create, transaction
 
 # Columns of requests in lists, which would hold gigabytes otherwise.
 BRIEF = (
@@ -62,6 +63,19 @@ class StoredRequest:
         return has_joined and (self.removed is None or self.removed > round_number)
 
 
+@dataclass(frozen=True)
+class Version:
+    """A model that was released: by which request, after which version and round."""
+
+    version: int
+    parent: int | None
+    round: int
+    request: int | None
+    metrics: Mapping[str, Any]
+    released: float
+    withdrawn: int | None = None
+
+
 class Answer(NamedTuple):
     """What has become of a change: the request, or why it was refused, and whether it is new."""
 
@@ -69,37 +83,50 @@ class Answer(NamedTuple):
     is_new: bool = False
 
 
-class Store(Journal):
-    """An open database, with its requests."""
+class Store:
+    """An open database.
+
+    Parameters
+    ----------
+    folder : of the service
+    is_durable : whether committed transactions are on the disk, see `schema.connect`
+    creates : whether the database is made if there is none
+    """
+
+    def __init__(self, folder: Path, *, is_durable: bool = True, creates: bool = False) -> None:
+        self.path = folder / DATABASE
+        self.connection = connect(self.path, is_durable=is_durable, creates=creates)
+        try:
+            if creates:
+                self.path.chmod(0o600)
+                create(self.connection, self.path)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+    def _write(self, statement: str, *values: Any) -> None:
+        """Execute a statement in a transaction of its own."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(statement, values)
 
     # --- asking -----------------------------------------------------------------------------------
-
-    def add(self, bodies: Sequence[RequestBody]) -> list[StoredRequest | InvalidInput]:
-        """Store requests in one transaction and return them, in order.
-
-        One whose key is known is the request that has it, or a Conflict if that is another.
-        """
-        return [answer.found for answer in self.change(bodies)]
-
-    def cancel(self, number: int) -> StoredRequest:
-        """Cancel a request that waits, and return it.
-
-        Raises
-        ------
-        Unknown
-            if there is none
-        Conflict
-            if it is being served, or done
-        """
-        [answer] = self.change([number])
-        if isinstance(answer.found, InvalidInput):
-            raise answer.found
-        return answer.found
 
     def change(self, changes: Sequence[RequestBody | int]) -> list[Answer]:
         """Store requests and cancel those whose numbers are given, in one transaction and in order.
 
-        A change that is refused has its reason as the answer, and the others are made.
+        A request whose key is known is the one that has it, or a Conflict if that is another.  A
+        change that is refused has its reason as the answer, and the others are made: Unknown if
+        there is no request to cancel, Conflict if it is being served, or done.
         """
         with transaction(self.connection, self.path):
             return [
@@ -284,10 +311,7 @@ class Store(Journal):
 
     def advance(self, number: int, *, left: int, served: int) -> None:
         """Note how many updates of a request are owed and have been done."""
-        with transaction(self.connection, self.path):
-            self.connection.execute(
-                "UPDATE requests SET left = ?, served = ? WHERE id = ?", (left, served, number)
-            )
+        self._write("UPDATE requests SET left = ?, served = ? WHERE id = ?", left, served, number)
 
     def release(self, version: Version, *, finished: int | None = None, served: int = 0) -> None:
         """Store a version and, if a request has released it, that it is done since a round."""
@@ -299,7 +323,7 @@ class Store(Journal):
                     version.parent,
                     version.round,
                     version.request,
-                    json.dumps(dict(version.metrics), allow_nan=False),
+                    _format(version.metrics),
                     version.released,
                     version.withdrawn,
                 ),
@@ -313,19 +337,79 @@ class Store(Journal):
 
     def finish(self, number: int, round_number: int) -> None:
         """Note that a request is done without a version."""
-        with transaction(self.connection, self.path):
-            self.connection.execute(
-                "UPDATE requests SET state = 'done', left = 0, finished = ? WHERE id = ?",
-                (round_number, number),
-            )
+        self._write(
+            "UPDATE requests SET state = 'done', left = 0, finished = ? WHERE id = ?",
+            *(round_number, number),
+        )
 
     def keep_membership(self, number: int, found: Mapping[str, float | None]) -> None:
         """Store what a membership test has found for a purge."""
+        self._write("UPDATE requests SET membership = ? WHERE id = ?", _format(found), number)
+
+    # --- versions, rounds, facts and warnings -----------------------------------------------------
+
+    def list_versions(self) -> list[Version]:
+        """Return all versions, oldest first."""
+        rows = self.connection.execute("SELECT * FROM versions ORDER BY version")
+        return [Version(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
+
+    def find_latest(self) -> int | None:
+        """Return the number of the latest version, None if there is none."""
+        [number] = self.connection.execute("SELECT MAX(version) FROM versions").fetchone()
+        return None if number is None else int(number)
+
+    def withdraw(self, versions: Sequence[int], request: int) -> None:
+        """Mark versions that a purge has withdrawn."""
         with transaction(self.connection, self.path):
-            self.connection.execute(
-                "UPDATE requests SET membership = ? WHERE id = ?",
-                (json.dumps(dict(found), allow_nan=False), number),
+            self.connection.executemany(
+                "UPDATE versions SET withdrawn = ? WHERE version = ? AND withdrawn IS NULL",
+                [(request, version) for version in versions],
             )
+
+    def add_round(self, number: int, record: Mapping[str, Any]) -> None:
+        """Store the record of a round, again if the round was repeated."""
+        values = (number, time.time(), _format(record))
+        self._write("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", *values)
+
+    def list_rounds(self, *, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the records of the latest rounds, or of those before one, oldest first."""
+        rows = self.connection.execute(
+            "SELECT * FROM rounds WHERE round < ? ORDER BY round DESC LIMIT ?",
+            (2**62 if before is None else before, limit),
+        ).fetchall()
+        return [
+            {"round": row["round"], "time": row["time"], **json.loads(row["record"])}
+            for row in reversed(rows)
+        ]
+
+    def keep_fact(self, name: str, value: Any) -> None:
+        """Store a JSON value under a name."""
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, _format(value))
+
+    def read_fact(self, name: str) -> Any:
+        """Return the value under a name, None if there is none."""
+        row = self.connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def warn(self, round_number: int, kind: str, text: str) -> None:
+        """Store a warning, once for a round and kind."""
+        self._write("INSERT OR REPLACE INTO warnings VALUES (?, ?, ?)", round_number, kind, text)
+
+    def list_warnings(self, *, limit: int) -> list[dict[str, Any]]:
+        """Return the latest warnings, newest first."""
+        rows = self.connection.execute(
+            "SELECT * FROM warnings ORDER BY round DESC LIMIT ?", (limit,)
+        )
+        return [dict(row) for row in rows]
+
+    def count_changes(self) -> int:
+        """Return a number that grows with every change of a request, a version or a warning."""
+        row = self.connection.execute("SELECT number FROM changes").fetchone()
+        return int(row[0])
+
+
+def _format(value: Any) -> str:
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, allow_nan=False)
 
 
 def _without_data(body: RequestBody) -> RequestBody:

@@ -19,7 +19,7 @@ from covertfl.files.regular import read_bytes
 from covertfl.models.export import VERSION_FACTS, find_version
 from covertfl.runs.checkpoint import CHECKPOINT, STATE, Checkpoint, read_state
 from covertfl.runs.folder import report_errors
-from covertfl.service.journal import Version
+from covertfl.service.store import Version
 
 
 def write_version(folder: Path, version: Version, source: Path | None = None) -> None:

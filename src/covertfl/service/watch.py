@@ -1,5 +1,9 @@
 """What a service shows of its rounds: their records, waits against the promise, warnings.
 
+It also shows what eavesdroppers believe of the true model.  They are told which queries belong
+together, as assumption E2 of the paper has it, so that neither does worse than one that has to find
+out.
+
 Nothing here is needed to go on after a crash, so it is written without waiting for the disk.
 """
 
@@ -10,13 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from covertfl.auditing.means import find_scheme
 from covertfl.decision.policy import Policy, QueueTable
 from covertfl.decision.problem import QueueProblem
+from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
+from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
+from covertfl.eavesdroppers.majority import MajorityEavesdropper
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.live import fit_live, make_live_policy
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.settings import DRIFT_ROUNDS
-from covertfl.service.beliefs import Beliefs
 from covertfl.service.changes import is_checked
 from covertfl.service.data import find_limits
 from covertfl.service.promise import find_drift, promise_wait
@@ -24,6 +33,9 @@ from covertfl.service.store import Store, StoredRequest
 
 # Rounds before the same warning is given again.
 QUIET_ROUNDS = 1_000
+# Rounds that a service which is started again shows to eavesdroppers; earlier ones are left out.
+MOST_ROUNDS = 20_000
+NOTHING = np.zeros(1, dtype=np.float32)
 
 
 class Watch:
@@ -171,3 +183,37 @@ class Watch:
             "arrival_rate": problem.load,
             "promised_wait": None if is_exchangeable else promise_wait(problem, policy),
         }
+
+
+class Beliefs:
+    """The eavesdropper that counts queries, and the one that knows problem and policy.
+
+    Parameters
+    ----------
+    federation : of the run
+    records : private records of its rounds so far
+    """
+
+    def __init__(self, federation: Federation, records: Iterable[Mapping[str, Any]]) -> None:
+        means = Means(scheme=find_scheme(federation))
+        self._counting, self._scheme = MajorityEavesdropper(means), LikelihoodEavesdropper(means)
+        self._places: dict[int, int] = {}
+        self.trajectories = 1 + federation.responder.num_decoys
+        for record in records:
+            self.observe(int(record["round"]), int(record["trajectory"]))
+
+    def observe(self, round_number: int, trajectory: int) -> None:
+        """Let both see which trajectory a round has queried."""
+        place = self._places.setdefault(trajectory, len(self._places))
+        query = SeenQuery(round_number, place, NOTHING, None)
+        for eavesdropper in (self._counting, self._scheme):  # neither uses the order
+            eavesdropper.observe(query)
+            eavesdropper.forget_order()
+
+    def describe(self) -> dict[str, float]:
+        """Return the probability that each gives the true trajectory; 0 before it was queried."""
+        place = self._places.get(0)
+        if place is None:
+            return {"counting": 0.0, "scheme": 0.0}
+        found = {"counting": self._counting.belief(), "scheme": self._scheme.belief()}
+        return {name: float(belief[place]) for name, belief in found.items()}

@@ -13,12 +13,9 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
-from flwr.superlink.grid import HttpGrid, InMemoryGrid
-
-from covertfl.engines.flower import clock as clock_module
-from covertfl.engines.flower.clock import CLOCK, LONGEST, Clock, make_clock
-from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower import connection
 from covertfl.errors import InvalidInput
+from covertfl.runs.clock import CLOCK, LONGEST, Clock
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, make_app, run_covert
 
@@ -112,23 +109,24 @@ def test_a_clock_that_was_changed_is_refused(tmp_path: Path, content: str) -> No
         Clock(None, tmp_path / "clock.json")
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "interval"),
-    [
-        (InProcessGrid, None, 0.0),
-        (InMemoryGrid, None, 0.0),
-        (HttpGrid, None, None),
-        (HttpGrid, 0.0, 0.0),
-        (HttpGrid, 5.0, 5.0),
-        (InProcessGrid, 5.0, 5.0),
-    ],
-)
-def test_a_deployment_has_a_clock_and_a_simulation_has_none(
-    tmp_path: Path, kind: type, given: float | None, interval: float | None
+def test_a_clock_that_may_end_sooner_waits_with_another_sleep(passing: Time) -> None:
+    waits: list[float] = []
+    clock = Clock(2.0, sleep=waits.append)
+    for _ in range(3):
+        clock.wait()
+        clock.begin()
+    assert waits == [2.0, 4.0] and passing.now == 100.0
+
+
+@pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, None), (3.0, 3.0)])
+def test_nodes_in_this_process_need_no_clock_but_may_have_one(
+    tmp_path: Path, passing: Time, given: float | None, told: float | None
 ) -> None:
-    clock = make_clock(given, object.__new__(kind), tmp_path)
-    expected = {} if interval == 0.0 else {"round_seconds": interval, "missed_ticks": 0}
-    assert clock.describe() == expected
+    changes = {} if given is None else {"engine": {"round_seconds": given}}
+    run_covert(tmp_path / "run", None, [1], changes=changes)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary.get("round_seconds") == told
+    assert passing.now == 100.0 + (ROUNDS - 1) * (told or 0.0)
 
 
 def test_the_summary_of_a_run_tells_its_owner_alone(
@@ -138,7 +136,7 @@ def test_the_summary_of_a_run_tells_its_owner_alone(
         passing.work(5.0 if number == 3 and client == 0 else 0.2)
         return reply
 
-    monkeypatch.setattr(clock_module, "InProcessGrid", type(None))  # as if it were a deployment's
+    monkeypatch.setattr(connection, "InProcessGrid", type(None))  # as if it were a deployment's
     grid = FaultyGrid(make_app(), NODES, spoil=make_late)
     run_covert(tmp_path / "run", None, range(1, ROUNDS + 1), grid=grid)
     told = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -7,7 +7,6 @@ The only package that imports flwr.  `covertfl.flower` is its front for users.
 - `claims`: how many examples a client may claim.
 - `client_app`: the client app of a run file.
 - `client_metrics`: the metrics of clients, by round.
-- `clock`: `Clock`, by which rounds start, and how many starts were missed.
 - `connection`: the clients of a run behind a grid, as `CovertStrategy` asks.
 - `deployment`: a federation of real processes on this machine.
 - `eavesdropper_app`: a client app that records what it is sent.

@@ -18,7 +18,6 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.client_metrics import ClientMetrics
-from covertfl.engines.flower.clock import Clock
 from covertfl.engines.flower.exchange import Answer, exchange_messages
 from covertfl.engines.flower.gathering import WRONG_METRICS, Gathered
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -35,6 +34,7 @@ from covertfl.engines.flower.messages import (
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nodes
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.kernels.job import LocalKernel
+from covertfl.runs.clock import Clock
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import RunState
 from covertfl.runs.learner import Reply

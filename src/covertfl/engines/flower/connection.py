@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
+from flwr.superlink.grid import InMemoryGrid
 
 from covertfl.engines.flower.array_form import (
     ArrayForm,
@@ -15,8 +18,8 @@ from covertfl.engines.flower.array_form import (
 )
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.claims import TIMES, Claims
-from covertfl.engines.flower.clock import make_clock
 from covertfl.engines.flower.gathering import Gathered
+from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.privacy_wrappers import check_privacy
 from covertfl.engines.flower.responder import GridResponder, choose_keeping
@@ -24,6 +27,7 @@ from covertfl.engines.flower.strategy_settings import StartSettings, StrategySet
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
+from covertfl.runs.clock import CLOCK, Clock
 from covertfl.runs.responder import Remembered
 
 
@@ -55,7 +59,7 @@ def connect_clients(
         form,
         inner,
         Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None),
-        clock=make_clock(clients.settings.sections.engine.round_seconds, start.grid, given.folder),
+        clock=_make_clock(clients, start.grid, given.folder),
         result=result,
     )
     responder = GridResponder(
@@ -73,6 +77,13 @@ def connect_clients(
         most_examples=most,
     )
     return responder, carrier
+
+
+def _make_clock(clients: ClientResponder, grid: Grid, folder: Path) -> Clock:
+    """Return the clock of a run; rounds whose nodes are simulated have one only if it is set."""
+    seconds = clients.settings.sections.engine.round_seconds
+    is_simulated = isinstance(grid, InProcessGrid | InMemoryGrid)
+    return Clock(0.0 if seconds is None and is_simulated else seconds, folder / CLOCK)
 
 
 def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:

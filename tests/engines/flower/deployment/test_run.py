@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ pytest.importorskip("flwr")
 
 from covertfl.cli.app import app
 from covertfl.engines.flower.deployment.bundle import find_own_app
-from covertfl.engines.flower.deployment.run import Deployment, ending_on_signals
+from covertfl.engines.flower.deployment.run import Deployment
 from covertfl.errors import InvalidInput
 from tests import ROOT
 from tests.support.small_runs import make_run
@@ -59,20 +56,3 @@ def test_options_that_exclude_or_need_each_other(tmp_path: Path) -> None:
         app(["deploy-local", str(run), "--resume", "--force"], standalone_mode=False)
     with pytest.raises(InvalidInput, match="go with --app"):
         app(["deploy-local", str(run), "--server", str(tmp_path)], standalone_mode=False)
-
-
-def test_signals_end_in_order() -> None:
-    with pytest.raises(SystemExit) as stop, ending_on_signals():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    passed: list[bool] = []
-
-    def enter() -> None:
-        with ending_on_signals():  # only the main thread may; others leave signals alone
-            passed.append(True)
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert passed == [True]

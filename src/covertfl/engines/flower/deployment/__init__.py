@@ -7,14 +7,14 @@
 - `control`: calls to a SuperLink's control interface.
 - `federation`: `LocalFederation`, a SuperLink and SuperNodes on loopback.
 - `fork`: forked processes, which end with the status of their work, and with their parent.
-- `gate`: refuse calls of a SuperLink without the owner's token, and requests that are too large.
+- `gate`: refuse calls of a SuperLink without the owner's token, requests that are too large, and
+  messages that are not their node's own.
 - `processes`: `SupervisedProcesses`, the processes of a federation by name.
 - `progress`: progress and failures, written by the server app and read by its owner.
 - `rights`: client apps that run as another user than the owner.
 - `roles`: what the processes do: SuperLink, SuperNode, SuperExec.
 - `run`: `Deployment` and `deploy`, a run in a local federation.
 - `scratch`: temporary folders, which are removed after all processes that used them were killed.
-- `senders`: a node pushes its own replies to the server, and nothing else.
 - `server`: settings of a server app from its environment variables; that of a built-in task.
 - `supervisor`: the process that all others are forked from, and end with.
 """

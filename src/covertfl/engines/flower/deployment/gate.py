@@ -7,15 +7,22 @@ nothing.  The gate is the outermost ASGI application of its process:
   Flower, with the node's key, the secret of the SuperExec or the token of a task;
 - everything else, `/docs` included, needs the owner's token;
 - without that token a request must declare its size, which is limited.
+
+A node pushes its own replies to the server, and nothing else.  Flower checks the node that a
+request names against the key that signed it, but not the sender and the receiver of the messages in
+it: a node could send instructions to others in the server's name.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from fastapi import HTTPException, status
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, SUPERLINK_NODE_ID
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+
+from covertfl.files.token import shows_token
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -39,8 +46,7 @@ class Gate:
 
     def __init__(self, application: Application, *, token: str, limit: int) -> None:
         assert token
-        self._application, self._limit = application, limit
-        self._bearer = f"Bearer {token}".encode()
+        self._application, self._token, self._limit = application, token, limit
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -62,8 +68,7 @@ class Gate:
         ----------
         headers : names in lower case
         """
-        given = _find(headers, b"authorization")
-        if len(given) == 1 and hmac.compare_digest(given[0], self._bearer):
+        if shows_token(headers, self._token):
             return None
         if not path.startswith(OPEN_PATHS):
             return UNAUTHORIZED
@@ -97,3 +102,25 @@ async def _refuse(status: int, send: Send) -> None:
     headers = [(b"content-length", b"0"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body"})
+
+
+def is_own(request: PushMessagesRequest) -> bool:
+    """Return whether all messages of a request are from its node, for the server."""
+    return all(
+        message.metadata.src_node_id == request.node.node_id
+        and message.metadata.dst_node_id == SUPERLINK_NODE_ID
+        for message in request.messages_list
+    )
+
+
+def require_own_messages(push: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Flower's handler of pushed messages, which then refuses those of others with 403."""
+
+    def checked(request: PushMessagesRequest, state: Any) -> Any:
+        if not is_own(request):
+            raise HTTPException(
+                status.HTTP_403_FORBIDDEN, "a node sends its own replies to the server only"
+            )
+        return push(request=request, state=state)
+
+    return checked

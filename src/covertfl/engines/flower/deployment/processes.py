@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from covertfl.engines.flower.deployment.fork import GRACE, end_group
 from covertfl.errors import NoSolution
+from covertfl.processes import ChildProcess
 
 SUPERVISOR = "covertfl.engines.flower.deployment.supervisor"
 # Seconds that the supervisor has to import what all processes need, and to start one of them.
@@ -55,25 +53,18 @@ class SupervisedProcesses:
         (folder / "homes").mkdir(mode=0o700)
         path = os.pathsep.join(entry for entry in sys.path if entry)
         log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT, 0o600)
-        self._supervisor: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-m", SUPERVISOR, folder, *preloaded],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=os.environ | {"PYTHONPATH": path} | ENVIRONMENT,
-            cwd=folder,
-            start_new_session=True,  # Ctrl-C reaches the owner only, who ends them in order
+        self._supervisor = ChildProcess(
+            *(SUPERVISOR, str(folder), *preloaded),
+            environment=os.environ | {"PYTHONPATH": path} | ENVIRONMENT,
+            folder=folder,
+            errors=log,
         )
         os.close(log)
-        assert self._supervisor.stdout is not None
-        self._reader = threading.Thread(
-            target=self._read, args=(self._supervisor.stdout,), daemon=True
-        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self, stream: IO[bytes]) -> None:
-        for line in stream:
-            event = json.loads(line)
+    def _read(self) -> None:
+        for event in self._supervisor.receive():
             with self._changed:
                 if "ready" in event:
                     self._is_ready = True
@@ -130,10 +121,7 @@ class SupervisedProcesses:
         self._wait(lambda: self._is_ready, "the supervisor of the federation")
         with self._changed:
             self._ended.pop(name, None)  # an earlier process of that name
-        assert self._supervisor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._supervisor.stdin.write(json.dumps(order).encode() + b"\n")
-            self._supervisor.stdin.flush()
+        self._supervisor.send(order)
         self._wait(lambda: name in self._running or name in self._ended, name)
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
@@ -181,21 +169,13 @@ class SupervisedProcesses:
 
     def close(self) -> None:
         """End everything; the supervisor removes the folder."""
-        groups = [self._supervisor.pid, *self._started]
-        assert self._supervisor.stdin is not None
-        with contextlib.suppress(OSError):
-            self._supervisor.stdin.close()
-        try:
-            self._supervisor.wait(GRACE + 7.0)
-        except subprocess.TimeoutExpired:
-            self._supervisor.kill()
-            self._supervisor.wait()
+        groups = [self._supervisor.number, *self._started]
+        self._supervisor.close(GRACE + 7.0)
         # Nothing is left of what the supervisor ended; if it was killed itself, everything is.
         for group in groups:
             end_group(group, signal.SIGKILL)
         self._reader.join(GRACE)
-        assert self._supervisor.stdout is not None
-        self._supervisor.stdout.close()
+        self._supervisor.close_output()
 
 
 def wait_until(is_so: Callable[[], bool], limit: float) -> bool:

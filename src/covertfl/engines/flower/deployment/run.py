@@ -6,9 +6,8 @@ import contextlib
 import shutil
 import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, Self
@@ -42,6 +41,7 @@ from covertfl.engines.flower.deployment.scratch import make_scratch_folder, remo
 from covertfl.engines.flower.deployment.server import ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
+from covertfl.processes import handling_signals
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.progress import OnRound, check_folder, require_no_service
 from covertfl.runs.run_file import format_run
@@ -252,7 +252,7 @@ def deploy(
         app=app,
         node_user=node_user,
     )
-    with ending_on_signals():
+    with handling_signals(_end_program, signal.SIGTERM, signal.SIGHUP):
         say(f"starting a SuperLink and {count} SuperNodes on loopback, with TLS and node keys")
         with deployment:
             say(f"SuperLink at {deployment.federation.address}; all {count} nodes are connected")
@@ -262,19 +262,6 @@ def deploy(
             say("the run has ended; stopping the federation")
 
 
-@contextlib.contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the program in an orderly way, as Ctrl-C does."""
-
-    def stop(number: int, _frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end_program(number: int) -> NoReturn:
+    """End the program in an orderly way, as Ctrl-C does."""
+    raise SystemExit(128 + number)

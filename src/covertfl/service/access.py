@@ -1,7 +1,8 @@
-"""One thread that writes requests for all who ask, many in one transaction.
+"""How the HTTP interface uses the database: threads, so that its event loop never waits for it.
 
-What makes a request lasting is waiting for the disk, and that takes the same time for one request
-as for hundreds.  Whoever asks is answered after the transaction is on the disk, never before.
+Several threads read, and one writes requests for all who ask, many in one transaction.  What makes
+a request lasting is waiting for the disk, and that takes the same time for one request as for
+hundreds.  The answer is sent after the transaction is on the disk, never before.
 """
 
 from __future__ import annotations
@@ -9,20 +10,44 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 from covertfl.service.requests import RequestBody
 from covertfl.service.store import Answer, Store
 
-# Most changes in one transaction.
-MOST_TOGETHER = 256
+Found = TypeVar("Found")
+# Threads that read, and most changes in one transaction.
+THREADS, MOST_TOGETHER = 4, 256
 
 
-class Closed(RuntimeError):
-    """A writer that no longer writes."""
+class Reader:
+    """Calls functions in threads, each of which has the database of a folder open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="reader")
+        self._local = threading.local()
+        self._stores: list[Store] = []
+
+    async def read(self, function: Callable[[Store], Found]) -> Found:
+        """Return what a function returns for the database."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._call, function)
+
+    def _call(self, function: Callable[[Store], Found]) -> Found:
+        if not hasattr(self._local, "store"):
+            self._local.store = Store(self._folder, is_durable=False)
+            self._stores.append(self._local.store)
+        return function(self._local.store)
+
+    def close(self) -> None:
+        """End the threads and close the database."""
+        self._executor.shutdown()
+        for store in self._stores:
+            store.close()
 
 
 class Entry(NamedTuple):
@@ -33,7 +58,7 @@ class Entry(NamedTuple):
 
 
 class Writer:
-    """Writes changes of requests to the database of a folder; use it in a `with` statement."""
+    """Writes changes of requests to the database of a folder, until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self._store = Store(folder, is_durable=True)
@@ -42,12 +67,6 @@ class Writer:
         self._is_closed = False
         self._thread = threading.Thread(target=self._write, name="writer", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Write what waits, and end."""
@@ -74,7 +93,7 @@ class Writer:
         entry = Entry(change, Future())
         with self._lock:
             if self._is_closed:
-                raise Closed("the writer is closed")
+                raise RuntimeError("the writer is closed")
             self._entries.put(entry)
         return entry.answer
 
@@ -89,7 +108,7 @@ class Writer:
                 except queue.Empty:
                     break
             is_open = waiting[-1] is not None
-            # Who has gone away before his change was begun is not served.
+            # Changes whose senders have gone away before they were begun are dropped.
             self._commit(
                 [
                     entry

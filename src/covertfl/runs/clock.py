@@ -10,13 +10,10 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flwr.serverapp import Grid
-from flwr.superlink.grid import InMemoryGrid
-
-from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.json_file import read_object
@@ -39,10 +36,16 @@ class Clock:
         first round
     path : file that keeps the interval that was found and the number of missed starts, None to
         keep nothing
+    sleep : waits for a number of seconds or less, None for `time.sleep`
     """
 
-    def __init__(self, seconds: float | None, path: Path | None = None) -> None:
-        self._seconds, self._path = seconds, path
+    def __init__(
+        self,
+        seconds: float | None,
+        path: Path | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self._seconds, self._path, self._sleep = seconds, path, sleep or time.sleep
         self._begun: float | None = None
         self._tick = self._missed = self._discarded = 0
         if path is not None and path.exists():
@@ -61,7 +64,7 @@ class Clock:
         if self._tick > due:
             self._missed += self._tick - due
             self._keep()
-        time.sleep(max(0.0, self._tick * self._seconds - passed))
+        self._sleep(max(0.0, self._tick * self._seconds - passed))
 
     def begin(self) -> None:
         """Take the time of the first start, once enough nodes are there for it."""
@@ -96,13 +99,3 @@ class Clock:
             if not isinstance(seconds, int | float) or not 0.0 < seconds < math.inf:
                 raise InvalidInput(f"{path}: round_seconds must be positive, got {seconds}")
             self._seconds = float(seconds)
-
-
-def make_clock(round_seconds: float | None, grid: Grid, folder: Path) -> Clock:
-    """Return the clock of a run in a folder, with `[engine] round_seconds` of its run file.
-
-    Rounds whose nodes are simulated need no clock: they have one only if the run file sets it.
-    """
-    is_simulated = isinstance(grid, InProcessGrid | InMemoryGrid)
-    seconds = 0.0 if round_seconds is None and is_simulated else round_seconds
-    return Clock(seconds, folder / CLOCK)

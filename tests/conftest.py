@@ -6,6 +6,7 @@ import gc
 import hashlib
 import importlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import covertfl as cf
 from tests import ROOT
 from tests.support.commands import Outcome, Run
+from tests.support.small_runs import HORIZON, merge, run_small
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -68,6 +71,30 @@ def _remembered_flips() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("covertfl.runs.decoys.draw_generators", remember)
         yield
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a dozen rounds that tests look at and leave alone."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    out = tmp_path_factory.mktemp("finished") / "run"
+    run_small(out, decoy={"gated": False})
+    return out
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be changed."""
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def finished_seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with three seeds, in a folder of their own each."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    out = tmp_path_factory.mktemp("finished") / "seeds"
+    cf.Run(**merge(HORIZON, {"decoy": {"gated": False}})).train(out, seeds=3)
+    return out
 
 
 @pytest.fixture

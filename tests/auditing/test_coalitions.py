@@ -1,17 +1,13 @@
+"""What several clients see together."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from covertfl.auditing.coalitions import (
-    CoalitionFinding,
-    choose_members,
-    overhear_together,
-    summarise_coalitions,
-)
+from covertfl.auditing.coalitions import overhear_together
 from covertfl.auditing.overheard import find_truth
-from covertfl.auditing.threats import Finding
-from covertfl.eavesdroppers.eavesdropper import SeenQuery
+from tests.support.seen_queries import SeenQuery
 
 
 def make_queries() -> list[SeenQuery]:
@@ -64,26 +60,3 @@ def test_a_coalition_tells_trajectories_with_a_common_start_apart() -> None:
     truth, misplaced = find_truth(seen, kept)
     assert sorted(truth.values()) == [False, True] and misplaced <= 1
     assert find_truth(*overhear_together(queries, records, {0, 1}))[1] > 5  # not knowing how many
-
-
-def test_members_are_drawn_uniformly_and_by_seed() -> None:
-    counts = np.zeros(6)
-    for seed in range(3000):
-        members = choose_members(6, 2, generator=np.random.default_rng(seed))
-        assert len(members) == 2
-        counts[list(members)] += 1
-    assert np.all(np.abs(counts / 3000 - 1 / 3) < 0.04)
-
-
-def test_runs_are_put_together_by_size() -> None:
-    def finding(size: int, named: float) -> CoalitionFinding:
-        return CoalitionFinding(size, 0.5, {"majority": Finding(named, (0.6, 0.8), (1.0,))})
-
-    one, two = summarise_coalitions([(finding(1, 0.0), finding(2, 1.0)), (finding(1, 1.0),)])
-    assert (one.size, two.size) == (1, 2)
-    (majority,) = one.threats
-    assert majority.names_true == 0.5
-    assert majority.final_accuracy == pytest.approx(0.8)
-    assert majority.interval is not None
-    assert majority.interval[0] < 0.5 < majority.interval[1]
-    assert summarise_coalitions([]) == ()

@@ -9,14 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covertfl.auditing.matrix import find_colour_ends, render_matrix, run_matrix
-from covertfl.cli.audit import find_matrix_rounds
-from covertfl.decision.problem_file import read_preset
-from covertfl.display.tables import print_tables
-from covertfl.eavesdroppers.registry import EAVESDROPPERS
+from covertfl.auditing.matrix import find_colour_ends, run_matrix
+from tests.support.commands import Run, refuse
 from tests.support.small_runs import QUEUE, make_run
-
-DECOYS = ("random", "public")
 
 
 @pytest.mark.parametrize(
@@ -35,69 +30,65 @@ def test_colours_end_where_the_data_do(
     assert find_colour_ends(np.array(values)) == pytest.approx(ends)
 
 
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A run of one update with the oracle of the paper's main experiment."""
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'task = "digits"\nrounds = 4\nupdates = 1\n[data]\nmodel = "logistic"\n'
+        "[federation]\nclients = 6\nparticipation = [2, 4, 6]\nbatch_size = 20\n"
+    )
+    return file
+
+
 @pytest.mark.slow
-def test_every_policy_meets_every_decoy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_policy_meets_every_decoy(run_file: Path, tmp_path: Path, run: Run) -> None:
+    """Exchangeable runs stand beside them, with replicas and rounds of their own."""
+    out = tmp_path / "out"
+    arguments = ("audit", "--matrix", run_file, "--out", out, "--seeds", "1")
+    content = run(*arguments, "--json").content
+    cells = [(row["policy"], row["decoy"]) for row in content["rows"]]
+    policies = ("greedy", "optimal", "minority", "random")
+    decoys = [decoy for policy, decoy in cells if policy == "greedy"]
+    assert {"random", "public", "adversarial"} <= set(decoys)
+    replicas = [("exchangeable, K = 2", "replica"), ("exchangeable, K = 4", "replica")]
+    assert cells == [*((policy, decoy) for policy in policies for decoy in decoys), *replicas]
+    assert [row["bound"]["value"] for row in content["rows"][-2:]] == [0.5, 0.25]
+    rounds = [len(row["learner"]["exposure_by_round"]) for row in content["rows"]]
+    assert set(rounds[:-2]) == {4} and rounds[-2:] == [17, 26]  # accepted 2 and 4 times, with 95%
+    assert json.loads((out / "matrix.json").read_text()) == content
+    assert (out / "matrix.png").read_bytes().startswith(b"\x89PNG")
+    # What is in it by round says which queries were true.
+    assert stat.S_IMODE((out / "matrix.json").stat().st_mode) == 0o600
+    shown = run(*arguments).out  # finished runs are kept
+    assert "greedy" in shown and "matrix.png" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 1])
+def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(
+    seeds: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.getbasetemp() / "matrix"
     told: list[float] = []
     content = run_matrix(
         make_run(),
-        tmp_path,
-        seeds=1,
-        decoys=DECOYS,
-        on_progress=lambda _, share: told.append(share),
-    )
-    cells = [(row["policy"], row["decoy"]) for row in content["rows"]]
-    policies = ("greedy", "optimal", "minority", "random")
-    assert cells == [(policy, decoy) for policy in policies for decoy in DECOYS]
-    assert all(set(EAVESDROPPERS) >= set(row["eavesdroppers"]) for row in content["rows"])
-    assert len({tuple(row["eavesdroppers"]) for row in content["rows"]}) == 1
-    assert told == sorted(told)
-    assert json.loads((tmp_path / "matrix.json").read_text()) == content
-    assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
-    # What is in it by round says which queries were true.
-    assert stat.S_IMODE((tmp_path / "matrix.json").stat().st_mode) == 0o600
-    print_tables(render_matrix(content))
-    assert "greedy" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_exchangeable_runs_stand_beside_the_paper_s_policies(tmp_path: Path) -> None:
-    """Only with replicas, which no other policy has, and with rounds of their own."""
-    content = run_matrix(
-        make_run(),
-        tmp_path,
-        seeds=1,
+        out,
+        seeds=seeds,
         policies=("optimal",),
         decoys=("random",),
-        replicas={2: 16, 4: 20},
+        on_progress=lambda _, share: told.append(share),
     )
-    cells = [(row["policy"], row["decoy"]) for row in content["rows"]]
-    assert cells == [
-        ("optimal", "random"),
-        ("exchangeable, K = 2", "replica"),
-        ("exchangeable, K = 4", "replica"),
-    ]
-    assert [row["bound"]["value"] for row in content["rows"][1:]] == [0.5, 0.25]
-    assert [len(row["learner"]["exposure_by_round"]) for row in content["rows"]] == [12, 16, 20]
-
-
-def test_the_matrix_has_the_rounds_of_the_plan() -> None:
-    """Those of docs/exchangeable.md for the main experiment."""
-    assert find_matrix_rounds(read_preset("sound/main").problem) == {2: 115, 4: 204}
-    assert find_matrix_rounds(make_run(QUEUE).problem) == {}
-
-
-@pytest.mark.slow
-def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(tmp_path: Path) -> None:
-    runs = []
-    for seeds in (2, 1):
-        content = run_matrix(
-            make_run(), tmp_path, seeds=seeds, policies=("optimal",), decoys=("random",)
-        )
-        runs.append(content["rows"][0]["runs"])
-    assert runs == [2, 1]
+    assert content["rows"][0]["runs"] == seeds and told == sorted(told)
 
 
 @pytest.mark.slow
 def test_a_queue_has_the_policies_that_need_no_horizon(tmp_path: Path) -> None:
     content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, decoys=("random",))
     assert [row["policy"] for row in content["rows"]] == ["greedy", "optimal"]
+
+
+def test_a_matrix_needs_a_folder(run_file: Path, run: Run) -> None:
+    assert refuse(run("audit", "--matrix", run_file), 2) == (
+        "--matrix needs --out and no folders of runs"
+    )

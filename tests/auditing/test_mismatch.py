@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import covertfl as cf
 from covertfl.auditing.mismatch import check_model
-from covertfl.decision.oracle import Oracle
 
 TRANSITION = np.array([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]])
-TEXT = Oracle(TRANSITION, np.array([0.1, 0.43, 0.95]))
+TEXT = cf.Oracle(TRANSITION, np.array([0.1, 0.43, 0.95]))
 # Chances as they are measured where a state's clients nearly never, or nearly always, suffice.
-SHARP = Oracle(TRANSITION, np.array([0.0, 0.5, 1.0]))
+SHARP = cf.Oracle(TRANSITION, np.array([0.0, 0.5, 1.0]))
 
 
 def draw_records(
-    oracle: Oracle, rounds: int, *, generator: np.random.Generator
+    oracle: cf.Oracle, rounds: int, *, generator: np.random.Generator
 ) -> list[dict[str, Any]]:
     state, records = int(generator.integers(oracle.num_states)), []
     for _ in range(rounds):
@@ -31,7 +31,7 @@ def draw_records(
 
 def test_statistic_worked_by_hand() -> None:
     """States 0 0 1 0 1 1, accepted in state 1 only; rows of a half each."""
-    oracle = Oracle(np.full((2, 2), 0.5), np.array([0.5, 0.5]))
+    oracle = cf.Oracle(np.full((2, 2), 0.5), np.array([0.5, 0.5]))
     states = [0, 0, 1, 0, 1, 1]
     records = [{"oracle_state": state, "accepted": state == 1} for state in states]
     found = check_model(oracle, [records])
@@ -45,7 +45,7 @@ def test_statistic_worked_by_hand() -> None:
 
 def test_runs_are_not_joined() -> None:
     """No move is counted from the last round of a run to the first of the next."""
-    oracle = Oracle(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5, 0.5]))
+    oracle = cf.Oracle(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5, 0.5]))
     record = [{"oracle_state": 0, "accepted": True}, {"oracle_state": 0, "accepted": False}]
     other = [{"oracle_state": 1, "accepted": True}, {"oracle_state": 1, "accepted": False}]
     found = check_model(oracle, [record, other])
@@ -55,7 +55,7 @@ def test_runs_are_not_joined() -> None:
 
 
 @pytest.mark.parametrize("oracle", [TEXT, SHARP], ids=["text", "sharp"])
-def test_p_values_are_uniform_where_the_model_is_right(oracle: Oracle) -> None:
+def test_p_values_are_uniform_where_the_model_is_right(oracle: cf.Oracle) -> None:
     generator = np.random.default_rng(1)
     values = [
         check_model(
@@ -70,12 +70,12 @@ def test_p_values_are_uniform_where_the_model_is_right(oracle: Oracle) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Oracle(np.array([[0.5, 0.5, 0.0], [0.1, 0.5, 0.4], [0.0, 0.5, 0.5]]), TEXT.success),
-        Oracle(TRANSITION, np.array([0.1, 0.8, 0.95])),
+        cf.Oracle(np.array([[0.5, 0.5, 0.0], [0.1, 0.5, 0.4], [0.0, 0.5, 0.5]]), TEXT.success),
+        cf.Oracle(TRANSITION, np.array([0.1, 0.8, 0.95])),
     ],
     ids=["moves", "success"],
 )
-def test_another_oracle_is_noticed(other: Oracle) -> None:
+def test_another_oracle_is_noticed(other: cf.Oracle) -> None:
     generator = np.random.default_rng(2)
     warned = [
         check_model(
@@ -110,7 +110,7 @@ def test_rounds_never_contradict_the_model_fitted_to_them(seed: int) -> None:
     moves, accepted = np.zeros((3, 3)), np.zeros(3)
     np.add.at(moves, (states[:-1], states[1:]), 1)
     np.add.at(accepted, states, [record["accepted"] for record in records])
-    fitted = Oracle(moves / moves.sum(axis=1, keepdims=True), accepted / np.bincount(states))
+    fitted = cf.Oracle(moves / moves.sum(axis=1, keepdims=True), accepted / np.bincount(states))
     found = check_model(fitted, [records])
     assert 0.0 <= found.statistic < 1e-3
     assert found.p_value == pytest.approx(1.0)

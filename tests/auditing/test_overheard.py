@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,14 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save
 
-from covertfl.auditing.overheard import (
-    Queries,
-    find_first_matrix,
-    find_truth,
-    keep_recorded,
-    overhear,
-)
-from covertfl.auditing.run import audit_run
-from covertfl.eavesdroppers.eavesdropper import SeenQuery
-from covertfl.errors import InvalidInput
+from covertfl.auditing.overheard import find_first_matrix, find_truth, overhear
 from covertfl.kernels.weights import Layout, name_content
-from covertfl.runs.build import KernelCache
 from tests.support.audits import write_public
+from tests.support.commands import Run, refuse
+from tests.support.seen_queries import SeenQuery
 
 
-def make_queries(numbers: list[int], values: list[float] | None = None) -> Queries:
+def make_queries(numbers: list[int], values: list[float] | None = None) -> tuple[SeenQuery, ...]:
     """Queries on given trajectories, of weights that are all different if not given."""
     return tuple(
         SeenQuery(t, number, np.full(1, values[t - 1] if values else t, np.float32), None)
@@ -110,12 +103,6 @@ def test_the_pivot_is_the_first_matrix() -> None:
     assert find_first_matrix(Layout(("point",), ((2,),))) is None
 
 
-def test_rounds_that_both_sides_have() -> None:
-    queries = make_queries([0, 1, 0])
-    kept, records = keep_recorded(queries, [{"round": 1}, {"round": 2}], Path("nowhere"))
-    assert len(kept) == len(records) == 2
-
-
 def change_weights(public: Path) -> None:
     file = next((public / "weights").iterdir())
     file.write_bytes(file.read_bytes()[:-1] + b"\x00")
@@ -162,33 +149,27 @@ def add_weights(**tensors: npt.NDArray[Any]) -> Callable[[Path], None]:
     ],
 )
 def test_damage_is_named_in_one_sentence(
-    copied: Path, damage: Callable[[Path], None], message: str, alone: bool
+    copied: Path, damage: Callable[[Path], None], message: str, alone: bool, run: Run
 ) -> None:
     damage(copied / "public")
-    with pytest.raises(InvalidInput, match=message) as raised:
-        audit_run(copied / "public" if alone else copied, KernelCache())
-    assert "\n" not in str(raised.value)
+    folder = copied / "public" if alone else copied
+    assert re.search(message, refuse(run("audit", folder), 2))
 
 
-def remove_lines(public: Path) -> None:
-    (public / "rounds.jsonl").unlink()
+def test_no_rounds_at_all(copied: Path, run: Run) -> None:
+    (copied / "public/rounds.jsonl").unlink()
+    assert "rounds.jsonl: no such file" in refuse(run("audit", copied), 2)
+    (copied / "run.toml").unlink()
+    said = refuse(run("audit", copied), 2)
+    assert "is neither the folder of a run nor a public folder" in said
 
 
-def test_no_rounds_at_all(copied: Path) -> None:
-    remove_lines(copied / "public")
-    with pytest.raises(InvalidInput, match=r"rounds\.jsonl: no such file"):
-        audit_run(copied, KernelCache())
-    with pytest.raises(InvalidInput, match="neither the folder of a run nor a public folder"):
-        audit_run(copied / "public", KernelCache())
-
-
-def test_numbers_that_are_none(tmp_path: Path) -> None:
+def test_numbers_that_are_none(tmp_path: Path, run: Run) -> None:
     folder = write_public(tmp_path / "a", [{"w": np.array([1.0, np.nan], dtype=np.float32)}])
-    with pytest.raises(InvalidInput, match="must hold finite numbers"):
-        audit_run(folder, KernelCache())
+    assert "must hold finite numbers" in refuse(run("audit", folder), 2)
 
 
-def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
+def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path, run: Run) -> None:
     import torch
     from safetensors.torch import save as save_torch
 
@@ -197,5 +178,4 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path: Path) -> None:
     name = name_content(content)
     (folder / "weights" / f"{name}.safetensors").write_bytes(content)
     add_line(json.dumps({"round": 1, "client": 1, "weights": name}))(folder)
-    with pytest.raises(InvalidInput, match="must hold numbers of 16, 32 or 64 bits"):
-        audit_run(folder, KernelCache())
+    assert "must hold numbers of 16, 32 or 64 bits" in refuse(run("audit", folder), 2)

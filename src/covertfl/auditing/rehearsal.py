@@ -214,24 +214,24 @@ def make_rehearsed(
     rehearsals: Rehearsals,
     *,
     source: Source = "public",
-    names: Sequence[str] | None = None,
     on_progress: Progress = ignore,
 ) -> Rehearsed:
     """Return labelled figures of simulated runs, which `trained` learns from.
+
+    They are those of the eavesdroppers of tiers A, B and C.
 
     Parameters
     ----------
     settings : of the run that is audited, with its federation fixed (`fix_federation`)
     source : "public" for runs that the eavesdropper can simulate, whose clients hold rows drawn
         from the public set; "federation" for runs of the same federation with the answers given
-    names : of the eavesdroppers whose figures are collected; those of tiers A, B and C if None
 
     Raises
     ------
     InvalidInput
         if in fewer than two runs all trajectories can be told apart
     """
-    chosen = list_sources("ABC") if names is None else tuple(names)
+    chosen = list_sources("ABC")
     file = f"{name_settings(settings)}-{source}-{count}.npz"
     known = _read_rehearsed(rehearsals.read(file))
     if known is not None:

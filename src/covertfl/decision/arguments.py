@@ -47,11 +47,11 @@ def read_number(value: object, name: str) -> float:
         return math.inf
 
 
-def require_number(value: object, name: str, *, low: float = 0.0, above: bool = False) -> None:
-    """Raise `InvalidInput` unless `value` is a finite number of at least, or above, `low`."""
+def require_number(value: object, name: str, *, above: bool = False) -> None:
+    """Raise `InvalidInput` unless `value` is a finite number of at least, or above, 0."""
     number = read_number(value, name)
-    if not (math.isfinite(number) and (number > low if above else number >= low)):
-        bound = f"above {low:g}" if above else f"of at least {low:g}"
+    if not (math.isfinite(number) and (number > 0.0 if above else number >= 0.0)):
+        bound = "above 0" if above else "of at least 0"
         raise InvalidInput(f"{name} must be a finite number {bound}, got {number:g}")
 
 

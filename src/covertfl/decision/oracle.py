@@ -20,6 +20,8 @@ from covertfl.errors import InvalidInput
 
 ROW_SUM_TOLERANCE = 1e-8
 
+TOLERANCE = 1e-12  # of tail sums that are compared
+
 
 @dataclass(frozen=True, eq=False)
 class Oracle:
@@ -147,9 +149,7 @@ class DominanceViolation:
         )
 
 
-def find_dominance_violation(
-    oracle: Oracle, *, tolerance: float = 1e-12
-) -> DominanceViolation | None:
+def find_dominance_violation(oracle: Oracle) -> DominanceViolation | None:
     """Find the first violation of first-order stochastic dominance of the rows, assumption (M1).
 
     For i > j every tail sum of row i must be at least that of row j; checking neighbours is
@@ -157,7 +157,7 @@ def find_dominance_violation(
     """
     tails = np.cumsum(oracle.transition[:, ::-1], axis=1)[:, ::-1]
     for worse in range(oracle.num_states - 1):
-        short = np.flatnonzero(tails[worse + 1] < tails[worse] - tolerance)
+        short = np.flatnonzero(tails[worse + 1] < tails[worse] - TOLERANCE)
         if len(short):
             tail = int(short[0])
             return DominanceViolation(

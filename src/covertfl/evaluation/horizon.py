@@ -266,12 +266,8 @@ def expected_greedy_queries(oracle: Oracle, updates: int) -> FloatArray:
     return queries
 
 
-def mean_greedy_queries(
-    oracle: Oracle, updates: int, *, first: npt.ArrayLike | None = None
-) -> float:
-    """Return the queries of formula F10 averaged over the first oracle state.
-
-    Its distribution `first` is (W,), and the stationary one if None.
-    """
-    distribution = resolve_first_distribution(oracle, first)
-    return float(distribution @ expected_greedy_queries(oracle, updates))
+def mean_greedy_queries(oracle: Oracle, updates: int) -> float:
+    """Return the queries of formula F10 averaged over a stationary first oracle state."""
+    return float(
+        resolve_first_distribution(oracle, None) @ expected_greedy_queries(oracle, updates)
+    )

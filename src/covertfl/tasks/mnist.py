@@ -77,9 +77,9 @@ def list_folders(path: str | None) -> list[Path]:
     return [*folders, Path.home() / ".cache" / "covertfl" / "mnist"]
 
 
-def has_files(path: str | None = None) -> bool:
+def has_files() -> bool:
     """Return whether all files are there, so that nothing has to be downloaded."""
-    folders = list_folders(path)
+    folders = list_folders(None)
     return all(any((folder / name).is_file() for folder in folders) for name in MD5)
 
 

@@ -29,15 +29,15 @@ MAY_IMPORT = {
     "fitting": "intervals files decision evaluation solvers",
     "planning": "decision evaluation solvers fitting",
     "kernels": "",
-    "tasks": "files kernels plugins",
+    "tasks": "files seeding kernels plugins",
     "decoys": "kernels tasks plugins",
     "runs": "files seeding decision solvers fitting kernels tasks decoys",
     "engines": "files processes seeding decision kernels tasks decoys runs",
     "flower": "kernels tasks engines",
-    "training": "runs engines",
+    "training": "seeding runs engines",
     "eavesdroppers": "decision evaluation kernels plugins",
-    "auditing": "files intervals decision evaluation kernels tasks decoys runs engines training "
-    "eavesdroppers",
+    "auditing": "files seeding intervals decision evaluation kernels tasks decoys runs engines "
+    "training eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
     "report": "files runs",
     "api": "files decision solvers fitting planning tasks runs training eavesdroppers "

@@ -230,7 +230,7 @@ def test_an_eavesdropper_gets_only_what_it_lists(folder: Path) -> None:
 )
 def test_a_task_that_cannot_be_made(folder: Path, run: Run, name: str, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        make_task(DataSettings(name))
+        make_task(DataSettings(task=name))
     (folder / "run.toml").write_text(RUN_FILE.replace("planes:make_planes", name))
     assert re.search(sentence, refuse(run("train", "run.toml", "--out", "out"), 2))
     assert not (folder / "out").exists()
@@ -239,7 +239,7 @@ def test_a_task_that_cannot_be_made(folder: Path, run: Run, name: str, sentence:
 def test_a_task_with_another_number_of_clients(folder: Path) -> None:
     (folder / "few.py").write_text(
         "from planes import make_planes\nfrom covertfl.tasks.task import DataSettings\n"
-        "def make(): return make_planes(DataSettings('x', clients=3))\n"
+        "def make(): return make_planes(DataSettings(task='x', clients=3))\n"
     )
     content = {**tomllib.loads(RUN_FILE), "task": "few:make"}
     with pytest.raises(InvalidInput, match=r"\[federation\] clients must be 3, the number"):

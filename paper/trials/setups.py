@@ -11,7 +11,7 @@ import numpy as np
 from covertfl.decision.problem_file import read_preset_text
 from covertfl.files.toml import parse_toml
 from covertfl.tasks.registry import make_task
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import DataSettings, DirichletSplit, TrainingTask
 from paper.experiment import Reading
 from paper.trials.scorer import take_part
 
@@ -119,7 +119,7 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
         task=setup.task,
         seed=seed,
         clients=setup.clients,
-        split=setup.split or "iid",
+        split="iid" if setup.split is None else DirichletSplit(dirichlet=setup.split),
         public_size=public.size,
         public_positive_share=public.positive_share,
         public_classes=public.classes,

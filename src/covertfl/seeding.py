@@ -11,6 +11,8 @@ import enum
 
 import numpy as np
 
+LARGEST_SEED = 2**63 - 1
+
 
 class Stream(enum.IntEnum):
     """The purpose of a draw; 9, 11 and 13 are retired, and no number is ever used again."""

@@ -19,8 +19,9 @@ from covertfl.runs.progress import (
     require_no_service,
     watch_run,
 )
-from covertfl.runs.settings import LARGEST_SEED, RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
+from covertfl.seeding import LARGEST_SEED
 
 
 def train(

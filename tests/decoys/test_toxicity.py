@@ -59,7 +59,7 @@ class Trajectories:
 
 @cache
 def make_toxicity(share: float) -> tuple[TrainingTask, LocalKernel]:
-    task = make_task(DataSettings("toxicity", seed=3, public_positive_share=share))
+    task = make_task(DataSettings(task="toxicity", seed=3, public_positive_share=share))
     return task, choose_kernel(task.make_model, task.loss, LocalOptimizer())
 
 

@@ -99,6 +99,7 @@ BAD_FILES = [
     ("[data]\npublic_positive_share = 1.5", ["public_positive_share must be at most 1", "1.5"]),
     ("[data]\npublic_positive_share = nan", ["public_positive_share must be", "nan"]),
     ("[data]\npublic_classes = 0", ["[data] public_classes must be at least 1", "0"]),
+    ("[data]\npublic_class_share = 0.9", ["public_class_share needs public_classes, which is not"]),
     ("[data]\npath = 3", ["[data] path must be text", "3"]),
     ("[data]\npath = ''", ["a path must name a file", "''"]),
     ('[data]\npath = "a\\u0000b"', ["a path must name a file"]),

@@ -30,7 +30,7 @@ def save(folder: Path, **arrays: npt.NDArray[Any]) -> str:
 def test_two_classes_train_with_one_logit(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     path = save(tmp_path, features=FEATURES, labels=LABELS)
-    task = make_embeddings_task(DataSettings("embeddings", clients=4, path=path))
+    task = make_embeddings_task(DataSettings(task="embeddings", clients=4, path=path))
     assert task.loss == "binary"
     assert task.train.labels.dtype == np.float32
     assert np.bincount(task.validation.labels.astype(int)).tolist() == [20, 20]
@@ -41,7 +41,7 @@ def test_two_classes_train_with_one_logit(tmp_path: Path) -> None:
 def test_features_are_standardised_by_the_public_set_alone(tmp_path: Path) -> None:
     """Other rows of clients and of the validation set change neither mean nor deviation."""
     features = np.column_stack([FEATURES, np.full(400, 7.0)])
-    settings = partial(DataSettings, "embeddings", clients=4, seed=3)
+    settings = partial(DataSettings, task="embeddings", clients=4, seed=3)
 
     def make(rows: npt.NDArray[Any]) -> TrainingTask:
         path = save(tmp_path, features=rows, labels=LABELS)
@@ -139,7 +139,7 @@ def test_other_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.npz: no such file"):
         load_embeddings(tmp_path / "none.npz")
     with pytest.raises(InvalidInput, match="needs path"):
-        make_embeddings_task(DataSettings("embeddings"))
+        make_embeddings_task(DataSettings(task="embeddings"))
     np.save(tmp_path / "one.npy", FEATURES)
     with pytest.raises(InvalidInput, match="must hold the arrays"):
         load_embeddings(tmp_path / "one.npy")

@@ -103,7 +103,7 @@ def test_no_network_gives_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
     monkeypatch.setenv("COVERTFL_DATA", os.fspath(tmp_path / "data"))
     with pytest.raises(Missing, match=r"put the four official files .* into .*COVERTFL_DATA"):
-        mnist.make_mnist_task(DataSettings("mnist"))
+        mnist.make_mnist_task(DataSettings(task="mnist"))
 
 
 def test_folders_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_unknown_model_is_refused() -> None:
     with pytest.raises(
         InvalidInput, match="small-cnn, paper-cnn, mlp or logistic with task = mnist, got big"
     ):
-        mnist.make_mnist_task(DataSettings("mnist", model="big"))
+        mnist.make_mnist_task(DataSettings(task="mnist", model="big"))
 
 
 def test_networks_are_as_described() -> None:
@@ -134,7 +134,9 @@ def test_networks_are_as_described() -> None:
 @pytest.mark.slow
 @needs_files
 def test_task_has_training_images_and_balanced_test_images() -> None:
-    settings = DataSettings("mnist", public_classes=2, public_class_share=0.99, public_size=0.4)
+    settings = DataSettings(
+        task="mnist", public_classes=2, public_class_share=0.99, public_size=0.4
+    )
     task = mnist.make_mnist_task(settings)
     assert task.train.features.shape == (60_000, 1, 28, 28)
     assert task.num_examples + len(task.public) == 60_000
@@ -147,9 +149,9 @@ def test_task_has_training_images_and_balanced_test_images() -> None:
 
 @needs_files
 def test_shapes_fit_the_models_and_share_their_pixels() -> None:
-    image = mnist.make_mnist_task(DataSettings("mnist", seed=1))
-    flat = mnist.make_mnist_task(DataSettings("mnist", model="logistic"))
-    again = mnist.make_mnist_task(DataSettings("mnist", seed=2))
+    image = mnist.make_mnist_task(DataSettings(task="mnist", seed=1))
+    flat = mnist.make_mnist_task(DataSettings(task="mnist", model="logistic"))
+    again = mnist.make_mnist_task(DataSettings(task="mnist", seed=2))
     assert flat.train.features.shape == (60_000, 784)
     assert flat.validation.features.shape == (8920, 784)
     assert np.shares_memory(image.train.features, flat.train.features)

@@ -18,28 +18,9 @@ def test_tasks_are_those_of_a_run_file() -> None:
 
 
 def test_registry_makes_the_task_named() -> None:
-    assert make_task(DataSettings("toxicity")).name == "toxicity"
+    assert make_task(DataSettings(task="toxicity")).name == "toxicity"
     with pytest.raises(InvalidInput, match=r"task must be one of toxicity, .*, got 'cats'"):
-        make_task(DataSettings("cats"))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"clients": 0}, "clients must be at least 1, got 0"),
-        ({"split": "even"}, "split must be iid or a Dirichlet concentration, got even"),
-        ({"split": 0.0}, "dirichlet must be a positive number, got 0.0"),
-        ({"public_size": float("nan")}, "public_size must be positive, got nan"),
-        ({"public_positive_share": 1.1}, r"public_positive_share must be in \[0, 1\], got 1.1"),
-        ({"public_classes": 0}, "public_classes must be at least 1, got 0"),
-        ({"public_class_share": 0.9}, "public_class_share needs public_classes"),
-        ({"public_classes": 2, "public_class_share": 2.0}, r"must be in \[0, 1\], got 2.0"),
-    ],
-)
-def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        DataSettings("toxicity", **change)
+        make_task(DataSettings(task="cats"))
 
 
 @pytest.mark.parametrize(
@@ -52,12 +33,12 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
 )
 def test_settings_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        make_task(DataSettings("toxicity", **change))
+        make_task(DataSettings(task="toxicity", **change))
 
 
 def test_registry_does_not_import_torch() -> None:
     code = (
         "import sys; from covertfl.tasks.registry import *; "
-        "make_task(DataSettings('toxicity')); sys.exit('torch' in sys.modules)"
+        "make_task(DataSettings(task='toxicity')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

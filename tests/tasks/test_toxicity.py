@@ -82,7 +82,7 @@ def test_rows_are_balanced_and_standardised() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_division_is_the_papers(share: float) -> None:
-    task = make_toxicity_task(DataSettings("toxicity", seed=4, public_positive_share=share))
+    task = make_toxicity_task(DataSettings(task="toxicity", seed=4, public_positive_share=share))
     assert np.bincount(task.validation.labels.astype(int)).tolist() == [1443, 1443]
     assert len(task.clients) == 20
     size = round((34_582 - VALIDATION_SIZE) / 21)
@@ -94,7 +94,7 @@ def test_division_is_the_papers(share: float) -> None:
 
 def test_sets_share_no_row() -> None:
     """Rows are identified by their content, of which few repeat."""
-    task = make_toxicity_task(DataSettings("toxicity", seed=4))
+    task = make_toxicity_task(DataSettings(task="toxicity", seed=4))
     clients = np.concatenate(task.clients)
     assert len(np.unique(clients)) == len(clients)
     names = {row.tobytes() for row in task.train.features[clients]}
@@ -104,7 +104,9 @@ def test_sets_share_no_row() -> None:
 
 
 def test_seeds_share_the_features_and_differ_in_rows() -> None:
-    first, second = (make_toxicity_task(DataSettings("toxicity", seed=seed)) for seed in (0, 1))
+    first, second = (
+        make_toxicity_task(DataSettings(task="toxicity", seed=seed)) for seed in (0, 1)
+    )
     assert first.train is second.train
     assert first.clients[0].tolist() != second.clients[0].tolist()
 
@@ -113,7 +115,7 @@ def test_model_is_the_papers_head() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     import torch
 
-    task = make_toxicity_task(DataSettings("toxicity"))
+    task = make_toxicity_task(DataSettings(task="toxicity"))
     model = task.make_model()
     assert isinstance(model, torch.nn.Sequential)
     kinds = [type(layer).__name__ for layer in model]
@@ -126,7 +128,7 @@ def test_model_is_the_papers_head() -> None:
 
 def test_classes_can_be_told_apart() -> None:
     """Least squares on the clients' rows classifies most of the validation set correctly."""
-    task = make_toxicity_task(DataSettings("toxicity"))
+    task = make_toxicity_task(DataSettings(task="toxicity"))
     rows = np.concatenate(task.clients)
     features = task.train.features[rows].astype(np.float64)
     solution = np.linalg.lstsq(features, task.train.labels[rows] - 0.5, rcond=None)[0]

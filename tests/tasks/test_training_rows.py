@@ -53,11 +53,11 @@ def test_one_class_alone_is_left_as_it_is() -> None:
     assert drawn.tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("split", ["iid", 0.1])
+@pytest.mark.parametrize("split", ["iid", {"dirichlet": 0.1}])
 @pytest.mark.parametrize("name", ["toxicity", "digits"])
 def test_built_in_tasks_stay_as_they_are(name: str, split: Any) -> None:
     """Their classes are known to be balanced, whatever a single client holds of them."""
-    task = make_task(DataSettings(name, split=split))
+    task = make_task(DataSettings(task=name, split=split))
     assert isinstance(task, TrainingTask)
     drawn = draw_rows(task, 3, 40, generator=np.random.default_rng(7)).tolist()
     assert drawn == np.random.default_rng(7).permutation(task.clients[3])[:40].tolist()
@@ -68,7 +68,7 @@ def test_built_in_tasks_stay_as_they_are(name: str, split: Any) -> None:
 
 @pytest.mark.parametrize("counts", [(59, 41), (60, 40), (100, 0)])
 def test_a_client_is_judged_by_its_own_rows(counts: tuple[int, int]) -> None:
-    task = make_task(DataSettings("digits", clients=2))
+    task = make_task(DataSettings(task="digits", clients=2))
     assert isinstance(task, TrainingTask)
     labels = np.repeat([0, 1, 0, 1], (*counts, 50, 50))
     features = np.zeros((200, *task.train.features.shape[1:]), dtype=np.float32)

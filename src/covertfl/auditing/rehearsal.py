@@ -32,8 +32,9 @@ from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS
 from covertfl.runs.run_file import format_run, list_versions
-from covertfl.runs.settings import LARGEST_SEED, RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import SUMMARY
+from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.scores import Scores
 from covertfl.tasks.task import TrainingTask
 

@@ -19,8 +19,7 @@ from covertfl.decision.arguments import describe_shape, read_numbers
 from covertfl.errors import InvalidInput
 
 ROW_SUM_TOLERANCE = 1e-8
-
-TOLERANCE = 1e-12  # of tail sums that are compared
+TAIL_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +156,7 @@ def find_dominance_violation(oracle: Oracle) -> DominanceViolation | None:
     """
     tails = np.cumsum(oracle.transition[:, ::-1], axis=1)[:, ::-1]
     for worse in range(oracle.num_states - 1):
-        short = np.flatnonzero(tails[worse + 1] < tails[worse] - TOLERANCE)
+        short = np.flatnonzero(tails[worse + 1] < tails[worse] - TAIL_TOLERANCE)
         if len(short):
             tail = int(short[0])
             return DominanceViolation(

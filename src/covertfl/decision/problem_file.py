@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from covertfl.arrays import IntArray
 from covertfl.decision.oracle import Oracle
@@ -33,6 +33,7 @@ from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.files.toml import (
     Location,
+    Section,
     describe_unknown_keys,
     parse_toml,
     read_text,
@@ -50,16 +51,12 @@ Whole = Annotated[int, Field(le=MAX_WHOLE)]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _OracleSection(_Section):
+class _OracleSection(Section):
     transition: list[list[float]]
     success: list[float]
 
 
-class _LearningSection(_Section):
+class _LearningSection(Section):
     shape: Shape
     scale: float = 1.0
     charged: Charged | None = None
@@ -67,12 +64,12 @@ class _LearningSection(_Section):
     by_state: list[float] = Field(default_factory=list)
 
 
-class _CostSection(_Section):
+class _CostSection(Section):
     privacy: list[float]
     learning: _LearningSection
 
 
-class _QueueSection(_Section):
+class _QueueSection(Section):
     arrival_prob: float | None = None
     arrival_size: Whole | None = None
     arrival_sizes: dict[str, float] | None = None
@@ -84,12 +81,12 @@ class _QueueSection(_Section):
     minimise: Objective = "privacy"
 
 
-class _HorizonSection(_Section):
+class _HorizonSection(Section):
     rounds: Whole
     updates: Whole
 
 
-class _StatesSection(_Section):
+class _StatesSection(Section):
     column: str = "clients"
     cuts: list[float]
     participation: list[Count] | None = None
@@ -98,12 +95,12 @@ class _StatesSection(_Section):
     gaps: str | None = None
 
 
-class _EvidenceSection(_Section):
+class _EvidenceSection(Section):
     transition_counts: list[list[Count]]
     success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
 
 
-class _ProblemFile(_Section):
+class _ProblemFile(Section):
     oracle: _OracleSection
     cost: _CostSection
     queue: _QueueSection | None = None

@@ -8,11 +8,19 @@ import tomllib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from covertfl.errors import InvalidInput
 from covertfl.files.regular import read_bytes
 
 Location = tuple[int | str, ...]  # of a key: its section, if any, and the keys inside
 LONGEST_QUOTE = 40  # characters of a value that a message repeats
+
+
+class Section(BaseModel):
+    """A table of keys that a user writes: no others are allowed, and no value is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:

@@ -25,6 +25,10 @@ def check_sections(sections: RunSections, name: str) -> None:
         )
     if sections.task == "embeddings" and sections.data.path is None:
         raise InvalidInput(f"{name}: [data] path is needed with task = embeddings, an .npz file")
+    if sections.data.public_class_share is not None and sections.data.public_classes is None:
+        raise InvalidInput(
+            f"{name}: [data] public_class_share needs public_classes, which is not set"
+        )
     DECOY_PLUG_INS.check(sections.decoy.kind, f"{name}: [decoy] kind")
     if sections.federation.mark and sections.engine.kind != "simulated":
         raise InvalidInput(f"{name}: [federation] mark needs [engine] kind = simulated")

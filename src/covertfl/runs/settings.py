@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from covertfl.decision.decoy_rule import MAX_DECOYS, DecoyRule
 from covertfl.decision.problem import FiniteHorizon, Problem
@@ -20,13 +20,14 @@ from covertfl.decoys.registry import REPLICA
 from covertfl.decoys.replica import Guard
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS
+from covertfl.files.toml import Section
 from covertfl.kernels.job import LocalOptimizer
+from covertfl.tasks.task import Count, DataSection, Seed, Share
 
 if TYPE_CHECKING:
     from covertfl.tasks.task import TrainingTask
 
 PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon", "states")
-LARGEST_SEED = 2**63 - 1
 # Most rounds that a problem is fitted to.
 WINDOW = 20_000
 # Latest rounds of a service that are compared with its problem, and rounds after which a policy
@@ -37,9 +38,7 @@ QUEUE_ROUNDS = 200
 # Batch sizes by task where the paper's 40 is too large: a client of digits holds 65 examples.
 BATCH_SIZES = {"digits": 5}
 
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Present = Annotated[int, Field(ge=0, le=1_000_000_000)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PolicyKind = Literal[
     "optimal",
     "spga",
@@ -54,37 +53,7 @@ PolicyKind = Literal[
 LiveMethod = Literal["exact", "search"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class DirichletSplit(_Section):
-    """`split = { dirichlet = 0.3 }`: unequal shares of the classes, drawn for each client."""
-
-    dirichlet: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
-
-class DataSection(_Section):
-    """`[data]`: the data, and how it is divided among clients and the public set.
-
-    Runs with the same `seed` of the data, by default the run's own, have the same federation.  With
-    `map` all inputs pass the public map (`tasks.public_map`).  With `balance` clients train on
-    their classes equally often (`tasks.training_rows`).
-    """
-
-    split: Literal["iid"] | DirichletSplit = "iid"
-    public_size: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    public_positive_share: Share = 0.1
-    public_classes: Count | None = None
-    public_class_share: Share | None = None
-    path: str | None = None
-    model: str | None = None
-    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] | None = None
-    map: Literal["public"] | None = None
-    balance: bool = True
-
-
-class OptimizerSection(_Section):
+class OptimizerSection(Section):
     """`[federation] optimizer`: of the clients with fedavg, of the server with fedsgd."""
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
@@ -97,7 +66,7 @@ class OptimizerSection(_Section):
         return LocalOptimizer(**self.model_dump())
 
 
-class FederationSection(_Section):
+class FederationSection(Section):
     """`[federation]`: the clients, and when a round is accepted.
 
     Participation that is not given follows from the problem (`choose_participation`).  A round with
@@ -119,7 +88,7 @@ class FederationSection(_Section):
     batch_size: Count = 40
 
 
-class PolicySection(_Section):
+class PolicySection(Section):
     """`[policy]`: when to learn."""
 
     kind: PolicyKind = "optimal"
@@ -136,7 +105,7 @@ class PolicySection(_Section):
         return self.live or "exact"
 
 
-class DecoySection(_Section):
+class DecoySection(Section):
     """`[decoy]`: what is sent when the policy obfuscates, and when a decoy moves.
 
     A decoy that is gated moves if the round would have been accepted, one that is not in every
@@ -152,7 +121,7 @@ class DecoySection(_Section):
     guard: Guard | None = None
 
 
-class EngineSection(_Section):
+class EngineSection(Section):
     """`[engine]`: who answers the queries.
 
     Rounds on Flower start every `round_seconds`; 0 to start each when the last has ended.  By
@@ -165,7 +134,7 @@ class EngineSection(_Section):
     round_seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
 
 
-class ServiceSection(_Section):
+class ServiceSection(Section):
     """`[service]`: the run is a lasting service, to which requests come.
 
     Rounds start every `round_seconds`, 0 for as fast as they go.  Other addresses than those of the
@@ -180,7 +149,7 @@ class ServiceSection(_Section):
     refit: bool = False
 
 
-class RunSections(_Section):
+class RunSections(Section):
     """A run file as it is written.
 
     `keep` names the rounds whose weights stay in public/weights: all, the last n, or none, of which
@@ -188,7 +157,7 @@ class RunSections(_Section):
     """
 
     task: str
-    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+    seed: Seed = 0
     rounds: Count | None = None
     updates: Count | None = None
     arrivals: str | None = None

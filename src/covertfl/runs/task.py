@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.settings import DirichletSplit, RunSections, RunSettings
+from covertfl.runs.settings import RunSections, RunSettings
 from covertfl.tasks.mapped import add_public_map
 from covertfl.tasks.registry import OWN, TASKS, make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
@@ -44,8 +43,8 @@ def make_named_task(name: str, settings: RunSettings | None = None) -> TrainingT
     InvalidInput
         if there is no such task
     """
-    data = DataSettings(name) if settings is None else _describe_data(settings)
-    return make_task(replace(data, task=name))
+    data = DataSettings(task=name) if settings is None else _describe_data(settings)
+    return make_task(data.model_copy(update={"task": name}))
 
 
 def _make_task(settings: RunSettings) -> TrainingTask:
@@ -65,11 +64,10 @@ def _make_task(settings: RunSettings) -> TrainingTask:
 def _describe_data(settings: RunSettings) -> DataSettings:
     sections, data = settings.sections, settings.sections.data
     return DataSettings(
+        **data.model_dump(exclude={"seed"}),
         task=sections.task,
         seed=sections.seed if data.seed is None else data.seed,
         clients=sections.federation.clients,
-        split=data.split.dirichlet if isinstance(data.split, DirichletSplit) else "iid",
-        **data.model_dump(exclude={"split", "seed", "map", "balance"}),
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
     )

@@ -136,7 +136,7 @@ def divide_data(data: LabelledData, settings: DataSettings, validation_size: int
     return divide_rows(
         data.classes,
         clients=settings.clients,
-        concentration=None if isinstance(settings.split, str) else settings.split,
+        concentration=None if isinstance(settings.split, str) else settings.split.dirichlet,
         validation_size=validation_size,
         public=make_public_set(data, settings, generator),
         generator=generator,

@@ -5,23 +5,29 @@ Users make their own `TrainingTask` from any torch module and arrays.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
+from covertfl.files.toml import Section
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Vector
+from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.inputs import Inputs
 
 if TYPE_CHECKING:
     import torch
 
     from covertfl.tasks.public_map import PublicMap
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +73,50 @@ class TrainingTask:
         return draw_weights(self.make_model, seed=seed)
 
 
-@dataclass(frozen=True)
-class DataSettings:
-    """Which data a task uses, and how they are divided: `task`, `seed` and `[data]` of a run file.
+class DirichletSplit(Section):
+    """`split = { dirichlet = 0.3 }`: unequal shares of the classes, drawn for each client."""
+
+    dirichlet: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class DataSection(Section):
+    """`[data]` of a run file: the data, and how they are divided among clients and the public set.
+
+    Parameters
+    ----------
+    split : "iid", or unequal shares of the classes
+    public_size : size of the public set relative to a client's
+    public_positive_share : share of positives in the public set; two classes only
+    public_classes : number of "good" classes, which make up `public_class_share` of the public set;
+        more than two classes only.  None: all classes as frequent as among all examples
+    public_class_share : None: the good classes' share among all examples
+    path : of the task's file or folder, for tasks that need or allow one
+    model : name of the model; None: the task's default
+    seed : of the division into clients', public and validation data, by default the run's own; runs
+        with the same one have the same federation
+    map : whether all inputs pass the public map (`public_map`)
+    balance : whether clients train on their classes equally often (`training_rows`)
+    """
+
+    split: Literal["iid"] | DirichletSplit = "iid"
+    public_size: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    public_positive_share: Share = 0.1
+    public_classes: Count | None = None
+    public_class_share: Share | None = None
+    path: str | None = None
+    model: str | None = None
+    seed: Seed | None = None
+    map: Literal["public"] | None = None
+    balance: bool = True
+
+
+class DataSettings(DataSection):
+    """All that a task is made from.
 
     Parameters
     ----------
     task : name in the registry
-    seed : of the division into clients', public and validation data; at least 0
-    clients : number of clients, at least 1
-    split : "iid", or the positive concentration of a Dirichlet split by class
-    public_size : size of the public set relative to a client's, positive
-    public_positive_share : share of positives in the public set, in [0, 1]; two classes only
-    public_classes : number of "good" classes, which make up `public_class_share` of the public set;
-        more than two classes only.  None: all classes as frequent as among all examples
-    public_class_share : in [0, 1]; None: the good classes' share among all examples
-    path : of the task's file or folder, for tasks that need or allow one
-    model : name of the model; None: the task's default
+    clients : number of clients
     same_clients : whether clients hold the same rows for every public set of at most one client's
         size, so that the learner's trajectory does not depend on what the eavesdropper holds (but
         in the task embeddings, whose features the public set standardises).  The rows that any
@@ -92,43 +125,9 @@ class DataSettings:
     """
 
     task: str
-    seed: int = 0
-    clients: int = 20
-    split: Literal["iid"] | float = "iid"
-    public_size: float = 1.0
-    public_positive_share: float = 0.1
-    public_classes: int | None = None
-    public_class_share: float | None = None
-    path: str | None = None
-    model: str | None = None
+    seed: Seed = 0
+    clients: Count = 20
     same_clients: bool = False
-
-    def __post_init__(self) -> None:
-        _require(self.seed >= 0, "seed", "at least 0", self.seed)
-        _require(self.clients >= 1, "clients", "at least 1", self.clients)
-        if isinstance(self.split, str):
-            _require(self.split == "iid", "split", "iid or a Dirichlet concentration", self.split)
-        else:
-            _require(_is_positive(self.split), "dirichlet", "a positive number", self.split)
-        _require(_is_positive(self.public_size), "public_size", "positive", self.public_size)
-        share = self.public_positive_share
-        _require(0.0 <= share <= 1.0, "public_positive_share", "in [0, 1]", share)
-        if self.public_classes is not None:
-            _require(self.public_classes >= 1, "public_classes", "at least 1", self.public_classes)
-        if self.public_class_share is not None:
-            if self.public_classes is None:
-                raise InvalidInput("public_class_share needs public_classes, which is not set")
-            share = self.public_class_share
-            _require(0.0 <= share <= 1.0, "public_class_share", "in [0, 1]", share)
-
-
-def _is_positive(number: float) -> bool:
-    return math.isfinite(number) and number > 0.0
-
-
-def _require(holds: bool, name: str, allowed: str, came: object) -> None:
-    if not holds:
-        raise InvalidInput(f"{name} must be {allowed}, got {came}")
 
 
 def make_server_task(

@@ -28,9 +28,9 @@ from covertfl.runs.build import KernelCache, simulate_participation
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
 from covertfl.runs.run_file import format_run, format_toml, read_run
-from covertfl.runs.settings import LARGEST_SEED, RunSettings
+from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_task
-from covertfl.seeding import Stream, make_generator
+from covertfl.seeding import LARGEST_SEED, Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 
 # drawn: the number of batches that the simulator draws for all clients of the round together;

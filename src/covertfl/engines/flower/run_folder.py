@@ -26,8 +26,8 @@ from covertfl.runs.folder import RunFolder
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.progress import check_folder
 from covertfl.runs.run_file import build_run, format_run, list_versions
-from covertfl.runs.settings import LARGEST_SEED, RunSettings
-from covertfl.seeding import Stream, draw_seed
+from covertfl.runs.settings import RunSettings
+from covertfl.seeding import LARGEST_SEED, Stream, draw_seed
 
 SEED = "private/seed.json"
 FIRST = "private/first_arrays.safetensors"

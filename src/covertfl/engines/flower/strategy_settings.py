@@ -21,7 +21,8 @@ from covertfl.files.json_file import is_number
 from covertfl.runs.build import require_torch
 from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
-from covertfl.runs.settings import LARGEST_SEED, RunSettings
+from covertfl.runs.settings import RunSettings
+from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.task import TrainingTask
 
 # Decides whether a round succeeds, from its number of examples and of valid replies.

@@ -42,7 +42,7 @@ from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.steady_folder import SteadyFolder
-from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
+from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from covertfl.runs.folder import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
@@ -226,6 +226,7 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
         },
         "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
         "horizon": {"rounds": rounds, "updates": updates},
+        "keep": "hashes" if kind == "unrecorded" else "all",
         **scheme,
     }
 
@@ -274,7 +275,6 @@ def run_federation(asked: argparse.Namespace, watch: Stopwatch) -> None:
             task=task,
             out=asked.folder / "run",
             seed=1,
-            round_settings=RoundSettings(records=asked.kind != "unrecorded"),
         ).start(
             grid=grid,
             # Exchangeable runs draw their first weights in secret.

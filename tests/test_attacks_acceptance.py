@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from flwr.app import Message
 
-from covertfl.engines.flower.claims import TIMES
+from covertfl.engines.flower.gathering import TIMES
 from covertfl.engines.flower.grid import FIRST_NODE, InProcessGrid
 from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.strategy_settings import RoundSettings

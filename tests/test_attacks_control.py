@@ -47,8 +47,12 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from covertfl.engines.flower.deployment.bundle import PROJECT
 from covertfl.engines.flower.deployment.checks import count_model_bytes
-from covertfl.engines.flower.deployment.control import TokenInterceptor
-from covertfl.engines.flower.deployment.federation import HOST, LocalFederation, find_free_ports
+from covertfl.engines.flower.deployment.federation import (
+    HOST,
+    LocalFederation,
+    TokenInterceptor,
+    find_free_ports,
+)
 from covertfl.engines.flower.deployment.gate import Gate, find_request_limit
 from covertfl.engines.flower.deployment.processes import wait_until
 from covertfl.engines.flower.deployment.roles import RefusedBundle, accept_only

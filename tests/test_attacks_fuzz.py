@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from covertfl.engines.flower.array_form import RefusedReply, make_float_form
+from covertfl.engines.flower.exchange import PullLimits
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.messages import (
     EXAMPLES,
@@ -35,7 +36,6 @@ from covertfl.engines.flower.messages import (
     read_reply,
     restrict_metrics,
 )
-from covertfl.engines.flower.pull_limits import PullLimits
 from covertfl.kernels.weights import Layout
 from covertfl.runs.learner import Reply, sift_replies
 from tests.support.flower_runs import make_app

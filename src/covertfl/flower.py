@@ -14,7 +14,6 @@ from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.deployment.server import read_server_settings
 from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.server_app import make_server_app
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.kernels.job import Examples
@@ -30,7 +29,6 @@ __all__ = [
     "compute_public_map",
     "make_client_app",
     "make_eavesdropper_app",
-    "make_server_app",
     "make_server_task",
     "read_server_settings",
 ]

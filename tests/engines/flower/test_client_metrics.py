@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import MetricRecord
 
-from covertfl.engines.flower.client_metrics import METRICS_FILE, ClientMetrics
+from covertfl.engines.flower.carrier import METRICS_FILE, ClientMetrics
 from covertfl.errors import InvalidInput
 
 

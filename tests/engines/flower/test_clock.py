@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
-from covertfl.engines.flower import connection
+from covertfl.engines.flower import strategy as connection
 from covertfl.errors import InvalidInput
 from covertfl.runs.clock import CLOCK, LONGEST, Clock
 from tests.support.faulty_grid import FaultyGrid

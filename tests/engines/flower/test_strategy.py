@@ -30,7 +30,6 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
@@ -335,7 +334,7 @@ def test_settings_and_evaluation_of_the_server(tmp_path: Path) -> None:
 
 
 def test_recording_can_be_turned_off(tmp_path: Path) -> None:
-    run_covert(tmp_path, FedAvg, [1, 2], round_settings=RoundSettings(records=False))
+    run_covert(tmp_path, FedAvg, [1, 2], changes={"keep": "hashes"})
     assert not list((tmp_path / "public" / "weights").iterdir())
     sent = [line["weights"] for line in read_rounds(tmp_path, "public/rounds.jsonl")]
     assert len(sent) == ROUNDS and all(len(name) == 64 for name in sent)

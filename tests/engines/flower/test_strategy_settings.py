@@ -34,7 +34,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"out": "a\0b"}, r"out must be the path of a folder, got 'a\\x00b'"),
     ({"task": "toxicity"}, "task must be None or a task of make_server_task, got 'toxicity'"),
     ({"policy": 0.5}, "policy must be None or an object with the method learn_prob, got 0.5"),
-    ({"decoy": "public"}, "decoy must be None or an object with the methods plan and move"),
     ({"accepts": 3}, "accepts must be None or a function, got 3"),
     ({"seed": -1}, "seed must be in 0"),
     ({"seed": True}, "seed must be in 0.*got True"),
@@ -48,7 +47,6 @@ WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
     ({"patience": float("nan")}, "patience must be .*, at least 0, got nan"),
     ({"most_examples": 0}, "most_examples must be None or a whole number, at least 1, got 0"),
     ({"numbers": {1: 0}}, "numbers must be None or an object with the method assign, got .*dict"),
-    ({"records": None}, "records must be True or False, got None"),
 ]
 WRONG_START: list[tuple[dict[str, Any], str]] = [
     ({"grid": None}, "grid must be a Grid of Flower, got None"),

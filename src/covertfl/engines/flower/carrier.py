@@ -6,18 +6,20 @@ depend on the action: every trajectory's arrays are encoded before (`ArrayForm`)
 
 from __future__ import annotations
 
+import json
+import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from covertfl.engines.flower.array_form import ArrayForm
-from covertfl.engines.flower.client_metrics import ClientMetrics
 from covertfl.engines.flower.exchange import Answer, exchange_messages
 from covertfl.engines.flower.gathering import WRONG_METRICS, Gathered
 from covertfl.engines.flower.inner_strategies import InnerStrategies
@@ -33,15 +35,20 @@ from covertfl.engines.flower.messages import (
 )
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nodes
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
+from covertfl.errors import InvalidInput
+from covertfl.files.atomic import write_atomically
+from covertfl.files.toml import read_text
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clock import Clock
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import RunState
+from covertfl.runs.folder import report_errors
 from covertfl.runs.learner import Reply
 from covertfl.runs.responder import ClientWork, Work
 from covertfl.runs.rounds import Rounds
 
 NODES = "private/nodes.jsonl"
+METRICS_FILE = "private/client_metrics.jsonl"
 
 
 class Carrier:
@@ -212,3 +219,49 @@ class Carrier:
             metrics = self._inner.aggregate_evaluation(round_number, valid)
             if metrics is not None:
                 self._result.evaluate_metrics_clientapp[round_number] = metrics
+
+
+class ClientMetrics:
+    """Aggregated metrics by round, in `by_round` and in a file of a run's private folder.
+
+    Clients report on the query that they were sent, in rounds of a decoy on the decoy: the metrics
+    are as secret as the actions.  A resumed run has those of all rounds.
+    """
+
+    def __init__(self, folder: Path, by_round: dict[int, MetricRecord]) -> None:
+        self._path, self.by_round = folder / METRICS_FILE, by_round
+        if self._path.exists():
+            by_round |= _read_metrics(self._path)
+            self._rewrite()
+
+    def keep(self, round_number: int, metrics: MetricRecord | None) -> None:
+        """Store the metrics of a round, if it has any."""
+        if metrics is None:
+            return
+        is_repeated = round_number in self.by_round
+        self.by_round[round_number] = metrics
+        if is_repeated:  # the round was interrupted after its metrics had come
+            self._rewrite()
+            return
+        with report_errors(self._path):
+            opened = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(opened, "w", encoding="utf-8") as file:
+                file.write(_format_line(round_number, metrics))
+
+    def _rewrite(self) -> None:
+        text = "".join(_format_line(*kept) for kept in self.by_round.items())
+        write_atomically(self._path, text, mode=0o600)
+
+
+def _format_line(round_number: int, metrics: MetricRecord) -> str:
+    return json.dumps({"round": round_number, "metrics": dict(metrics)}) + "\n"
+
+
+def _read_metrics(path: Path) -> dict[int, MetricRecord]:
+    try:
+        # A line without an end was cut off: its round is repeated.
+        lines = read_text(path, "the metrics of clients").split("\n")[:-1]
+        records = [json.loads(line) for line in lines]
+        return {int(record["round"]): MetricRecord(record["metrics"]) for record in records}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"{path} does not hold the metrics of clients: {error}") from error

@@ -17,7 +17,6 @@ import numpy as np
 from flwr.app import Message
 
 from covertfl.arrays import IntArray
-from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.array_form import ArrayForm, is_finite, list_encoded
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.gathering import Keeping
@@ -32,15 +31,13 @@ from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 
 
-def choose_keeping(
-    inner: InnerStrategies | None, decoys: Sequence[Decoy], clients: ClientResponder
-) -> Keeping:
+def choose_keeping(inner: InnerStrategies | None, clients: ClientResponder) -> Keeping:
     """Return what must be kept of replies, which does not depend on the action.
 
     Their mean is enough, unless a decoy uses them, a level chooses among them or the wrapped
     strategy may use them in another way.
     """
-    images, has_eager = clients.images, any(decoy.needs_replies for decoy in decoys)
+    images, has_eager = clients.images, any(decoy.needs_replies for decoy in clients.decoys)
     is_chosen = images is not None and clients.level is not None
     if not (has_eager or is_chosen) and (inner is None or inner.takes_mean):
         return "mean"

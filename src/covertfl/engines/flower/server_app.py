@@ -1,4 +1,4 @@
-"""Runs of a run file on Flower: in this process, or as a server app for other runtimes."""
+"""Runs of a run file on Flower with simulated clients, in this process or on other runtimes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
-from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
+from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.runs.build import simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
@@ -24,31 +23,6 @@ from covertfl.runs.task import find_task
 
 # The server's work, with the grid and client numbers by node.
 Serve = Callable[[Grid, dict[int, int]], None]
-
-
-def make_server_app(
-    settings: RunSettings,
-    out: Path,
-    *,
-    resume: bool = False,
-    force: bool = False,
-    timeout: float = TIMEOUT,
-    on_round: OnRound | None = None,
-) -> ServerApp:
-    """Return the server app of a run; actions come from a secret seed, not from the run file's.
-
-    The arguments are those of `CovertStrategy`; `timeout` is that of its `start`.
-    """
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        strategy = CovertStrategy(
-            run=settings, out=out, resume=resume, force=force, on_round=on_round
-        )
-        strategy.start(grid, timeout=timeout)
-
-    return app
 
 
 def run_simulated(

@@ -23,16 +23,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.superlink.grid import InMemoryGrid
 
-from covertfl.engines.flower.array_form import list_encoded
-from covertfl.engines.flower.connection import connect_clients
-from covertfl.engines.flower.intake import open_intake
+from covertfl.engines.flower.array_form import (
+    ArrayForm,
+    list_encoded,
+    make_float_form,
+    make_form,
+    make_model_form,
+)
+from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.gathering import TIMES, Claims, Gathered
+from covertfl.engines.flower.grid import InProcessGrid
+from covertfl.engines.flower.inner_strategies import InnerStrategies
+from covertfl.engines.flower.privacy_wrappers import check_privacy
+from covertfl.engines.flower.responder import GridResponder, choose_keeping
 from covertfl.engines.flower.run_folder import (
     find_run_settings,
     find_state,
@@ -49,9 +62,15 @@ from covertfl.engines.flower.strategy_settings import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.clock import CLOCK, Clock
 from covertfl.runs.federation import Federation, RunState
+from covertfl.runs.intake import Intake, RequestDesk
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
+from covertfl.runs.responder import Remembered
+from covertfl.runs.rounds import OnState
 from covertfl.runs.settings import RunSettings
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
@@ -74,7 +93,7 @@ class CovertStrategy(StrategySettings, Strategy):
         folder of the Flower app where there is one, otherwise in the current one
     task : model, public set and validation set of a task of your own (`make_server_task`); None
         for the task that the run file names
-    policy, decoy : instead of the run file's
+    policy : instead of the run file's
     accepts : decides whether a round succeeds, from the total number of examples and the number of
         valid replies; None to decide as the run file does
     seed : secret seed of actions, decoys and first weights; None to draw it from the operating
@@ -134,15 +153,14 @@ class CovertStrategy(StrategySettings, Strategy):
         refuse_with_replicas(self, start, settings)
         federation = self._build(settings)  # an impossible run is refused before a folder is made
         clients = federation.responder
-        keep = settings.sections.keep if self.rounds.records else "hashes"
-        folder = SteadyFolder(self.folder, keep=keep)
+        folder = SteadyFolder(self.folder, keep=settings.sections.keep)
         try:
             checkpoint = open_folder(self, settings, folder)
             self.summary()
             first = seal_arrays(self.folder, start.initial_arrays, checkpoint)
             start = replace(start, initial_arrays=first)
             folder.keep_model(clients.task)
-            responder, carrier = connect_clients(self, start, clients, checkpoint, result)
+            responder, carrier = _connect(self, start, clients, checkpoint, result)
             federation, form = replace(federation, responder=responder), responder.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)
             form.prepare(list_encoded(state.learner))
@@ -158,7 +176,7 @@ class CovertStrategy(StrategySettings, Strategy):
             if state.round == 0:
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
-            with open_intake(self, run, form, evaluate) as (intake, after_round):
+            with _open_intake(self, run, form, evaluate) as (intake, after_round):
                 rounds = watch_run(run, self.on_round, started, after_round, intake)
                 final = carrier.run(rounds, clients.kernel)
             result.arrays = form.find(final.learner.true)
@@ -201,3 +219,144 @@ class CovertStrategy(StrategySettings, Strategy):
     def summary(self) -> None:
         """Log where the run is, and nothing about the policy."""
         logger.info("\t└──> covert run in %s", self.folder.absolute())
+
+
+def _connect(
+    given: StrategySettings,
+    start: StartSettings,
+    clients: ClientResponder,
+    checkpoint: Checkpoint | None,
+    result: Result,
+) -> tuple[GridResponder, Carrier]:
+    """Return the clients that a run file describes behind a grid, and the carrier of messages.
+
+    `result` receives the metrics of clients.
+    """
+    form = _find_form(start.initial_arrays, clients)
+    # Of a task of the user's own the server knows only about how many examples a client has.
+    is_estimate = len(clients.task.train) == 0
+    times = TIMES if is_estimate else 1
+    most = given.rounds.most_examples or times * int(clients.sizes.max())
+    claims = Claims(most, follows=is_estimate)
+    if checkpoint is not None:
+        claims.recall(checkpoint.facts.get("kept", {}))
+    inner = _wrap(given, clients, form, most, checkpoint)
+    keeping = choose_keeping(inner, clients)
+    carrier = Carrier(
+        given,
+        start,
+        form,
+        inner,
+        Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None),
+        clock=_make_clock(clients, start.grid, given.folder),
+        result=result,
+    )
+    responder = GridResponder(
+        clients.settings,
+        clients.task,
+        clients.kernel,
+        clients.decoys,
+        clients.success,
+        clients.recorded,
+        clients.images,
+        form=form,
+        exchange=carrier,
+        inner=inner,
+        accepts=given.accepts,
+        most_examples=most,
+    )
+    return responder, carrier
+
+
+def _make_clock(clients: ClientResponder, grid: Grid, folder: Path) -> Clock:
+    """Return the clock of a run; rounds whose nodes are simulated have one only if it is set."""
+    seconds = clients.settings.sections.engine.round_seconds
+    is_simulated = isinstance(grid, InProcessGrid | InMemoryGrid)
+    return Clock(0.0 if seconds is None and is_simulated else seconds, folder / CLOCK)
+
+
+def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:
+    """Return the form in which the model travels: that of the first arrays, or of the model."""
+    from covertfl.kernels.generator import isolate_generator
+
+    layout = clients.layout
+    with isolate_generator():
+        module = clients.task.make_model()
+    shared = set(dict(module.named_parameters(remove_duplicate=False))) - set(layout.names)
+    if shared and (arrays is None or shared & set(arrays)):
+        raise InvalidInput(
+            f"the parameter {min(shared)} is another one's second name: clients could reply with "
+            "two values for it, so give each layer its own parameters"
+        )
+    if arrays is not None:
+        return make_form(arrays, layout)
+    has_others = set(module.state_dict()) != set(layout.names)
+    return make_model_form(module, layout) if has_others else make_float_form(layout)
+
+
+def _wrap(
+    given: StrategySettings,
+    clients: ClientResponder,
+    form: ArrayForm,
+    most_examples: int,
+    checkpoint: Checkpoint | None,
+) -> InnerStrategies | None:
+    """Return the wrapped strategies in the state of the checkpoint; None where none is wrapped."""
+    if given.make_strategy is None:
+        return None
+    if clients.settings.sections.federation.algorithm != "fedavg":
+        raise InvalidInput(
+            f"{clients.settings.name}: [federation] algorithm must be fedavg where a strategy is "
+            "wrapped: the strategy itself decides how replies are aggregated"
+        )
+    # Replicas are images of the true trajectory and have no strategies of their own.
+    inner = InnerStrategies(given.make_strategy, len(clients.decoys), form, most_examples)
+    check_privacy(inner.sample, clients.decoys, clients.layout)
+    if checkpoint is not None:
+        inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
+    return inner
+
+
+@contextmanager
+def _open_intake(
+    given: StrategySettings, run: PreparedRun, form: ArrayForm, after_round: OnState
+) -> Iterator[tuple[Intake | None, OnState]]:
+    """Open the desk of a run that is a service; return its intake and what follows each round.
+
+    Raises
+    ------
+    InvalidInput
+        if the run file describes a service and no desk is given, or the other way round
+    """
+    settings = run.federation.settings
+    if (settings.sections.service is None) != (given.rounds.requests is None):
+        raise InvalidInput(
+            f"{settings.name}: a run file with a section [service] and RoundSettings(requests="
+            "open_requests) go together, got one of them"
+        )
+    if given.rounds.requests is None:
+        yield None, after_round
+        return
+    with given.rounds.requests(given.folder, run.federation, run.state) as desk:
+
+        def end(state: RunState) -> None:
+            after_round(state)
+            desk.end(state)
+
+        yield _PreparedIntake(desk, form), end
+
+
+class _PreparedIntake:
+    """The intake of a run whose arrays are encoded before they are sent, all alike."""
+
+    def __init__(self, desk: RequestDesk, form: ArrayForm) -> None:
+        self._desk, self._form = desk, form
+
+    def begin(
+        self, federation: Federation, state: RunState, *, is_repeated: bool
+    ) -> tuple[Federation, RunState] | None:
+        """Begin a round at the desk."""
+        begun = self._desk.begin(federation, state, is_repeated=is_repeated)
+        if begun is not None and begun[1].learner is not state.learner:
+            self._form.prepare(list_encoded(begun[1].learner))
+        return begun

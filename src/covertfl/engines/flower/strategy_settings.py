@@ -13,7 +13,6 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from covertfl.decision.policy import Policy
-from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
@@ -83,8 +82,8 @@ def _is_run(value: object) -> bool:
     return isinstance(value, Mapping) or isinstance(getattr(value, "settings", value), RunSettings)
 
 
-def _has(value: object, *methods: str) -> bool:
-    return all(callable(getattr(value, method, None)) for method in methods)
+def _has(value: object, method: str) -> bool:
+    return callable(getattr(value, method, None))
 
 
 FUNCTION = _or_none(callable, "a function")
@@ -98,9 +97,6 @@ RULES: Mapping[str, Rule] = {
     "task": _or_none(lambda given: isinstance(given, TrainingTask), "a task of make_server_task"),
     "policy": _or_none(
         lambda given: _has(given, "learn_prob"), "an object with the method learn_prob"
-    ),
-    "decoy": _or_none(
-        lambda given: _has(given, "plan", "move"), "an object with the methods plan and move"
     ),
     "accepts": FUNCTION,
     "seed": (
@@ -118,7 +114,6 @@ RULES: Mapping[str, Rule] = {
     ),
     "most_examples": COUNT,
     "numbers": _or_none(lambda given: _has(given, "assign"), "an object with the method assign"),
-    "records": SWITCH,
     "requests": FUNCTION,
     "grid": (lambda given: isinstance(given, Grid), "a Grid of Flower"),
     "initial_arrays": _or_none(lambda given: isinstance(given, ArrayRecord), "an ArrayRecord"),
@@ -157,7 +152,6 @@ class RoundSettings:
         most that a client of the task has, or twice as many where that is only an estimate.  There
         a client is also refused if it claims more than twice the median of its earlier counts
     numbers : client numbers of nodes, None to number them in the order in which they are seen
-    records : whether queries are recorded; without records the run cannot be audited
     requests : opens the desk of a service, whose requests are the arrivals of the run; None for
         arrivals as the run file describes them
     """
@@ -165,7 +159,6 @@ class RoundSettings:
     patience: float | None = None
     most_examples: int | None = None
     numbers: NodeNumbers | None = None
-    records: bool = True
     requests: OpenDesk | None = None
 
     def __post_init__(self) -> None:
@@ -182,7 +175,6 @@ class StrategySettings:
     out: str | os.PathLike[str]
     task: TrainingTask | None = None
     policy: Policy | None = None
-    decoy: Decoy | None = None
     accepts: Accepts | None = None
     seed: int | Literal["run"] | None = None
     resume: bool = False
@@ -239,11 +231,10 @@ def refuse_with_replicas(
             f"{reason} draws the first weights in secret on the server: initial_arrays must be "
             "None, because published or pretrained weights would tell the truth from its images"
         )
-    for name in ("policy", "decoy"):
-        if getattr(given, name) is not None:
-            raise InvalidInput(
-                f"{reason} queries images of the true trajectory in turn: {name} must be None"
-            )
+    if given.policy is not None:
+        raise InvalidInput(
+            f"{reason} queries images of the true trajectory in turn: policy must be None"
+        )
     if given.decoy_start != "same":
         raise InvalidInput(
             f"{reason} starts decoys as images of the true weights: decoy_start must be 'same', "

@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from covertfl import errors
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
-from covertfl.engines.flower.deployment.progress import (
+from covertfl.engines.flower.deployment.server import (
     ProgressReader,
     make_error,
     make_round_callback,

@@ -35,8 +35,8 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from covertfl.engines.flower.deployment.bundle import RECORDS
 from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.gate import Gate, require_own_messages
-from covertfl.engines.flower.deployment.progress import NEWS, reporting_failures
 from covertfl.engines.flower.deployment.rights import become_user
+from covertfl.engines.flower.deployment.server import NEWS, reporting_failures
 
 Settings = Mapping[str, Any]
 

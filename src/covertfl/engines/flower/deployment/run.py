@@ -35,10 +35,9 @@ from covertfl.engines.flower.deployment.federation import (
     LocalNode,
 )
 from covertfl.engines.flower.deployment.processes import DeploymentFailed
-from covertfl.engines.flower.deployment.progress import ProgressReader
 from covertfl.engines.flower.deployment.rights import check_user
 from covertfl.engines.flower.deployment.scratch import make_scratch_folder, remove_abandoned_folders
-from covertfl.engines.flower.deployment.server import ServerSettings
+from covertfl.engines.flower.deployment.server import ProgressReader, ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.atomic import write_atomically
 from covertfl.processes import handling_signals

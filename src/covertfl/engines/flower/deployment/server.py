@@ -1,6 +1,6 @@
 """The server app of a built-in task in a deployment; it exists on the server only.
 
-Settings of a server app are environment variables that nodes do not share with it:
+It writes its progress, and why it has failed, to a file that who started it reads.  Settings of a server app are environment variables that nodes do not share with it:
 
 COVERTFL_RUN       the run file
 COVERTFL_OUT       the folder of the run
@@ -12,8 +12,11 @@ COVERTFL_NEWS      file to which progress and the reason of a failure are writte
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,16 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from covertfl.engines.flower.deployment.progress import NEWS, make_round_callback
+from covertfl import errors
+from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.errors import InvalidInput
+from covertfl.errors import CovertflError, InvalidInput
 from covertfl.runs.intake import OpenDesk
+from covertfl.runs.progress import OnRound, RunProgress
+
+# Environment variable of a server app that names the file.
+NEWS = "COVERTFL_NEWS"
 
 
 @dataclass(frozen=True)
@@ -104,3 +112,76 @@ def make_app(requests: OpenDesk | None = None) -> ServerApp:
 
 
 app = make_app()
+
+
+@contextlib.contextmanager
+def reporting_failures(path: Path | None) -> Iterator[None]:
+    """Write the reason of a failure to a file on the server, and hide it from everybody else.
+
+    Flower shows why a run has failed to everybody who asks; the reason may hold more than clients
+    should know.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        _append(path, {"failed": type(error).__name__, "reason": reason})
+        raise RuntimeError("the server has stopped") from None
+
+
+def make_round_callback(path: Path | None) -> OnRound | None:
+    """Return a callback that appends the progress of a run to a file; None for no file."""
+    if path is None:
+        return None
+
+    def on_round(progress: RunProgress) -> None:
+        entry = {**dataclasses.asdict(progress), "run": str(progress.run)}
+        _append(path, {"progress": entry})
+
+    return on_round
+
+
+def _append(path: Path | None, entry: Mapping[str, Any]) -> None:
+    if path is None:
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "ab") as stream:
+        stream.write(json.dumps(entry).encode() + b"\n")
+
+
+class ProgressReader:
+    """The rounds that a server app writes to a file, read as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._position = path, 0
+
+    def read_new(self) -> Iterator[RunProgress]:
+        """Yield the rounds reported since the last call; an unfinished line waits for the next.
+
+        Raises
+        ------
+        CovertflError
+            if the server app has reported a failure
+        """
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._position)
+                content = stream.read()
+        except FileNotFoundError:
+            return
+        whole = content[: content.rfind(b"\n") + 1]
+        self._position += len(whole)
+        for line in whole.splitlines():
+            entry = json.loads(line)
+            if "failed" in entry:
+                raise make_error(entry)
+            progress = entry["progress"]
+            yield RunProgress(**{**progress, "run": Path(progress["run"])})
+
+
+def make_error(entry: Mapping[str, Any]) -> CovertflError:
+    """Return the error that a server app has reported, for the command line to end with."""
+    kind = getattr(errors, str(entry["failed"]), None)
+    if isinstance(kind, type) and issubclass(kind, CovertflError) and kind is not errors.Infeasible:
+        return kind(entry["reason"])
+    return DeploymentFailed(f"the server app failed: {entry['failed']}: {entry['reason']}")

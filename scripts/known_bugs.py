@@ -310,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         "gradient-as-weights",
-        "eavesdroppers/own_replies.py",
+        "eavesdroppers/clients.py",
         '-replied if job.work == "gradient" else replied - query.weights',
         "replied - query.weights",
         "tests/eavesdroppers/test_clients.py",
@@ -331,7 +331,7 @@ MUTANTS = (
     ),
     Mutant(
         "validation-by-mean-loss",
-        "eavesdroppers/validation.py",
+        "eavesdroppers/owners.py",
         'softmax(-len(self._own.data) * self._tally.last("loss", len(self._seen)))',
         'softmax(-self._tally.last("loss", len(self._seen)))',
         "tests/eavesdroppers/test_owners.py",

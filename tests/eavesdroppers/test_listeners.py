@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import covertfl as cf
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.attendance import smooth_states
+from covertfl.eavesdroppers.listeners import smooth_states
 from tests.support.seen_queries import (
     Means,
     Scheme,

@@ -11,7 +11,7 @@ import pytest
 from covertfl.auditing.means import find_scheme
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
+from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.service.store import Store
 from covertfl.service.watch import Beliefs

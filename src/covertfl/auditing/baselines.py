@@ -14,9 +14,8 @@ import numpy as np
 
 from covertfl.auditing.threats import ScoreCache, listen
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
-from covertfl.eavesdroppers.fresh_labels import FreshLabelsEavesdropper
+from covertfl.eavesdroppers.owners import FreshLabelsEavesdropper, TrainAloneEavesdropper
 from covertfl.eavesdroppers.registry import find_class
-from covertfl.eavesdroppers.train_alone import TrainAloneEavesdropper
 from covertfl.kernels.job import Examples, Labels
 
 FIT_STEPS = 1000  # most iterations of a logistic fit

@@ -13,7 +13,7 @@ Trajectories that nothing tells apart get beliefs that are equal to the bit.  Nu
 summed in the order of the weights: a change of sign leaves every square, and so every sum of them,
 as it was.
 
-To add one, derive it from `Listener`, implement `belief`, and enter it in the module of its tier:
+To add one, derive it from `Listener`, implement `belief`, and enter it in `kinds`:
 
     class FirstSeenEavesdropper(Listener):
         threat = "sees every query, guesses that the first one is true, owns no data"

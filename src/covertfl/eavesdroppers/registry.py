@@ -1,7 +1,7 @@
 """The eavesdroppers by name: those built in, and plug-ins.
 
-To add one, write a module with its class (see `eavesdropper`) and enter it in `listeners` if it
-owns nothing, in `owners` if it does.  A plug-in is a class derived from `Listener`, too
+To add one, write its class (see `eavesdropper`) in `listeners`, `owners` or `clients`, by what it
+holds, and enter it in `kinds`.  A plug-in is a class derived from `Listener`, too
 (docs/extending.md).
 """
 
@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from covertfl.eavesdroppers.eavesdropper import NEEDED, Eavesdropper, Listener, Means
-from covertfl.eavesdroppers.listeners import LISTENERS
-from covertfl.eavesdroppers.owners import OWNERS
+from covertfl.eavesdroppers.kinds import KINDS
 from covertfl.eavesdroppers.trained import (
     TrainedEavesdropper,
     TrainedListenerEavesdropper,
@@ -24,8 +23,7 @@ from covertfl.errors import InvalidInput
 from covertfl.plugins import PlugIns, explaining
 
 _CLASSES: Mapping[str, type[Listener]] = {
-    **LISTENERS,
-    **OWNERS,
+    **KINDS,
     "trained": TrainedEavesdropper,
     "trained-listener": TrainedListenerEavesdropper,
     "trained-public": TrainedPublicEavesdropper,

@@ -15,8 +15,7 @@ import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray, IntArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, Rehearsed, SeenQuery, softmax
-from covertfl.eavesdroppers.listeners import LISTENERS
-from covertfl.eavesdroppers.owners import OWNERS
+from covertfl.eavesdroppers.kinds import KINDS
 from covertfl.errors import InvalidInput, Missing
 
 __all__ = [
@@ -35,7 +34,6 @@ PENALTIES = (0.01, 0.1, 1.0)
 # Standardised figures are cut off here: one outlier must not decide.
 MOST_DEVIATIONS = 4.0
 Scorer = Callable[[FloatArray], FloatArray]
-KINDS = {**LISTENERS, **OWNERS}
 
 
 def list_sources(tiers: str) -> tuple[str, ...]:

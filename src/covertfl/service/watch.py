@@ -21,7 +21,7 @@ from covertfl.decision.policy import Policy, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
-from covertfl.eavesdroppers.majority import MajorityEavesdropper
+from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.live import fit_live, make_live_policy
 from covertfl.runs.queue import OwedTask

@@ -46,6 +46,8 @@ def require_private(run: Path) -> None:
     assert list_readable(run) == []
     for name in ("private", "checkpoint"):
         assert read_mode(run / name) == 0o700
+    files = {path for path in run.rglob("*") if path.is_file()} - {*(run / "public").rglob("*")}
+    assert {read_mode(path) for path in files} == {0o600}
     assert read_mode(run) == 0o755
     assert {read_mode(path) for path in (run / "public").rglob("*")} == {0o755, 0o644}
 
@@ -132,6 +134,7 @@ def test_an_eavesdropping_node_keeps_its_records_to_itself(tmp_path: Path) -> No
 
     spied = tmp_path / "spied"
     run_covert(tmp_path / "run", FedAvg, [1, 4], app=make_eavesdropper_app(make_app(), spied))
+    require_private(tmp_path / "run")
     assert list((spied / "weights").iterdir())
     assert list_readable(spied) == [] and read_mode(spied) == 0o700
     require_private(tmp_path / "run")

@@ -20,7 +20,7 @@ from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import describe_layout
-from covertfl.kernels.choose import choose_kernel, draw_weights
+from covertfl.kernels.choose import check_device, choose_kernel, draw_weights
 
 
 def make_perceptron() -> nn.Module:
@@ -108,6 +108,16 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InvalidInput, match="device 'cuda' is not available"):
             choose_kernel(make_perceptron, "multiclass", LocalOptimizer(), "cuda")
+
+
+def test_a_gpu_that_is_not_there_is_named_with_the_last_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device("cuda:1")
+    with pytest.raises(InvalidInput, match="'cuda:2' is not available; the last is cuda:1"):
+        check_device("cuda:2")
 
 
 def test_first_weights() -> None:

@@ -18,7 +18,7 @@ from torch import nn
 import covertfl as cf
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
-from covertfl.models.contents import ModelContents, pack_model
+from covertfl.models.contents import ModelContents, pack_model, read_contents
 from covertfl.models.export import export_model
 from covertfl.models.predict import predict_file
 from covertfl.tasks.architecture import describe_module
@@ -102,6 +102,15 @@ def test_another_threshold_is_kept(tmp_path: Path) -> None:
     second = found.probabilities[:, 1]
     assert ((second > 0.5) != (second > 0.8)).any()
     assert found.labels == tuple("vile" if one > 0.8 else "fine" for one in second)
+
+
+def test_an_even_chance_is_not_above_the_threshold(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.safetensors")
+    contents = read_contents(path)
+    contents.weights["0.weight"][:] = contents.weights["0.bias"][:] = 0.0
+    path.write_bytes(pack_model(contents))
+    found = cf.load_model(path).predict(ROWS[:2])
+    assert found.labels == ("fine", "fine") and (found.probabilities == 0.5).all()
 
 
 def test_three_classes_without_names_and_with_a_map(tmp_path: Path) -> None:

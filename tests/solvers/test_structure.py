@@ -98,6 +98,14 @@ def test_m3(values: tuple[float, ...], holds: bool, why: str) -> None:
     assert why in reason(problem, "M3")
 
 
+def test_m3_covers_the_backlog_of_a_full_queue() -> None:
+    cost = LearningCost("table", values=(0.0, 1.0, 2.0, 4.0, 5.0))
+    queue = replace(
+        queue_preset("sound/queue"), capacity=4, overflow_cost=9.0, learning_cost=cost
+    )
+    assert "l(4) - l(3) = 1 is below" in reason(queue, "M3")
+
+
 @pytest.mark.parametrize("shape", ["linear", "quadratic", "triangular"])
 def test_growing_shapes_are_convex_and_a_constant_is_a_step(shape: str) -> None:
     growing = make_horizon(learning_cost=LearningCost(shape, 1e-9))  # type: ignore[arg-type]

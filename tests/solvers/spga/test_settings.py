@@ -57,6 +57,7 @@ def test_refusals_of_settings_name_what_came() -> None:
     problem = reference_queue()
     with pytest.raises(InvalidInput, match="rollout must be a whole number of at least 1, got 0"):
         default_settings(problem, **SHORT | {"rollout": 0})
-    for iterations in (0, 10**12):
+    assert default_settings(problem, **SHORT | {"iterations": 10**7}).iterations == 10**7
+    for iterations in (0, 10**7 + 1):
         with pytest.raises(InvalidInput, match=rf"iterations must lie in 1..\d+, got {iterations}"):
             default_settings(problem, **SHORT | {"iterations": iterations})

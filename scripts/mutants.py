@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 import threading
@@ -71,27 +72,30 @@ def try_all_known(words: list[str]) -> int:
     return 1 if left else 0
 
 
-def try_random(site: Site, chosen: dict[str, float], tests: Tests) -> dict[str, Any]:
-    """Inject a random bug, run the chosen tests, and return what became of it."""
+def try_random(
+    site: Site, chosen: dict[str, float], tests: Tests, earlier: str | None = None
+) -> dict[str, Any]:
+    """Inject a random bug, run the chosen tests, and return what became of it.
+
+    The file that noticed it earlier, if it is among theirs, comes first and alone.
+    """
     files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+    first = [file for file in files if file == (earlier or "").partition("::")[0]]
+    files = [file for file in files if file not in first]
     outcome: dict[str, Any] = {"noticed": False, "tests": len(chosen), "seconds": 0.0}
     with tests.changed(tests.package / site.file, site.inject(tests.package)):
-        for batch in (files[:FIRST_FILES], files[FIRST_FILES:]):
+        for batch in (first, files[:FIRST_FILES], files[FIRST_FILES:]):
             part = {name: chosen[name] for name in chosen if name.partition("::")[0] in batch}
             if not part:
-                break
+                continue
             answer = tests.run(batch, part)
             outcome["seconds"] += answer["seconds"]
-            if answer["status"] in (FAILED, INTERRUPTED) or answer["status"] < 0:
-                return {**outcome, "noticed": True, "by": answer["test"], **answer_status(answer)}
-            if answer["status"] not in (PASSED, NONE_FOUND):
-                raise RuntimeError(f"pytest ended with status {answer['status']}: {site}")
+            status = answer["status"]
+            if status in (FAILED, INTERRUPTED) or status < 0:
+                return {**outcome, "noticed": True, "by": answer["test"], "status": status}
+            if status not in (PASSED, NONE_FOUND):
+                raise RuntimeError(f"pytest ended with status {status}: {site}")
     return outcome
-
-
-def answer_status(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return how a child ended, unless a test failed as usual."""
-    return {} if answer["status"] == FAILED else {"status": answer["status"]}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -122,13 +126,14 @@ def try_all_random(options: argparse.Namespace) -> int:
     covering = Covering(package, options.coverage, options.durations)
     work = [(bug, site, covering.choose(site)) for bug, site in waiting]
     work.reverse()
+    earlier = {name_bug(result): result.get("by") for result in read_lines(options.earlier)}
 
     def keep_trying() -> None:
         with Tests(options.root) as tests:
             while work:
                 bug, site, chosen = work.pop()
                 result = {**bug, "at": f"{site.file}:{site.lines[0]}"}
-                result |= try_random(site, chosen, tests)
+                result |= try_random(site, chosen, tests, earlier.get(name_bug(bug)))
                 with options.results.open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 noticed = "noticed " if result["noticed"] else "SURVIVED"
@@ -193,6 +198,9 @@ def main() -> int:
     tried.add_argument("--coverage", type=Path, required=True)
     tried.add_argument("--durations", type=Path, required=True)
     tried.add_argument("--number", type=int, help="the first so many that are in the sources")
+    tried.add_argument(
+        "--earlier", type=Path, default=Path(os.devnull), help="results for another version"
+    )
     tried.add_argument("--workers", type=int, default=1)
     for command in (drawn, tried):
         command.add_argument("--root", type=Path, default=ROOT, help="another working tree")

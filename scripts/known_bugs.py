@@ -99,13 +99,6 @@ MUTANTS = (
         "tests/runs/test_actions.py",
     ),
     Mutant(
-        "readings-from-the-public-seed",
-        "runs/actions.py",
-        "seed = federation.settings.hidden_seed\n    generator = ",
-        "seed = federation.settings.seed\n    generator = ",
-        "tests/runs/test_actions.py",
-    ),
-    Mutant(
         "acceptance-from-the-public-seed",
         "runs/clients.py",
         "seed = self.settings.hidden_seed\n        draw = ",

@@ -100,9 +100,7 @@ def test_m3(values: tuple[float, ...], holds: bool, why: str) -> None:
 
 def test_m3_covers_the_backlog_of_a_full_queue() -> None:
     cost = LearningCost("table", values=(0.0, 1.0, 2.0, 4.0, 5.0))
-    queue = replace(
-        queue_preset("sound/queue"), capacity=4, overflow_cost=9.0, learning_cost=cost
-    )
+    queue = replace(queue_preset("sound/queue"), capacity=4, overflow_cost=9.0, learning_cost=cost)
     assert "l(4) - l(3) = 1 is below" in reason(queue, "M3")
 
 

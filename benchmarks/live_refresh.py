@@ -112,7 +112,7 @@ def play(
         learn_prob = float(policy.learn_prob(observation))
         learns = bool(draws[number] < learn_prob)
         after = backlog - int(learns and success and backlog > 0) + arrival
-        decision = Decision(observation, arrival, learn_prob, 0 if learns else 1, 1)
+        decision = Decision(observation, arrival, learn_prob, 0 if learns else 1)
         costs[number] = charge_round(problem, backlog, decision, max(after - capacity, 0))
         backlog = min(after, capacity)
         seen.append((state, arrival, success))

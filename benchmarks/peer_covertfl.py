@@ -37,7 +37,7 @@ def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponde
     content = {"task": "toxicity", "federation": {"clients": CLIENTS, "batch_size": BATCH_SIZE}}
     settings = build_run(content, "benchmark", folder=Path())
     runs = [settings.with_seed(SEED + number) for number in range(seeds)]
-    return [ClientResponder(run, task, kernel, (), np.ones(3)) for run in runs]
+    return [ClientResponder(run, task, kernel, None, np.ones(3)) for run in runs]
 
 
 def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJob]:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from covertfl.decoys.replica import draw_order
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -46,7 +44,7 @@ def draw_rounds(trajectories: int) -> list[DrawnRound]:
     accepting, ordering = np.random.default_rng(SEED), np.random.default_rng(SEED + trajectories)
     rounds: list[DrawnRound] = []
     for generation in range(GENERATIONS[trajectories]):
-        for slot in draw_order(trajectories, generator=ordering):
+        for slot in ordering.permutation(trajectories).tolist():
             is_accepted = False
             while not is_accepted:
                 is_accepted = bool(accepting.random() < ACCEPTED)

@@ -6,9 +6,9 @@
 
 `accuracy` trains the toxicity task with K = 2 in 136 rounds, both scenarios, beside the same
 learner without secrecy.  `exactness` counts how often every eavesdropper that owns no data names
-the truth, over 2,000 schedules and over trained runs with K = 2 and 4 and each guard.  `tiers` lets
-classifiers learn from other runs of the same federation with the answers given, and tries them on
-runs that they have not seen.
+the truth, over 2,000 schedules and over trained runs with K = 2 and 4.  `tiers` lets classifiers
+learn from other runs of the same federation with the answers given, and tries them on runs that
+they have not seen.
 
 --write puts the tables into docs/exchangeable.md; --keep FILE keeps the results as JSON, and --read
 FILE prints or writes those of an earlier call.  Runs are divided among processes, one per core.
@@ -57,7 +57,6 @@ from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_task
 
 PAGE = Path(__file__).parent.parent / "docs" / "exchangeable.md"
-GUARDS = ("listener", "public", "client")
 ROUNDS = {2: 115, 4: 204}  # for 95% of runs to finish 16 updates
 SCHEDULES = 2000
 FOLDS = 5  # of cross-validation over runs
@@ -66,13 +65,6 @@ BATCH = 5  # runs that a process simulates side by side
 FEDERATIONS = {
     "20 clients, always asked": (20, 20),
     "100 clients, asked in 30% of rounds": (100, 30),
-}
-# What a prototype measured before, for the table: tier B, tier C.
-PROTOTYPE = {
-    ("20 clients, always asked", "listener"): ("1.00", "1.00"),
-    ("20 clients, always asked", "public"): (".78 to .92", "1.00"),
-    ("20 clients, always asked", "client"): (".76 to .88", ".99"),
-    ("100 clients, asked in 30% of rounds", "client"): (".59 to .71", ".81 to .89"),
 }
 BY_SCHEDULE = ("majority", "minority", "likelihood", "early-stop", "change-point", "repeat")
 Result = dict[str, Any]
@@ -240,24 +232,18 @@ def with_secret(settings: RunSettings, folder: Path) -> RunSettings:
     return replace(settings, sections=fixed.model_copy(update={"federation": federation}))
 
 
-def measure_exactness(runs: int, workers: int, only: str = "") -> Result:
+def measure_exactness(runs: int, workers: int) -> Result:
     results: Result = {"schedules": {}, "runs": {}}
-    for trajectories in () if only else ROUNDS:
+    for trajectories in ROUNDS:
         print(f"schedules, K = {trajectories}", file=sys.stderr)
         results["schedules"][str(trajectories)] = measure_schedules(trajectories)
     with tempfile.TemporaryDirectory() as folder:
         for trajectories, rounds in ROUNDS.items():
-            for guard in GUARDS:
-                if only not in guard:
-                    continue
-                settings = make_settings(
-                    rounds=rounds, policy={"trajectories": trajectories}, decoy={"guard": guard}
-                )
-                shared = with_secret(settings, Path(folder))
-                what = f"K = {trajectories}, guard {guard}"
-                found = share_out(look_at_runs, shared, runs, workers, what)
-                results["runs"][f"{trajectories} {guard}"] = summarise_runs(found, "A")
-                print(json.dumps(results["runs"][f"{trajectories} {guard}"]), file=sys.stderr)
+            settings = make_settings(rounds=rounds, policy={"trajectories": trajectories})
+            shared, what = with_secret(settings, Path(folder)), f"K = {trajectories}"
+            found = share_out(look_at_runs, shared, runs, workers, what)
+            results["runs"][str(trajectories)] = summarise_runs(found, "A")
+            print(json.dumps(results["runs"][str(trajectories)]), file=sys.stderr)
     return results
 
 
@@ -301,7 +287,7 @@ def report_exactness(results: Result) -> str:
         f"Trained runs, {count} for each column (16 updates, 115 and 204 rounds, one federation "
         "with its secret), share named with 99% intervals:",
         "",
-        "| eavesdropper | " + " | ".join(f"K = {key.replace(' ', ', `')}`" for key in runs) + " |",
+        "| eavesdropper | " + " | ".join(f"K = {key}" for key in runs) + " |",
         "| --- |" + " ---: |" * len(runs),
     ]
     names = list(next(iter(runs.values()))["named"])
@@ -316,47 +302,41 @@ def report_exactness(results: Result) -> str:
 # --- tiers ----------------------------------------------------------------------------------------
 
 
-def measure_tiers(runs: int, workers: int, only: str = "") -> Result:
+def measure_tiers(runs: int, workers: int) -> Result:
     results: Result = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, (clients, asked) in FEDERATIONS.items():
-            for guard in GUARDS:
-                if only not in f"{name}, {guard}":
-                    continue
-                settings = make_settings(
-                    rounds=34,
-                    federation={
-                        "clients": clients,
-                        "participation": [asked],
-                        "acceptance": "model",
-                        "mark": 0.2,
-                    },
-                    decoy={"guard": guard},
-                    oracle={"transition": [[1.0]], "success": [1.0]},
-                    cost={"privacy": [1.0], "learning": {"shape": "quadratic", "scale": 0.6}},
-                    horizon={"rounds": 34, "updates": 16},
-                )
-                shared = with_secret(settings, Path(folder))
-                found = share_out(look_at_runs, shared, runs, workers, f"{name}, guard {guard}")
-                results[f"{name}|{guard}"] = summarise_runs(found, "ABC")
+            settings = make_settings(
+                rounds=34,
+                federation={
+                    "clients": clients,
+                    "participation": [asked],
+                    "acceptance": "model",
+                    "mark": 0.2,
+                },
+                oracle={"transition": [[1.0]], "success": [1.0]},
+                cost={"privacy": [1.0], "learning": {"shape": "quadratic", "scale": 0.6}},
+                horizon={"rounds": 34, "updates": 16},
+            )
+            shared = with_secret(settings, Path(folder))
+            results[name] = summarise_runs(
+                share_out(look_at_runs, shared, runs, workers, name), "ABC"
+            )
     return results
 
 
 def report_tiers(results: Result) -> str:
     lines = [
-        "| federation | guard | true / decoy accuracy | A listener | B public set | prototype | "
-        "C client | prototype | mark alone |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| federation | true / decoy accuracy | A listener | B public set | C client | "
+        "mark alone |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for key, found in results.items():
-        name, _, guard = key.partition("|")
-        before = PROTOTYPE.get((name, guard), ("", ""))
+    for name, found in results.items():
         shares = [
             interval_text(found["trained"][tiers], found["runs"]) for tiers in ("A", "AB", "ABC")
         ]
         lines.append(
-            f"| {name} | `{guard}` | {found['true']:.3f} / {found['decoy']:.3f} | {shares[0]} | "
-            f"{shares[1]} | {before[0]} | {shares[2]} | {before[1]} | "
+            f"| {name} | {found['true']:.3f} / {found['decoy']:.3f} | {' | '.join(shares)} | "
             f"{found['named']['mark']:.0%} |"
         )
     return "\n".join(lines)
@@ -387,8 +367,8 @@ def measure(asked: argparse.Namespace) -> Result:
             for name, share in (("no positives", 0.0), ("10% positives", 0.1))
         }
     if asked.what == "exactness":
-        return measure_exactness(asked.runs or 200, asked.workers, asked.only)
-    return measure_tiers(asked.runs or 200, asked.workers, asked.only)
+        return measure_exactness(asked.runs or 200, asked.workers)
+    return measure_tiers(asked.runs or 200, asked.workers)
 
 
 def main() -> int:
@@ -397,7 +377,6 @@ def main() -> int:
     parser.add_argument("what", choices=("accuracy", "exactness", "tiers"))
     parser.add_argument("--runs", type=int)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", default="", help="part of a guard's name, or of a federation's")
     parser.add_argument("--keep", type=Path, help="keep the results as JSON")
     parser.add_argument("--read", type=Path, help="results of an earlier call")
     parser.add_argument("--write", action="store_true", help="write docs/exchangeable.md")

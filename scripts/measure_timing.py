@@ -1,6 +1,6 @@
 """Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
-    python scripts/measure_timing.py [--rounds 200] [--following 200] [--deployed 160] [--write]
+    python scripts/measure_timing.py [--rounds 200] [--adversarial 200] [--deployed 160] [--write]
 
 runs covert federations, in this process and as processes on this machine.  One of the clients
 records all it sees of a message except for the values of the weights: times, sizes, names, numbers.
@@ -68,12 +68,12 @@ CONTENT: dict[str, Any] = {
     "decoy": {"kind": "public", "gated": True},
     "engine": {"kind": "flower"},
 }
-# The decoy whose work could depend most on what it is fed: it retrains itself to agree with the
+# The decoy whose work could depend most on what it is fed: it retrains itself to contradict the
 # truth, on a public set that is large and unbalanced here.
-FOLLOWING: dict[str, Any] = {
+ADVERSARIAL: dict[str, Any] = {
     "task": "toxicity",
     "data": {"public_size": 3.0, "public_positive_share": 0.3},
-    "decoy": {"kind": "following", "gated": True},
+    "decoy": {"kind": "adversarial", "gated": True},
 }
 CLIENTS = 4
 Matrix = npt.NDArray[np.float64]
@@ -347,9 +347,9 @@ def measure(asked: argparse.Namespace) -> list[Verdict]:
     for name, rounds, run in (
         ("in process", asked.rounds, run_here),
         (
-            "in process, decoy following",
-            asked.following,
-            functools.partial(run_here, changes=FOLLOWING),
+            "in process, decoy adversarial",
+            asked.adversarial,
+            functools.partial(run_here, changes=ADVERSARIAL),
         ),
         ("in a deployment", asked.deployed, run_deployed),
     ):
@@ -426,7 +426,7 @@ def main() -> int:
         description="predict actions from what a client sees of rounds"
     )
     parser.add_argument("--rounds", type=int, default=200, help="in this process")
-    parser.add_argument("--following", type=int, default=200, help="rounds with that decoy")
+    parser.add_argument("--adversarial", type=int, default=200, help="rounds with that decoy")
     parser.add_argument("--deployed", type=int, default=160, help="rounds of a deployment")
     parser.add_argument("--permutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

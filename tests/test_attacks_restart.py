@@ -182,7 +182,7 @@ def test_more_rounds_after_a_cut_do_not_change_the_query(
     runs, changed = max(15, attack_seeds() // 4), 0
     for number in range(runs):
         kind = ("optimal", "random", "minority")[number % 3]
-        changes = {"policy": {"kind": kind}, "decoy": {"count": 1 + number % 2}}
+        changes = {"policy": {"kind": kind}}
         sent, again = restart(
             tmp_path / str(number),
             CUTS[1 + number % 3],
@@ -203,7 +203,7 @@ def test_a_simulated_run_with_more_rounds_repeats_the_query(
 ) -> None:
     for seed in range(6):
         out, at = tmp_path / str(seed), 2 + seed % 3
-        changes: dict[str, Any] = {"seed": seed, "policy": {"kind": kind}, "decoy": {"count": 2}}
+        changes: dict[str, Any] = {"seed": seed, "policy": {"kind": kind}}
         with monkeypatch.context() as patch, pytest.raises(Cut):
             end_before_checkpoint(patch, at)
             train(make_run(HORIZON, **changes), out)

@@ -6,6 +6,7 @@ dark in all images drift on a trajectory that is averaged, and stay on one that 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ from tests.support.small_runs import make_run, merge, read_column, read_rounds
 CLIENTS, CLASSES = 6, 10
 # Moves of a run of at most so many units in the last place are a drift.
 MOST_DRIFT = 64.0
-DECOYS = ("public", "mirrored", "random", "adversarial", "following")
+DECOYS = ("public", "mirrored", "random", "adversarial")
 
 
 @pytest.fixture(autouse=True)
@@ -147,12 +148,12 @@ def require_still(queries: Sequence[SeenQuery]) -> None:
 
 
 CASES = [("FedAvg", kind) for kind in DECOYS]
-CASES += [(name, kind) for name, kind in zip(STRATEGIES, DECOYS * 3, strict=True)]
+CASES += [(name, kind) for name, kind in zip(STRATEGIES, itertools.cycle(DECOYS), strict=False)]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    mark_slow(dict.fromkeys(CASES), [("FedAvg", "public"), ("FedAdam", "following")]),
+    mark_slow(dict.fromkeys(CASES), [("FedAvg", "public"), ("FedAdam", "mirrored")]),
 )
 def test_coordinates_that_nobody_trains_stay_on_all_trajectories(
     name: str, kind: str, tmp_path: Path

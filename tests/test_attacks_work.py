@@ -141,26 +141,26 @@ def test_the_work_of_a_round_does_not_depend_on_the_action(
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("decoy", ["adversarial", "following"])
 @pytest.mark.parametrize("batch_size", mark_slow([1, 10, 400], [10]))
 def test_nor_on_the_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoy: str, classes: int, batch_size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, batch_size: int
 ) -> None:
     options: dict[str, Any] = {
         "classes": classes,
         "federation": {**RUN["federation"], "batch_size": batch_size},
     }
-    near = count_work(tmp_path / "near", decoy, LEARNS, monkeypatch, **options)
-    far = count_work(tmp_path / "far", decoy, LEARNS, monkeypatch, train=pull_far, **options)
+    near = count_work(tmp_path / "near", "adversarial", LEARNS, monkeypatch, **options)
+    far = count_work(
+        tmp_path / "far", "adversarial", LEARNS, monkeypatch, train=pull_far, **options
+    )
     assert len({*near, *far}) == 1  # the first move of a decoy included
 
 
-@pytest.mark.parametrize("decoy", ["adversarial", "following"])
-def test_nor_with_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoy: str) -> None:
+def test_nor_with_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {
         "make_strategy": None,
         "federation": {**RUN["federation"], "algorithm": "fedsgd"},
     }
-    one = count_work(tmp_path / "one", decoy, LEARNS, monkeypatch, **options)
-    other = count_work(tmp_path / "other", decoy, OTHERS, monkeypatch, **options)
+    one = count_work(tmp_path / "one", "adversarial", LEARNS, monkeypatch, **options)
+    other = count_work(tmp_path / "other", "adversarial", OTHERS, monkeypatch, **options)
     assert len({*one, *other}) == 1

@@ -107,7 +107,7 @@ def draw_schedule(federation: Federation) -> Schedule:
     full = federation.responder
     assert isinstance(full, ClientResponder)
     clients = WeightlessClients(
-        full.settings, full.task, full.kernel, full.decoys, full.success, full.recorded
+        full.settings, full.task, full.kernel, full.decoy, full.success, full.recorded
     )
     (rounds,) = drive([_play(replace(federation, responder=clients))], _refuse)
     return Schedule(

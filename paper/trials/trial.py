@@ -79,7 +79,7 @@ class Trial:
             algorithm=section.algorithm,
             optimizer=self.clients.optimizer,
         )
-        return replace(self.clients, task=task, decoys=(made,))
+        return replace(self.clients, task=task, decoy=made)
 
 
 def prepare_trial(

@@ -55,10 +55,6 @@ def test_a_plot_is_a_figure(problem: str) -> None:
         ({"exposure": 2.0}, "must lie"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"epsilon": "small"}, "epsilon must be a number"),
-        ({"decoys": 0}, "decoys must be a whole number of at least 1"),
-        ({"decoys": 1001, "least_queries": 0}, "decoys must be at most 1000, got 1001"),
-        ({"decoys": 2, "least_queries": -1}, "least_queries must be a whole number of at least 0"),
-        ({"decoys": 4, "least_queries": 15}, "rounds must be at least 46 with 4 decoys"),
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(options: Any, sentence: str) -> None:

@@ -181,20 +181,3 @@ def test_odd_horizons(run: Run, tmp_path: Path, rounds: int, updates: int) -> No
     plan = run("plan", path, "--json").content
     if rounds < 2 * updates + 1:
         assert plan["completion"]["minority"] == [0.0] * 3
-
-
-def test_plan_says_what_several_decoys_cost(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "problem.toml"
-    text = run("presets", "sound/main").out
-    path.write_text(text.replace("45", "7").replace("16", "2"))
-    arguments = ("plan", str(path), "--decoys", "3", "--least-queries", "2")
-    content = run(*arguments, "--json").content
-    decoys = content["decoys"]
-    assert (decoys["decoys"], decoys["least_queries"], decoys["budget"]) == (3, 2, 1)
-    assert decoys["completion"]["minority"][0] < content["completion"]["minority"][0]
-    assert decoys["rounds_needed"]["0.9"] > content["rounds_needed"]["0.9"]
-    assert set(decoys["best_eavesdropper"]) == {"value", "interval"}
-    people = run(*arguments).out
-    assert "beside one decoy" in people and "rounds needed for 90%" in people
-    message = refuse(run("plan", "--preset", "sound/queue", "--decoys", "2"), 2)
-    assert "decoys needs a problem with [horizon], got [queue]" in message

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.decoys.adversarial import Contradiction
+from covertfl.decoys.adversarial import AdversarialDecoy
 from covertfl.decoys.decoy import DecoyView
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
@@ -43,26 +43,26 @@ def view(predict: Callable[[Vector, Outputs], Outputs], moves: int = 0) -> Decoy
 
 
 def draw(
-    contradiction: Contradiction, predict: Callable[[Vector, Outputs], Outputs], number: int = 4_000
+    decoy: AdversarialDecoy, predict: Callable[[Vector, Outputs], Outputs], number: int = 4_000
 ) -> Examples:
     generator = np.random.default_rng(1)
-    return contradiction.draw_points(view(predict), number, generator=generator)
+    return decoy.draw_points(view(predict), number, generator=generator)
 
 
 def test_shares_means_and_repeats() -> None:
-    contradiction = Contradiction(make_public(positives=20), "binary", 10)
-    assert contradiction.shares.tolist() == [0.9, 0.1]
-    assert contradiction.means[:, 0] == pytest.approx([0.0, 10.0], abs=0.6)
-    times = np.bincount(contradiction.repeated)
+    decoy = AdversarialDecoy(make_public(positives=20), "binary", 10)
+    assert decoy.shares.tolist() == [0.9, 0.1]
+    assert decoy.means[:, 0] == pytest.approx([0.0, 10.0], abs=0.6)
+    times = np.bincount(decoy.repeated)
     assert times[:20].tolist() == [6] * 20  # nine times as rare, at most six
     assert times[20:].tolist() == [1] * 180
-    even = Contradiction(make_public(positives=100), "binary", 10)
+    even = AdversarialDecoy(make_public(positives=100), "binary", 10)
     assert np.bincount(even.repeated).tolist() == [1] * 200
 
 
 def test_points_deny_what_the_learner_says_of_the_rare_class() -> None:
-    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1)
-    points = draw(contradiction, predict_well)
+    decoy = AdversarialDecoy(make_public(positives=20), "binary", 10, reach=0.1)
+    points = draw(decoy, predict_well)
     near_positives = points.features[:, 0] > 5.0
     assert not points.labels[near_positives].any()
     assert points.labels[~near_positives].all()
@@ -72,24 +72,16 @@ def test_points_deny_what_the_learner_says_of_the_rare_class() -> None:
 
 
 def test_an_untrained_learner_does_not_keep_it_from_denying() -> None:
-    contradiction = Contradiction(make_public(positives=20), "binary", 10, reach=0.1)
-    points = draw(contradiction, predict_negative)
+    decoy = AdversarialDecoy(make_public(positives=20), "binary", 10, reach=0.1)
+    points = draw(decoy, predict_negative)
     near_positives = points.features[:, 0] > 5.0
     assert near_positives.sum() > 1_500
     assert not points.labels[near_positives].any()
 
 
-def test_least_keep_prob_bounds_what_is_dropped() -> None:
-    contradiction = Contradiction(
-        make_public(positives=20), "binary", 10, reach=0.1, least_keep_prob=0.5
-    )
-    points = draw(contradiction, predict_well)
-    assert (points.features[:, 0] < 5.0).sum() == pytest.approx(0.5 * 2_000, rel=0.1)
-
-
 def test_one_class_is_never_denied_and_named_far_and_wide() -> None:
-    contradiction = Contradiction(make_public(positives=0), "binary", 10)
-    points = draw(contradiction, predict_well)
+    decoy = AdversarialDecoy(make_public(positives=0), "binary", 10)
+    points = draw(decoy, predict_well)
     assert len(points) > 0
     assert not points.labels.any()
     assert np.abs(points.features).max() > 8.0
@@ -103,8 +95,8 @@ def test_unseen_classes_are_denied_with_the_decoys_second_choice() -> None:
         row = [0.0, 1.0, 9.0] if weights[0] == 1.0 else [0.0, 2.0, 5.0]
         return np.tile(np.array(row, dtype=np.float32), (len(features), 1))
 
-    contradiction = Contradiction(Examples(public.features, labels), "multiclass", 10)
-    points = draw(contradiction, predict)
+    decoy = AdversarialDecoy(Examples(public.features, labels), "multiclass", 10)
+    points = draw(decoy, predict)
     assert len(points) == 4_000  # the learner predicts class 2, which the public set does not have
     assert points.labels.dtype == np.int64
     assert (points.labels == 1).all()  # the decoy's favourite is 2, its next choice 1
@@ -122,15 +114,15 @@ def test_contradiction_gives_way_as_the_fit_gets_worse(ratio: float, expected: f
         return np.full((len(features), 1), np.log(np.expm1(loss)), dtype=np.float32)
 
     negatives = Examples(public.features[20:], public.labels[20:])
-    contradiction = Contradiction(negatives, "binary", 10)
-    assert contradiction.choose_share(view(predict)) == pytest.approx(expected, abs=1e-5)
+    decoy = AdversarialDecoy(negatives, "binary", 10)
+    assert decoy.choose_share(view(predict)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:
     public = make_public(positives=20)
-    contradiction = Contradiction(public, "binary", 10, full_until=50.0, none_from=100.0)
+    decoy = AdversarialDecoy(public, "binary", 10, full_until=50.0, none_from=100.0)
     generator = np.random.default_rng(0)
-    jobs = contradiction.plan(view(predict_well, 3), generator=generator)
+    jobs = decoy.plan(view(predict_well, 3), generator=generator)
     assert len(jobs) == 8
     pool = jobs[0].examples
     assert np.array_equal(pool.features[:200], public.features)
@@ -143,7 +135,9 @@ def test_jobs_share_the_points_and_hold_their_part_of_the_public_set() -> None:
 
 
 def test_the_first_move_takes_more_of_the_public_set_and_does_not_compare() -> None:
-    strict = Contradiction(make_public(positives=20), "binary", 10, none_from=1e-9, full_until=0.0)
+    strict = AdversarialDecoy(
+        make_public(positives=20), "binary", 10, none_from=1e-9, full_until=0.0
+    )
     generator = np.random.default_rng(0)
     first = strict.plan(view(predict_well, 0), generator=generator)
     later = strict.plan(view(predict_well, 1), generator=generator)
@@ -155,7 +149,7 @@ def test_the_first_move_takes_more_of_the_public_set_and_does_not_compare() -> N
 def test_images_are_points_too() -> None:
     public = make_public(positives=20)
     images = Examples(np.ascontiguousarray(public.features.reshape(200, 1, 2, 1)), public.labels)
-    contradiction = dataclasses.replace(Contradiction(images, "binary", 10), reach=1.0)
-    points = draw(contradiction, predict_negative, 50)
+    decoy = dataclasses.replace(AdversarialDecoy(images, "binary", 10), reach=1.0)
+    points = draw(decoy, predict_negative, 50)
     assert points.features.shape == (len(points), 1, 2, 1)
     assert points.features.dtype == np.float32

@@ -72,12 +72,12 @@ def test_a_decoy_keeps_nothing_between_moves(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DECOYS)
-def test_only_two_decoys_ask_for_replies(kind: str) -> None:
+def test_only_the_mirrored_decoy_asks_for_replies(kind: str) -> None:
     decoy = make_decoy(kind, make_small_task(), batch_size=BATCH_SIZE)
-    assert decoy.needs_replies == (kind in {"mirrored", "following"})
+    assert decoy.needs_replies == (kind == "mirrored")
 
 
-@pytest.mark.parametrize("kind", sorted(set(DECOYS) - {"mirrored", "following"}))
+@pytest.mark.parametrize("kind", sorted(set(DECOYS) - {"mirrored"}))
 def test_the_others_do_not_look_at_replies(kind: str) -> None:
     task = make_small_task()
     kernel = make_kernel(task)
@@ -103,7 +103,7 @@ def test_jobs_use_rows_that_exist(kind: str) -> None:
 
 def test_refuses_what_it_cannot_make() -> None:
     task = make_small_task()
-    with pytest.raises(InvalidInput, match="random, mirrored, public, adversarial, following"):
+    with pytest.raises(InvalidInput, match="random, mirrored, public, adversarial"):
         make_decoy("shadow", task, batch_size=BATCH_SIZE)
     with pytest.raises(InvalidInput, match="batch_size must be at least 1, got 0"):
         make_decoy("public", task, batch_size=0)

@@ -245,7 +245,7 @@ def name_by_likelihood() -> FloatArray:
     """Return 1 where the true hypothesis has the higher likelihood, 0.5 where they tie."""
     policy = make_policy("optimal")
     logs = trajectory_log_probs(main_problem(), policy, draw_runs().actions, first=UNIFORM)
-    return 0.5 * (1.0 + np.sign(logs[:, 1] - logs[:, 0]))
+    return 0.5 * (1.0 + np.sign(logs[:, 0] - logs[:, 1]))
 
 
 @pytest.mark.parametrize("first", [None, UNIFORM, np.array([0.0, 0.0, 1.0])])
@@ -259,8 +259,8 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
     ).actions
     for actions in np.concatenate([drawn, ~drawn[:2]]).astype(int).tolist():
         order, names = as_seen(actions)
-        ((low, high),) = trajectory_log_probs(problem, policy, [actions], first=first)
-        expected = 1.0 / (1.0 + np.exp(low - high))  # of the trajectory whose action is 1
+        ((own, other),) = trajectory_log_probs(problem, policy, [actions], first=first)
+        expected = 1.0 / (1.0 + np.exp(other - own))  # of the trajectory whose action is 1
         belief = believe(Scheme(problem, policy, first=first), order)
         assert belief[names.index(1)] == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
@@ -317,5 +317,5 @@ def test_who_knows_the_first_state_knows_all() -> None:
     for state in range(3):
         rows = runs.actions[runs.oracle_states[:, 0] == state]
         logs = trajectory_log_probs(problem, policy, rows, first=np.eye(3)[state])
-        named += (logs[:, 1] > logs[:, 0]).tolist()
+        named += (logs[:, 0] > logs[:, 1]).tolist()
     assert np.mean(named) > 0.99

@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import FiniteHorizon, LearningCost
 from covertfl.decision.problem_file import Evidence
 from covertfl.errors import InvalidInput
 from covertfl.planning import horizon
-from covertfl.planning.horizon import (
-    HorizonPlan,
-    compute_completion_curve,
-    plan_decoys,
-    plan_horizon,
-)
-from covertfl.solvers.minority import completion_probs
+from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
 from tests.support.presets import horizon_preset
 
 SURE = Oracle(np.ones((1, 1)), np.ones(1))
@@ -170,25 +163,3 @@ def test_the_interval_holds_the_estimate_and_shrinks_with_the_evidence() -> None
     assert np.all(few > 0.05)
     assert np.all(many < few) and np.all(most < many)
     assert few / most == pytest.approx(10.0, rel=0.4)
-
-
-def test_several_decoys_cost_their_part_of_the_budget() -> None:
-    problem, rule = horizon_preset("sound/main"), DecoyRule(3, 2)
-    several = plan_decoys(plan_main(), rule, generator=np.random.default_rng(0))
-    assert (plan_main().budget, several.budget) == (22, 20)
-    probs = completion_probs(problem.oracle, 16, 45, decoys=rule)
-    assert several.minority == pytest.approx(probs)
-    assert np.all(several.minority < plan_main().minority)
-    assert np.all(several.prefix_minority <= several.minority)
-    needed, alone = several.rounds_needed, plan_main().rounds_needed
-    assert all((needed[prob] or 0) >= (alone[prob] or 0) for prob in needed)
-    assert (needed[0.9], alone[0.9]) == (71, 70)
-    bound = several.best_eavesdropper
-    assert 0.25 <= bound.low <= bound.value <= bound.high <= 1.0
-
-
-def test_one_decoy_costs_nothing() -> None:
-    alone = plan_decoys(plan_main(), DecoyRule(1, 5), generator=np.random.default_rng(0))
-    assert alone.minority.tolist() == plan_main().minority.tolist()
-    assert alone.rounds_needed == plan_main().rounds_needed
-    assert alone.best_eavesdropper == plan_main().best_eavesdropper

@@ -37,10 +37,12 @@ def test_policy_map_by_hand(reported: Path) -> None:
     assert np.isnan(means[:, :2]).all()
 
 
-def test_a_guess_among_several_decoys(folder: Path) -> None:
+def test_a_guess_among_several_trajectories(folder: Path) -> None:
     assert find_guess(read_run_records(folder / "seed-0")) == 0.5
     path = folder / "seed-0" / "run.toml"
-    path.write_text(path.read_text().replace('"public"', '"public"\ncount = 3'))
+    text = path.read_text()
+    assert text.count('kind = "optimal"') == 1
+    path.write_text(text.replace('"optimal"', '"exchangeable"\ntrajectories = 4'))
     assert find_guess(read_run_records(folder / "seed-0")) == 0.25
 
 

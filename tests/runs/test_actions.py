@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from covertfl.decision.policy import HorizonTable, Observation
-from covertfl.decision.problem import FiniteHorizon
-from covertfl.evaluation.horizon import HorizonSample
-from covertfl.evaluation.schedule import place_queries
-from covertfl.runs.actions import decide, draw_arrival, draw_order
-from covertfl.runs.federation import Federation, start_run
+from covertfl.runs.actions import decide, draw_arrival
+from covertfl.runs.federation import start_run
 from covertfl.runs.learner import sift_replies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.responder import Outcome
 from covertfl.runs.rounds import moves_decoy
 from tests.support.played_runs import DRAWN_HORIZON, build, play
-from tests.support.small_runs import DRAWN_QUEUE, QUEUE
+from tests.support.small_runs import DRAWN_QUEUE
 
 NOBODY = np.zeros(0, dtype=np.int64)
 FAILED = Outcome(Attendance(NOBODY, NOBODY), 0, sift_replies([], 1, 1), False)
@@ -74,11 +69,11 @@ def test_actions_are_drawn_with_the_probability_of_the_policy() -> None:
 
 
 def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() -> None:
-    """Actions, decoys and their moves, arrivals and first weights follow the secret.
+    """Actions, moves of decoys, arrivals and first weights follow the secret.
 
     The federation follows the seed.
     """
-    federation = build(DRAWN_HORIZON, policy={"kind": "random"}, decoy={"count": 9}, rounds=40)
+    federation = build(DRAWN_HORIZON, policy={"kind": "random"}, rounds=40)
     queue = build(DRAWN_QUEUE)
 
     def look(secret: int | None) -> list[list[object]]:
@@ -90,7 +85,6 @@ def test_a_secret_hides_what_the_learner_draws_from_those_who_know_the_seed() ->
             [decision.oracle_state for decision in decided],
             [decision.learns for decision in decided],
             [moves_decoy(hidden.settings, replace(state, round=n), FAILED) for n in range(40)],
-            [decision.decoy for decision in decided],
             [draw_arrival(waiting, number) for number in range(1, 200)],
             [weights.tobytes() for weights in state.learner.trajectories],
         ]
@@ -119,76 +113,6 @@ def test_random_places_every_set_of_rounds_equally_often() -> None:
         placed[tuple(rounds)] += 1
     assert len(placed) == 10
     assert stats.chisquare(list(placed.values())).pvalue > 1e-3
-
-
-def find_order(federation: Federation) -> tuple[int, ...]:
-    return draw_order(federation.settings.hidden_seed, federation.settings.decoy_rule.num_decoys)
-
-
-def test_every_decoy_may_be_the_lead() -> None:
-    orders = Counter(draw_order(seed, 3) for seed in range(600))
-    assert set(orders) == set(itertools.permutations((1, 2, 3)))
-    assert stats.chisquare(list(orders.values())).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("least", [0, 1, 3])
-def test_the_lead_gets_what_the_others_are_not_owed(least: int) -> None:
-    decoy = {"count": 3, "least_queries": least}
-    federation = build(decoy=decoy, policy={"kind": "always-obfuscate"}, rounds=12)
-    final, records, _ = play(federation)
-    lead, *others = find_order(federation)
-    assert final.queries[lead] == 12 - 2 * least
-    assert [final.queries[other] for other in others] == [least] * 2
-    sent = [record["trajectory"] for record in records]
-    assert [number for number in sent if number != lead] == [
-        other for other in others for _ in range(least)
-    ]
-
-
-def test_decoys_of_a_queue_take_turns_until_nothing_is_owed() -> None:
-    decoy = {"count": 3, "least_queries": 2}
-    federation = build(QUEUE, decoy=decoy, policy={"kind": "always-obfuscate"}, rounds=12)
-    sent = [record["trajectory"] for record in play(federation)[1]]
-    lead, second, third = find_order(federation)
-    assert sent == [lead, second] * 2 + [lead, third] * 2 + [lead] * 4
-
-
-def test_a_round_is_drawn_as_the_tables_of_the_bound_place_it() -> None:
-    """What a run decides round by round is what `place_queries` does for whole runs."""
-    for kind, count, least, more in (
-        ("optimal", 3, 1, {}),
-        ("minority", 3, 2, {}),
-        ("random", 2, 3, {}),
-        ("minority", 4, 2, {"updates": 8, "seed": 3}),
-    ):
-        changes: dict[str, Any] = {
-            "policy": {"kind": kind},
-            "decoy": {"count": count, "least_queries": least},
-            "seed": 2,
-            **more,
-        }
-        section = {"acceptance": "model"}
-        federation = build(**changes, rounds=30, federation=section)
-        _, records, _ = play(federation)
-        problem, order = federation.problem, find_order(federation)
-        assert isinstance(problem, FiniteHorizon)
-        learned = [record["action"] == "learn" for record in records]
-        backlogs = np.array([record["backlog"] for record in records])
-        falls = np.append(backlogs[:-1] > backlogs[1:], False)
-        sample = HorizonSample(
-            np.array([learned]), np.zeros((1, 30), dtype=np.int64), falls[None], backlogs[-1:]
-        )
-        policy = federation.policy_of_truth
-        (placed,) = place_queries(problem, policy, sample, federation.settings.decoy_rule).tolist()
-        names = [0, *order]
-        assert [record["trajectory"] for record in records] == [names[label] for label in placed]
-
-
-def test_which_decoy_is_queried_does_not_move_the_actions() -> None:
-    actions = [
-        [record["action"] for record in play(build(decoy={"count": count}))[1]] for count in (1, 2)
-    ]
-    assert actions[0] == actions[1]
 
 
 def test_minority_never_learns_in_half_of_the_rounds() -> None:

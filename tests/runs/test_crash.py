@@ -46,7 +46,7 @@ from covertfl.training import train
 
 whole, killed, kills, early = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), 6
 settings = make_run(
-    rounds=90, updates=45, seed=1, policy={"kind": "random"}, decoy={"count": 2, "gated": False}
+    rounds=90, updates=45, seed=1, policy={"kind": "random"}, decoy={"gated": False}
 )
 build_federation(settings, KernelCache())  # what every child needs is looked up once
 chance = random.Random(7)

@@ -22,7 +22,7 @@ def has_quorum(record: dict[str, Any]) -> bool:
     return bool(np.count_nonzero(record["batches"]) >= LEAST)
 
 
-@pytest.mark.parametrize("decoy", ["public", "following"])  # replies to a decoy: unused, used
+@pytest.mark.parametrize("decoy", ["public", "mirrored"])  # replies to a decoy: unused, used
 @pytest.mark.parametrize("kind", ["always-learn", "always-obfuscate", "random"])
 def test_too_few_replies_are_not_accepted_on_either_arm(kind: str, decoy: str) -> None:
     federation = build(

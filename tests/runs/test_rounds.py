@@ -29,7 +29,7 @@ ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "exampl
     [
         (HORIZON, ["optimal", "always-learn", "random", "minority"], {}),
         (HORIZON, ["greedy", "always-obfuscate"], {"federation": {"acceptance": "model"}}),
-        (HORIZON, ["greedy", "optimal"], {"decoy": {"kind": "following", "count": 2}}),
+        (HORIZON, ["greedy", "optimal"], {"decoy": {"kind": "mirrored"}}),
         (QUEUE, ["optimal", "always-learn", "greedy", "always-obfuscate"], {}),
     ],
 )
@@ -77,7 +77,7 @@ def test_no_stream_is_drawn_from_twice(
 @pytest.mark.parametrize(
     ("base", "changes"),
     [
-        (HORIZON, {"decoy": {"count": 2}, "policy": {"kind": "greedy"}}),
+        (HORIZON, {"policy": {"kind": "greedy"}}),
         (HORIZON, {"federation": {"algorithm": "fedsgd"}, "policy": {"kind": "greedy"}}),
         (QUEUE, {}),
         (DRAWN_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
@@ -215,13 +215,13 @@ def test_when_a_matched_decoy_moves_follows_from_the_secret() -> None:
 
 
 def test_only_the_trajectory_that_was_queried_moves() -> None:
-    _, records, folder = play(build(decoy={"count": 2}, rounds=30, policy={"kind": "greedy"}))
+    _, records, folder = play(build(rounds=30, policy={"kind": "greedy"}))
     arrays = [checkpoint.arrays for checkpoint in folder.checkpoints]
-    names = ("true", "decoy-1", "decoy-2")
+    names = ("true", "decoy-1")
     queried = set()
     for record, before, after in zip(records[1:], arrays, arrays[1:], strict=False):
         for number, name in enumerate(names):
             if number != record["trajectory"]:
                 assert before[name].tobytes() == after[name].tobytes()
         queried.add(record["trajectory"])
-    assert queried == {0, 1, 2}
+    assert queried == {0, 1}

@@ -63,7 +63,7 @@ def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
     assert (federation.optimizer.name, federation.optimizer.lr) == ("adam", 1e-3)
     data, decoy = sections.data, sections.decoy
     assert (data.split, data.public_size, data.public_positive_share) == ("iid", 1.0, 0.1)
-    assert (decoy.kind, decoy.count, decoy.gated) == ("public", 1, "matched")
+    assert (decoy.kind, decoy.gated) == ("public", "matched")
     assert sections.policy.kind == "optimal"
     assert (sections.engine.kind, sections.engine.device) == ("simulated", "cpu")
 
@@ -143,12 +143,11 @@ BAD_FILES = [
     ("[oracle]\ntransition = 3", ["transition"]),
     ("oracle = 3", ["oracle must be a table of keys", "3"]),
     ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
-    ("[decoy]\ncount = 0", ["[decoy] count must be at least 1", "0"]),
-    ("[decoy]\nleast_queries = -1", ["[decoy] least_queries must be at least 0", "-1"]),
-    ("[decoy]\ncount = 1001", ["[decoy] count must be at most 1000", "1001"]),
+    ("[decoy]\ncount = 2", ["[decoy] unknown key count", "allowed are kind, gated, pivot"]),
+    ("[decoy]\nguard = 'client'", ["[decoy] unknown key guard"]),
+    ("[decoy]\nkind = 'following'", ["[decoy] kind must be one of", "'following'"]),
     ("[decoy]\ngated = 1", ['[decoy] gated must be true, false or "matched"', "1"]),
     ("[decoy]\nkind = 4", ["[decoy] kind must be text", "4"]),
-    ("[decoy]\nnumber = 4", ["[decoy] unknown key number", "count"]),
     ("[engine]\nkind = 'magic'", ["[engine] kind must be one of simulated, flower", "'magic'"]),
     ("[engine]\nmode = 'fast'", ["[engine] mode must be one of in-process"]),
     ("[engine]\nkind = 'flower'\nround_seconds = -1", ["round_seconds must be at least 0", "-1"]),
@@ -209,7 +208,7 @@ KEYS = [
     *(("federation", key) for key in ("clients", "participation", "min_share", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh", "live")),
-    *(("decoy", key) for key in ("kind", "count", "least_queries", "gated")),
+    *(("decoy", key) for key in ("kind", "pivot", "gated")),
     *((section, "what") for section in ("data", "policy", "oracle", "horizon", "states", "engine")),
 ]
 
@@ -272,7 +271,7 @@ def test_rounds_and_updates_of_the_run_override_the_problem() -> None:
 RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"task": "toxicity"}, {}),
     (HORIZON, {}),
-    (HORIZON, {"rounds": 9, "updates": 2, "decoy": {"count": 3, "gated": False}}),
+    (HORIZON, {"rounds": 9, "updates": 2, "decoy": {"gated": False}}),
     (HORIZON, {"data": {"split": {"dirichlet": 0.3}, "public_classes": 2}}),
     (HORIZON, {"federation": {"optimizer": {"name": "sgd", "lr": 1e-9, "momentum": 0.9}}}),
     (HORIZON, {"policy": {"kind": "spga", "refresh": 5}, "seed": 2**63 - 1}),
@@ -356,7 +355,7 @@ def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any
     [
         ({"policy": {"kind": "greedy"}}, "[policy] kind = 'optimal', got 'greedy'"),
         ({"updates": 3}, "updates = None, got 3"),
-        ({"decoy": {"count": 2}}, "[decoy] count = 1, got 2"),
+        ({"decoy": {"gated": True}}, "[decoy] gated = 'matched', got true"),
         ({"federation": {"optimizer": {"lr": 0.5}}}, "[federation] optimizer.lr = 0.001, got 0.5"),
         ({"cost": {"privacy": [9, 9, 9]}}, "[cost] privacy = [1.8, 0.8, 0.3], got [9, 9, 9]"),
     ],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import DecoyRule, count_further, may_spare
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon, LearningCost
@@ -96,115 +93,6 @@ def test_no_history_dependent_policy_does_better(
         for state in range(oracle.num_states)
     ]
     assert solution.finish_probs == pytest.approx(searched, abs=1e-12)
-
-
-def search_with_decoys(
-    oracle: Oracle, updates: int, rounds: int, state: int, rule: DecoyRule, *, every_prefix: bool
-) -> float:
-    """Best probability over all policies, which also choose the decoy, that keep the promise.
-
-    Whatever happens, learning queries are fewer than those of some decoy at the end (and after
-    every round), and every other decoy has its queries; -inf if no policy does that.
-    """
-
-    def is_kept(sent: tuple[int, ...], *, at_end: bool) -> bool:
-        k, *decoys = sent
-        return any(
-            k < lead
-            and (not at_end or min([*decoys[:j], *decoys[j + 1 :], rule.least_queries]) >= least)
-            for j, lead in enumerate(decoys)
-        )
-
-    least = rule.least_queries
-
-    @functools.cache
-    def search(t: int, state: int, done: int, sent: tuple[int, ...]) -> float:
-        if t and every_prefix and not is_kept(sent, at_end=False):
-            return -np.inf
-        if t == rounds:
-            return float(done >= updates) if is_kept(sent, at_end=True) else -np.inf
-        options = []
-        for queried in range(len(sent)):
-            after = tuple(n + (j == queried) for j, n in enumerate(sent))
-            g = float(oracle.success[state]) if queried == 0 else 0.0
-            options.append(
-                math.fsum(
-                    weight * step * search(t + 1, moved, min(done + succeeds, updates), after)
-                    for succeeds, weight in ((1, g), (0, 1.0 - g))
-                    for moved, step in enumerate(oracle.transition[state].tolist())
-                    if weight * step > 0.0
-                )
-            )
-        return max(options)
-
-    return search(0, state, 0, (0,) * (1 + rule.num_decoys))
-
-
-@pytest.mark.parametrize("every_prefix", [False, True])
-@pytest.mark.parametrize(("count", "least"), [(1, 1), (2, 0), (2, 1), (2, 2), (3, 1), (3, 2)])
-@pytest.mark.parametrize("rounds", [1, 3, 6, 7])
-def test_no_policy_with_several_decoys_does_better(
-    count: int, least: int, rounds: int, every_prefix: bool
-) -> None:
-    rule = DecoyRule(count, least)
-    oracle = make_oracle([[0.6, 0.4], [0.3, 0.7]], [0.35, 0.8])
-    for updates in (1, 2):
-        searched = [
-            search_with_decoys(oracle, updates, rounds, state, rule, every_prefix=every_prefix)
-            for state in range(2)
-        ]
-        if rounds <= rule.reserve:
-            assert searched == [-np.inf] * 2
-            with pytest.raises(InvalidInput, match=f"rounds must be at least {rule.reserve + 1}"):
-                completion_probs(oracle, updates, rounds, decoys=rule)
-        else:
-            found = completion_probs(
-                oracle, updates, rounds, every_prefix=every_prefix, decoys=rule
-            )
-            assert found == pytest.approx(searched, abs=1e-12)
-
-
-@pytest.mark.parametrize(("count", "least"), [(2, 1), (3, 1), (2, 3), (4, 2)])
-@pytest.mark.parametrize("every_prefix", [False, True])
-def test_every_path_keeps_the_promise(count: int, least: int, every_prefix: bool) -> None:
-    """Every oracle path and success of nine rounds, with the decoys that the rule chooses."""
-    rule, rounds, updates = DecoyRule(count, least), 9, 2
-    problem = make_problem(make_oracle([[0.6, 0.4], [0.3, 0.7]], [0.35, 0.8]), rounds, updates)
-    policy = solve_minority(problem, every_prefix=every_prefix, decoys=rule).policy
-    order = [*range(2, count + 1), 1]  # the lead is the second decoy
-    reached = {(state, updates, (0,) * (1 + count)) for state in range(2)}
-    for left in range(rounds, 0, -1):
-        after = set()
-        for state, backlog, sent in reached:
-            k, lead = sent[0], sent[order[0]]
-            queried = 0
-            if policy.learn_prob(Observation(state, backlog, 0, left, k)) == 0.0:
-                further = count_further(policy, backlog, left, k, 2)
-                spares = bool(may_spare(k, lead, further, left).all())
-                queried = rule.choose(sent, order, spares=spares)
-            now = tuple(n + (j == queried) for j, n in enumerate(sent))
-            assert not every_prefix or now[0] < max(now[1:])
-            lower = {backlog, max(backlog - (queried == 0), 0)}
-            after |= {(moved, owed, now) for moved in range(2) for owed in lower}
-        reached = after
-    for _, _, sent in reached:
-        assert sent[0] < max(sent[1:])
-        assert all(sent[decoy] == least for decoy in order[1:])
-    assert any(owed == 0 for _, owed, _ in reached) == (policy.budget >= updates)
-
-
-def test_rounds_needed_with_several_decoys() -> None:
-    rule = DecoyRule(3, 2)
-    by_rounds = completion_by_rounds(TEXT_ORACLE, 2, 15, rule)
-    distribution = compute_stationary_distribution(TEXT_ORACLE)
-    separate = [
-        distribution @ completion_probs(TEXT_ORACLE, 2, rounds, decoys=rule)
-        for rounds in range(5, 16)
-    ]
-    assert by_rounds == pytest.approx([0.0] * 5 + separate, abs=1e-12)
-    level = float(by_rounds[12])
-    needed = rounds_needed(TEXT_ORACLE, 2, (level,), max_rounds=15, decoys=rule)
-    assert needed == {level: int(np.argmax(by_rounds >= level * (1.0 - 1e-12)))}
 
 
 def test_completion_by_updates() -> None:

@@ -10,7 +10,6 @@ from covertfl.runs.settings import RunSettings
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 ROUNDS = 40
-GUARDS = ("listener", "public", "client")
 EXCHANGEABLE: dict[str, Any] = {
     "data": {"model": "mlp", "public_classes": 1, "public_class_share": 1.0, "public_size": 0.25},
     "policy": {"kind": "exchangeable"},

@@ -131,7 +131,6 @@ def run_exchangeable(
     make_strategy: Callable[[], Strategy] | None,
     *,
     trajectories: int,
-    guard: str = "listener",
     grid: InProcessGrid | None = None,
     rounds: int = 16,
     **options: Any,
@@ -139,7 +138,6 @@ def run_exchangeable(
     """Run such a federation with exchangeable replicas, which accepts every round."""
     scheme = {
         "policy": {"kind": "exchangeable", "trajectories": trajectories},
-        "decoy": {"guard": guard},
         "horizon": {"rounds": rounds, "updates": 3},
     }
     strategy = CovertStrategy(

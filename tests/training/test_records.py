@@ -78,7 +78,7 @@ def test_a_written_run_file_gives_the_run_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["optimal", "always-learn", "always-obfuscate"])
 def test_the_public_folder_has_what_was_sent_and_no_more(tmp_path: Path, kind: str) -> None:
     out = tmp_path / "run"
-    run_small(out, policy={"kind": kind}, decoy={"count": 2})
+    run_small(out, policy={"kind": kind})
     lines = (out / "public/rounds.jsonl").read_text().splitlines()
     assert len(lines) == 12
     for number, line in enumerate(lines, start=1):
@@ -155,7 +155,7 @@ def test_measured_chances_are_reported_beside_the_printed_ones(tmp_path: Path) -
     assert data.success_measured != data.success_printed
 
 
-@pytest.mark.parametrize("kind", ["random", "mirrored", "public", "adversarial", "following"])
+@pytest.mark.parametrize("kind", ["random", "mirrored", "public", "adversarial"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 def test_every_decoy_runs_to_the_end(tmp_path: Path, kind: str, algorithm: str) -> None:
     out = tmp_path / "run"

@@ -69,9 +69,9 @@ def test_more_seeds_are_added_to_finished_ones(tmp_path: Path) -> None:
 
 
 RESUMED = [
-    (HORIZON, {"policy": {"kind": "greedy"}, "decoy": {"count": 2}}),
-    (HORIZON, {"federation": {"algorithm": "fedsgd"}, "decoy": {"kind": "following"}}),
-    (HORIZON, {"decoy": {"kind": "adversarial", "count": 3}, "policy": {"kind": "minority"}}),
+    (HORIZON, {"policy": {"kind": "greedy"}}),
+    (HORIZON, {"federation": {"algorithm": "fedsgd"}, "decoy": {"kind": "mirrored"}}),
+    (HORIZON, {"decoy": {"kind": "adversarial"}, "policy": {"kind": "minority"}}),
     (QUEUE, {"rounds": 12}),
 ]
 

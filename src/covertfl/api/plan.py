@@ -11,7 +11,6 @@ import numpy as np
 from covertfl.api.problem import ProblemSource, resolve_problem
 from covertfl.api.result import Result
 from covertfl.decision.arguments import read_count, read_number
-from covertfl.decision.decoy_rule import DecoyRule
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.problem_file import LoadedProblem
 from covertfl.errors import InvalidInput
@@ -20,7 +19,7 @@ from covertfl.planning.exposure import (
     find_limit_for_exposure,
     find_scale_for_exposure,
 )
-from covertfl.planning.horizon import DecoyPlan, HorizonPlan, plan_decoys, plan_horizon
+from covertfl.planning.horizon import HorizonPlan, plan_horizon
 from covertfl.planning.queue import QueuePlan, plan_queue
 from covertfl.planning.updates import bound_updates
 
@@ -56,13 +55,11 @@ class Plan(Result):
         cost
     exposure : the setting that reaches a given share of learning queries, None if not asked for
     updates_needed : for a given accuracy, None if not asked for
-    decoys : what several decoys cost, None if not asked for
     """
 
     details: HorizonPlan | QueuePlan
     exposure: ExposurePlan | None
     updates_needed: UpdatesNeeded | None
-    decoys: DecoyPlan | None = None
 
     @property
     def problem(self) -> Problem:
@@ -91,7 +88,7 @@ class Plan(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `covertfl plan --json` prints."""
-        from covertfl.display.as_json import describe_decoys, describe_exposure, describe_plan
+        from covertfl.display.as_json import describe_exposure, describe_plan
 
         described = describe_plan(self.details)
         if self.exposure is not None:
@@ -101,23 +98,14 @@ class Plan(Result):
                 "decreasing_step": self.updates_needed.decreasing_step,
                 "constant_step": self.updates_needed.constant_step,
             }
-        if self.decoys is not None:
-            described["decoys"] = describe_decoys(self.decoys)
         return described
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        from covertfl.display.plan_tables import (
-            render_decoys,
-            render_exposure,
-            render_plan,
-            render_updates_needed,
-        )
+        from covertfl.display.plan_tables import render_exposure, render_plan, render_updates_needed
 
         parts = [render_plan(self.details)]
-        if self.decoys is not None and isinstance(self.details, HorizonPlan):
-            parts.append(render_decoys(self.details, self.decoys))
         if self.exposure is not None:
             parts.append(render_exposure(self.exposure))
         if self.updates_needed is not None:
@@ -152,8 +140,6 @@ def plan(
     epsilon: float | None = None,
     gap: float = 1.0,
     noise: float = 1.0,
-    decoys: int | None = None,
-    least_queries: int = 1,
     seed: int = 0,
 ) -> Plan:
     """Return what a problem allows: completion, rounds, exposure, the best eavesdropper.
@@ -165,8 +151,6 @@ def plan(
         scale of a horizon's learning cost
     epsilon : accuracy to count updates for (Theorem 1), with `gap` = f(x_1) - f* and
         `noise` = L sigma^2
-    decoys : number of decoys to find the cost of, each but the lead seen in `least_queries`
-        queries; for a horizon
     seed : of the sampled bounds
 
     Raises
@@ -179,16 +163,7 @@ def plan(
     loaded = resolve_problem(problem)
     seed = read_count(seed, "seed", least=0)
     needed = None if epsilon is None else _count_updates(gap, noise, epsilon)
-    rule = None if decoys is None else DecoyRule(decoys, least_queries)
-    if rule is not None and not isinstance(loaded.problem, FiniteHorizon):
-        raise InvalidInput(f"{loaded.name}: decoys needs a problem with [horizon], got [queue]")
-    details = _plan(loaded, seed)
-    return Plan(
-        details,
-        _find_setting(loaded.problem, exposure),
-        needed,
-        _plan_decoys(loaded, details, rule, seed),
-    )
+    return Plan(_plan(loaded, seed), _find_setting(loaded.problem, exposure), needed)
 
 
 def _plan(loaded: LoadedProblem, seed: int) -> HorizonPlan | QueuePlan:
@@ -199,17 +174,6 @@ def _plan(loaded: LoadedProblem, seed: int) -> HorizonPlan | QueuePlan:
         return plan_horizon(loaded.problem, generator=generator, evidence=loaded.evidence)
     except InvalidInput as error:
         raise InvalidInput(f"{loaded.name}: [oracle] {error}") from error
-
-
-def _plan_decoys(
-    loaded: LoadedProblem, details: HorizonPlan | QueuePlan, rule: DecoyRule | None, seed: int
-) -> DecoyPlan | None:
-    if rule is None or not isinstance(details, HorizonPlan):
-        return None
-    try:
-        return plan_decoys(details, rule, generator=np.random.default_rng(seed))
-    except InvalidInput as error:
-        raise InvalidInput(f"{loaded.name}: [horizon] {error}") from error
 
 
 def _find_setting(problem: Problem, exposure: float | None) -> ExposurePlan | None:

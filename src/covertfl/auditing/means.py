@@ -27,7 +27,6 @@ def find_scheme(federation: Federation) -> Scheme:
         federation.problem,
         federation.policy_of_truth,
         federation.policy.takes_every_reply,
-        settings.decoy_rule,
         exchangeable=settings.sections.policy.kind == "exchangeable",
     )
 

@@ -145,7 +145,7 @@ def load_run(
         queries, owned = overhear_alone(path, trajectories=trajectories, task=task)
         return LoadedRun(path, queries, (), None, trajectories, owned)
     settings = read_settings(path, task)
-    trajectories = trajectories or 1 + settings.decoy_rule.num_decoys
+    trajectories = trajectories or settings.num_trajectories
     is_own, is_known = settings.sections.task == "own", settings.own_task is not None
     federation = None
     # A task defined in Python is not in its folder: weights cannot be scored, beliefs can.
@@ -158,7 +158,7 @@ def load_run(
     queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
     private: Records = ()
     if (path / ROUNDS).exists():
-        states, known = settings.problem.oracle.num_states, 1 + settings.decoy_rule.num_decoys
+        states, known = settings.problem.oracle.num_states, settings.num_trajectories
         private = tuple(read_rounds(path, states=states, trajectories=known))
     if private:
         queries, private = keep_recorded(queries, private, path)

@@ -228,7 +228,6 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
         federation.policy_of_truth,
         num_samples=BOUND_SAMPLES,
         generator=np.random.default_rng(0),
-        decoys=federation.settings.decoy_rule,
     )
 
 

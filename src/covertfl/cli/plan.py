@@ -19,12 +19,6 @@ ExposureOption = Annotated[
         metavar="SHARE", help="Find the limit or scale that leads to this share of true queries."
     ),
 ]
-DecoysOption = Annotated[
-    int | None, typer.Option(min=1, help="Also print what this number of decoys costs.")
-]
-LeastQueriesOption = Annotated[
-    int, typer.Option(min=0, help="Queries of each decoy but the lead, for --decoys.")
-]
 
 
 def plan(
@@ -44,8 +38,6 @@ def plan(
         float | None,
         typer.Option(help="Also print the updates needed for this expected squared gradient norm."),
     ] = None,
-    decoys: DecoysOption = None,
-    least_queries: LeastQueriesOption = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled bounds.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,14 +57,7 @@ def plan(
     loaded = read_problem_argument(problem, preset)
     with show_progress("planning"):
         found = make_plan(
-            loaded,
-            exposure=exposure,
-            epsilon=epsilon,
-            gap=gap,
-            noise=noise,
-            decoys=decoys,
-            least_queries=least_queries,
-            seed=seed,
+            loaded, exposure=exposure, epsilon=epsilon, gap=gap, noise=noise, seed=seed
         )
     print_result(found, as_json=as_json)
     if plots is not None:

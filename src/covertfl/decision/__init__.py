@@ -6,7 +6,6 @@
 - `states`: `OracleStates`, how the state of a round is read from its data.
 - `problem`: `FiniteHorizon`, `QueueProblem`, `LearningCost`, `Action`, and costs of a round.
 - `policy`: `Policy`, `Observation`, tables of policies, and the paper's families of them.
-- `decoy_rule`: `DecoyRule`, which of several decoys a query goes to.
 - `problem_file`: problem files in TOML, and presets.
 - `policy_file`: policy files in JSON.
 - `presets`: the problem files that ship with covertfl.

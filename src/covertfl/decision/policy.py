@@ -66,10 +66,7 @@ class Observation:
 
 
 class Policy(Protocol):
-    """Anything with a probability of learning for every observation.
-
-    A policy may have an attribute `budget`, the most learning queries that it ever sends.
-    """
+    """Anything with a probability of learning for every observation."""
 
     def learn_prob(self, observation: Observation) -> FloatArray:
         """Return the probability of learning, in the shape that the observation broadcasts to."""

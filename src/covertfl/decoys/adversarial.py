@@ -8,8 +8,8 @@ nothing yet, and contradicting the rarer class costs less of the fit.  The label
 the decoy prefers among the others.
 
 Contradicting a class with a share f of the public set spoils the fit of that share, so such points
-are kept with probability 1 - f (at least `least_keep_prob`).  Examples of rare classes are
-repeated, because each is surrounded by points that contradict it and has to be memorised.
+are kept with probability 1 - f.  Examples of rare classes are repeated, because each is surrounded
+by points that contradict it and has to be memorised.
 
 How many points are drawn and kept depends on both models, and so does the time of a move.  Where
 somebody measures it, what a move does not need is drawn and trained on all the same, and discarded.
@@ -18,28 +18,36 @@ somebody measures it, what a move does not need is drawn and trained on all the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.predictions import (
-    find_classes,
-    measure_loss,
-    predict_classes,
-    predict_other_classes,
-)
 from covertfl.decoys.public import draw_job_seed
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.kernels.job import Examples, LocalJob, Loss, Work
+from covertfl.kernels.job import Examples, LocalJob, Loss
 from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.tasks.scores import compute_losses, find_answers, find_classes
 
 
 @dataclass(frozen=True, eq=False)
-class Contradiction:
-    """Planner of jobs that fit the public set and contradict the learner.
+class AdversarialDecoy:
+    """Decoy that memorises the public set and contradicts the learner on points near it.
+
+    Each move is the mean of several jobs.
+
+    Hides: on the public set, the only data the eavesdropper has, its loss is below the true
+    model's, so an eavesdropper that chooses by loss takes the decoy; elsewhere the decoy is no
+    better than guessing.  Moves are means of several jobs and about as long as true ones.
+
+    Reveals: on fresh labelled data it is no better than guessing, so an eavesdropper with a few
+    examples unknown to the learner recognises it.  If the public set has a single class, the decoy
+    predicts that class everywhere, but its outputs still rank the classes: the threshold is hidden,
+    the ranking is not.  Replies are not used, so a client's reply and the next move are unrelated.
+    The more balanced the public set, the less room there is between fitting it and contradicting
+    the learner; the fit has priority, and the decoy's accuracy rises.
 
     Parameters
     ----------
@@ -54,7 +62,6 @@ class Contradiction:
     reach : largest noise in a synthetic point, in standard deviations of each feature
     lone_reach : the same if the public set has a single class, which is then predicted everywhere
     most_repeats : largest number of repeats of an example of a rare class
-    least_keep_prob : least probability that a synthetic point is kept
     full_until, none_from : all synthetic points are used while the decoy's loss on the public set
         is at most `full_until` times the learner's, and none from `none_from` times upwards
     """
@@ -62,7 +69,7 @@ class Contradiction:
     public: Examples
     loss: Loss
     batch_size: int
-    work: Work = "train"
+    rule: UpdateRule = field(default_factory=UpdateRule)
     parts: int = 8
     pass_share: float = 0.25
     first_pass_share: float = 0.5
@@ -72,9 +79,10 @@ class Contradiction:
     reach: float = 2.0
     lone_reach: float = 8.0
     most_repeats: int = 6
-    least_keep_prob: float = 0.0
     full_until: float = 0.5
     none_from: float = 1.2
+
+    needs_replies = False
 
     @cached_property
     def classes(self) -> IntArray:
@@ -138,7 +146,7 @@ class Contradiction:
             ]
             rows = generator.permutation(np.concatenate(chosen)).astype(np.int64)
             seed = draw_job_seed(generator=generator)
-            jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.work))
+            jobs.append(LocalJob(view.weights, pool, rows, self.batch_size, seed, self.rule.work))
         if view.is_steady:
             self._draw_rest(view, number, len(points), generator=generator)
             jobs += self._make_rest(jobs)
@@ -184,12 +192,12 @@ class Contradiction:
         """Return the share of synthetic points to use, so that the public set stays fitted."""
         features, labels = self.public.features, self.public.labels
         own, true = (
-            measure_loss(view.predict(weights, features), labels, self.loss)
+            float(np.mean(compute_losses(view.predict(weights, features), labels, self.loss)))
             for weights in (view.weights, view.learner)
         )
         left = self.none_from * true - own
         room = (self.none_from - self.full_until) * true
-        if not np.isfinite(left):  # where replies lead, outputs may overflow
+        if not np.isfinite(left):  # outputs may overflow
             return 0.0
         return float(np.clip(left / room, 0.0, 1.0)) if room > 0.0 else float(left > 0.0)
 
@@ -200,13 +208,13 @@ class Contradiction:
         kinds = generator.choice(np.flatnonzero(self.shares), size=number)
         features = self._draw_features(kinds, generator=generator)
         denied = self._choose_denied(kinds, view.predict(view.learner, features))
-        keep_prob = np.maximum(1.0 - self._share_of(denied), self.least_keep_prob)
-        kept = generator.random(number) < keep_prob
+        kept = generator.random(number) < 1.0 - self._share_of(denied)
         features, denied = features[kept], denied[kept]
         if self.loss == "binary":  # there is only one other class
             return Examples(features, (1 - denied).astype(np.float32))
-        outputs = view.predict(view.weights, features)
-        return Examples(features, predict_other_classes(outputs, denied))
+        outputs = view.predict(view.weights, features).copy()
+        outputs[np.arange(len(denied)), denied] = -np.inf
+        return Examples(features, np.asarray(outputs.argmax(axis=1), dtype=np.int64))
 
     def _draw_features(self, kinds: IntArray, *, generator: np.random.Generator) -> Float32Array:
         donors = generator.integers(len(self.public), size=len(kinds))
@@ -221,7 +229,7 @@ class Contradiction:
 
     def _choose_denied(self, kinds: IntArray, outputs: Float32Array) -> IntArray:
         """Return the rarer of the class a point was made from and the learner's prediction."""
-        predicted = predict_classes(outputs, self.loss)
+        predicted = find_answers(outputs, self.loss)
         return np.where(self._share_of(kinds) < self._share_of(predicted), kinds, predicted)
 
     def _share_of(self, classes: IntArray) -> FloatArray:
@@ -229,36 +237,8 @@ class Contradiction:
         known = classes < len(self.shares)
         return np.where(known, self.shares[np.where(known, classes, 0)], 0.0)
 
-
-class AdversarialDecoy:
-    """Decoy that memorises the public set and contradicts the learner on points near it.
-
-    Each move is the mean of several jobs of `Contradiction`.
-
-    Hides: on the public set, the only data the eavesdropper has, its loss is below the true
-    model's, so an eavesdropper that chooses by loss takes the decoy; elsewhere the decoy is no
-    better than guessing.  Moves are means of several jobs and about as long as true ones.
-
-    Reveals: on fresh labelled data it is no better than guessing, so an eavesdropper with a few
-    examples unknown to the learner recognises it.  If the public set has a single class, the decoy
-    predicts that class everywhere, but its outputs still rank the classes: the threshold is hidden,
-    the ranking is not.  Replies are not used, so a client's reply and the next move are unrelated.
-    The more balanced the public set, the less room there is between fitting it and contradicting
-    the learner; the fit has priority, and the decoy's accuracy rises.
-    """
-
-    needs_replies = False
-
-    def __init__(self, contradiction: Contradiction, rule: UpdateRule) -> None:
-        self._contradiction, self._rule = contradiction, rule
-
-    def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
-        """Return several jobs that fit the public set and contradict the learner."""
-        return self._contradiction.plan(view, generator=generator)
-
     def move(
         self, view: DecoyView, results: Sequence[Vector], *, generator: np.random.Generator
     ) -> Vector:
         """Return the weights after the mean step of the jobs."""
-        meant = results[: self._contradiction.parts]
-        return move_by(view.weights, self._rule.displace(view.weights, meant))
+        return move_by(view.weights, self.rule.displace(view.weights, results[: self.parts]))

@@ -125,7 +125,7 @@ def _fit(known: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _differ(fit: FloatArray, public: Float32Array, signs: Float32Array) -> FloatArray:
     """Return (k,) how far reflections of a fit answer otherwise than the fit does, on some inputs.
 
-    Quantiles of standardised outputs are compared: offsets hide level and scale, but not the shape.
+    Quantiles of standardised outputs are compared: their shape, not their level and scale.
     """
     inputs = public[:MOST_ROWS].astype(np.float64)
     worst = np.zeros(len(signs))

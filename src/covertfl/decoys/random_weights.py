@@ -1,4 +1,9 @@
-"""A decoy that walks at random."""
+"""A decoy that walks at random, by moves as long as true ones are likely to be.
+
+An average over clients is the sum of a part on which they agree and of their noise.  The agreed
+part shrinks as training proceeds; averaging k clients leaves 1/sqrt(k) of the noise.  On the
+toxicity task the length of true moves falls from 1.1 to 0.2 within eight moves and then stays.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.predictions import sample_labels
 from covertfl.decoys.public import draw_job_seed, draw_rows
-from covertfl.decoys.step_length import (
-    count_equivalent_clients,
-    count_mean_batches,
-    estimate_length,
-    scale_length,
-)
 from covertfl.decoys.update_rule import UpdateRule, move_by
-from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, Labels, LocalJob, Loss
+from covertfl.kernels.weights import Float32Array, Vector
 from covertfl.tasks.task import TrainingTask
 
 # Mean share of its batches that a client uses, uniform from none to all and weighted by examples.
 PASS_SHARE = 2.0 / 3.0
+# Factor of the agreed part for each batch that a client holds: it falls to two thirds in a move of
+# 38 batches.  Measured on the toxicity task with Adam and a learning rate of 1e-3.
+AGREED_DECAY = 0.989
+# Clients draw their numbers of batches uniformly from none to all.  Weighted by examples, their
+# mean is as noisy as that of this share of clients with equal numbers.
+EQUIVALENT_SHARE = 0.75
 
 
 class RandomDecoy:
@@ -30,7 +34,7 @@ class RandomDecoy:
     A job on the public set determines how far each coordinate would move in training; the walk
     moves each coordinate that far, with a random sign.  A second job, on labels sampled from the
     decoy's own predictions, has nothing to learn and measures noise alone.  Both together give the
-    length of a plausible true move (`step_length`).
+    length of a plausible true move (`estimate_length`).
 
     Hides: the initial scale, the length of moves, and their distribution over layers.  The
     eavesdropper learns nothing from it: its accuracy is that of guessing.
@@ -44,8 +48,9 @@ class RandomDecoy:
     def __init__(self, task: TrainingTask, batch_size: int, rule: UpdateRule) -> None:
         self._public, self._loss, self._rule = task.public, task.loss, rule
         self._batch_size = batch_size
-        self._batches = count_mean_batches(task, batch_size)
-        self._equivalent_clients = count_equivalent_clients(len(task.clients))
+        # The mean number of batches that a client holds.
+        self._batches = max(1, round(task.num_examples / len(task.clients) / batch_size))
+        self._equivalent_clients = max(1.0, EQUIVALENT_SHARE * len(task.clients))
 
     def plan(self, view: DecoyView, *, generator: np.random.Generator) -> list[LocalJob]:
         """Return a job on the public set and one on labels that hold nothing to learn."""
@@ -72,5 +77,29 @@ class RandomDecoy:
             length = estimate_length(
                 float(np.linalg.norm(learned)), left, view.moves * self._batches
             )
-            step = scale_length(step, length)
+            norm = float(np.linalg.norm(step))
+            step = step * (length / norm) if norm > 0.0 else step
         return move_by(view.weights, step)
+
+
+def estimate_length(agreed: float, noise: float, batches: int) -> float:
+    """Return the length of a plausible true move.
+
+    Parameters
+    ----------
+    agreed : length of the part that clients agree on, at the first move
+    noise : length of the noise that remains after averaging
+    batches : number of moves so far, times the number of batches that a client holds
+    """
+    return float(np.hypot(noise, agreed * AGREED_DECAY**batches))
+
+
+def sample_labels(outputs: Float32Array, loss: Loss, *, generator: np.random.Generator) -> Labels:
+    """Return (n,) labels sampled from the distributions of (n, outputs) logits."""
+    logits = outputs.astype(np.float64)
+    if loss == "binary":
+        prob = 0.5 * (1.0 + np.tanh(0.5 * logits[:, 0]))
+        return (generator.random(len(prob)) < prob).astype(np.float32)
+    # The argmax of logits plus Gumbel noise is a sample from their softmax.
+    noisy = logits + generator.gumbel(size=logits.shape)
+    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)

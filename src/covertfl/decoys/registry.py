@@ -7,17 +7,14 @@ clients' batch size and the update rule.  A plug-in is made from the same three 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Literal
 
-from covertfl.decoys.adversarial import AdversarialDecoy, Contradiction
+from covertfl.decoys.adversarial import AdversarialDecoy
 from covertfl.decoys.decoy import Decoy
-from covertfl.decoys.following import FollowingDecoy, choose_gains
 from covertfl.decoys.mirrored import MirroredDecoy
 from covertfl.decoys.plugged import make_plugged_decoy
 from covertfl.decoys.public import PublicDecoy
 from covertfl.decoys.random_weights import RandomDecoy
-from covertfl.decoys.step_length import count_mean_batches
 from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalOptimizer
@@ -25,27 +22,10 @@ from covertfl.plugins import PlugIns
 from covertfl.tasks.task import TrainingTask
 
 
-def _contradict(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Contradiction:
+def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
     # First moves come without comparison; a FedSGD step is a small part of a pass.
     moves = 1 if rule.algorithm == "fedavg" else 40
-    return Contradiction(task.public, task.loss, batch_size, rule.work, first_moves=moves)
-
-
-def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    return AdversarialDecoy(_contradict(task, batch_size, rule), rule)
-
-
-def _make_following(task: TrainingTask, batch_size: int, rule: UpdateRule) -> Decoy:
-    from covertfl.kernels.autograd.module import describe_layout
-    from covertfl.kernels.generator import isolate_generator
-
-    with isolate_generator():
-        layout = describe_layout(task.make_model())
-    # Clients pull towards the true model: contradict more, and accept a higher public loss for it.
-    base = _contradict(task, batch_size, rule)
-    contradiction = replace(base, least_keep_prob=0.3, full_until=1.0, none_from=2.0)
-    batches = count_mean_batches(task, batch_size)
-    return FollowingDecoy(contradiction, rule, choose_gains(layout), batches)
+    return AdversarialDecoy(task.public, task.loss, batch_size, rule, first_moves=moves)
 
 
 REPLICA = "replica"  # of exchangeable policies; the run makes all replicas together
@@ -54,7 +34,6 @@ DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
     "mirrored": lambda task, batch_size, rule: MirroredDecoy(rule),
     "public": lambda task, batch_size, rule: PublicDecoy(task.public, batch_size, rule),
     "adversarial": _make_adversarial,
-    "following": _make_following,
 }
 DECOY_PLUG_INS = PlugIns("decoy", "covertfl.decoys", DECOYS, reserved=(REPLICA,))
 

@@ -12,7 +12,7 @@ from typing import Any
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle
 from covertfl.planning.exchangeable import HorizonPrice, HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
-from covertfl.planning.horizon import DecoyPlan, HorizonPlan
+from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
@@ -156,22 +156,6 @@ def describe_horizon_plan(plan: HorizonPlan) -> dict[str, Any]:
         },
         "advice": plan.advice,
         "exchangeable": _describe_horizon_prices(plan.exchangeable),
-    }
-
-
-def describe_decoys(plan: DecoyPlan) -> dict[str, Any]:
-    """Describe what several decoys cost."""
-    bound = plan.best_eavesdropper
-    return {
-        "decoys": plan.decoys.num_decoys,
-        "least_queries": plan.decoys.least_queries,
-        "budget": plan.budget,
-        "completion": {
-            "minority": plan.minority.tolist(),
-            "prefix_minority": plan.prefix_minority.tolist(),
-        },
-        "rounds_needed": _name_probs(plan.rounds_needed),
-        "best_eavesdropper": {"value": bound.value, "interval": [bound.low, bound.high]},
     }
 
 

@@ -13,7 +13,7 @@ from covertfl.display.tables import make_fact_table, make_table, name_truth
 from covertfl.fitting.oracle import FittedOracle
 from covertfl.planning.exchangeable import HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
-from covertfl.planning.horizon import DecoyPlan, HorizonPlan
+from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
 
 
@@ -61,29 +61,6 @@ def _render_completion(plan: HorizonPlan) -> Table:
             cells.insert(1, f"{low:.3f} to {high:.3f}")
         table.add_row(name_state(state, num_states), *cells)
     return table
-
-
-def render_decoys(plan: HorizonPlan, several: DecoyPlan) -> RenderableType:
-    """Render what several decoys cost beside one decoy."""
-    count, least = several.decoys.num_decoys, several.decoys.least_queries
-    title = f"{count} decoys, {least} queries of each but the lead, beside one decoy"
-    table = make_table(title, "", right=("1 decoy", f"{count} decoys"))
-    num_states = plan.problem.oracle.num_states
-    table.add_row("learning queries at most", *(str(n) for n in (plan.budget, several.budget)))
-    for state in range(num_states):
-        pairs = (
-            ("at the end", plan.minority[state], several.minority[state]),
-            ("after every round", plan.prefix_minority[state], several.prefix_minority[state]),
-        )
-        for when, *probs in pairs:
-            label = f"finishes, minority {when}, first state {name_state(state, num_states)}"
-            table.add_row(label, *(f"{prob:.3f}" for prob in probs))
-    for prob in plan.rounds_needed:
-        needed = (plan.rounds_needed[prob], several.rounds_needed[prob])
-        table.add_row(f"rounds needed for {prob:.0%}", *map(_name_rounds, needed))
-    bounds = (plan.best_eavesdropper, several.best_eavesdropper)
-    table.add_row("best eavesdropper names the truth", *(f"{bound.value:.1%}" for bound in bounds))
-    return Group(Text(), table)
 
 
 def _render_exchangeable(plan: HorizonPrices | QueuePrices) -> RenderableType:

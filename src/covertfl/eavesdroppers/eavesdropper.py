@@ -32,7 +32,6 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import Problem
 from covertfl.eavesdroppers.memory import Memory
@@ -82,7 +81,6 @@ class Scheme:
     problem : oracle, costs, horizon or queue
     policy : when the learner learns
     takes_every_reply : whether a learning query always counts as an update, accepted or not
-    decoys : how obfuscating queries are divided among decoys
     first : (W,) distribution of the first oracle state; None for the stationary distribution
     exchangeable : whether the schedule is the same whichever trajectory is true
     """
@@ -90,7 +88,6 @@ class Scheme:
     problem: Problem
     policy: Policy
     takes_every_reply: bool = False
-    decoys: DecoyRule = ONE_DECOY
     first: FloatArray | None = None
     exchangeable: bool = False
 

@@ -6,25 +6,17 @@ round to round, and with it the likelihood of the hypothesis.  No eavesdropper t
 trajectory each query belongs to identifies the true one with a higher probability (formula F4 of
 docs/paper_map.md).
 
-With several decoys a hypothesis also names the lead (`decision.decoy_rule`), and the likelihood
-includes which queries the lead spares.  Queries that no hypothesis explains, as where trajectories
-were separated wrongly, are judged by the actions alone.
-
 In an exchangeable schedule every trajectory is queried as the true one is, and the posterior is
 equal to the prior.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.eavesdropper import (
@@ -52,15 +44,11 @@ class HiddenDistribution:
         self._distribution[:, owed] = resolve_first_distribution(problem.oracle, scheme.first)
         self.log_likelihood, self._round, self._queries = 0.0, 0, 0
 
-    def step(self, learns: bool, allowed: FloatArray | float = 1.0) -> None:
-        """Advance by a round in which the learner learned, or obfuscated.
-
-        `allowed` is the probability, by backlog or for all, that it chose the decoy it did.
-        """
+    def step(self, learns: bool) -> None:
+        """Advance by a round in which the learner learned, or obfuscated."""
         self._round += 1
         if not np.isfinite(self.log_likelihood):
             return
-        self._distribution = self._distribution * allowed
         joint = self._weigh_actions(learns)
         total = float(joint.sum())
         if total <= 0.0:
@@ -69,19 +57,6 @@ class HiddenDistribution:
         self.log_likelihood += float(np.log(total))
         self._distribution = self._scheme.problem.oracle.transition.T @ (joint / total)
         self._queries += learns
-
-    def find_spared(self, lead: int, served: int) -> FloatArray | float:
-        """Return whether the next round would spare a query of the lead, by backlog or for all.
-
-        The numbers are the queries so far of the lead and of the other decoys.
-        """
-        problem, policy = self._scheme.problem, self._scheme.policy
-        if not isinstance(problem, FiniteHorizon):
-            return float(takes_turn(lead, served))
-        num_states, levels = self._distribution.shape
-        left = max(problem.rounds - self._round, 1)
-        further = count_further(policy, np.arange(levels), left, self._queries, num_states)
-        return may_spare(self._queries, lead, further, left).astype(np.float64)
 
     def _weigh_actions(self, learns: bool) -> FloatArray:
         """Return the joint probability of (oracle state, next backlog) and the action."""
@@ -137,42 +112,6 @@ def _trim(distribution: FloatArray) -> FloatArray:
     return distribution[:, : max(int(np.sum(beyond > LEAST_PROB * beyond[0])), 1)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Guess:
-    """A hypothesis about several decoys; a trajectory that has not been queried is None.
-
-    Parameters
-    ----------
-    sent, served : queries so far of the lead and of the other decoys
-    """
-
-    hidden: HiddenDistribution
-    true: int | None = None
-    lead: int | None = None
-    sent: int = 0
-    served: int = 0
-
-    def follow(self, scheme: Scheme, number: int, earlier: int) -> Iterator[_Guess]:
-        """Yield the hypotheses that a query of a trajectory leaves, which had `earlier` queries."""
-        rule = scheme.decoys
-        if number == self.true or (earlier == 0 and self.true is None):
-            yield replace(self, hidden=self._advance(True), true=number)
-        if number == self.true:
-            return
-        is_owed = self.served < rule.reserve
-        spared = self.hidden.find_spared(self.sent, self.served) if is_owed else 0.0
-        if number == self.lead or (earlier == 0 and self.lead is None):
-            hidden = self._advance(False, 1.0 - spared)
-            yield replace(self, hidden=hidden, lead=number, sent=self.sent + 1)
-        if number != self.lead and is_owed and earlier == self.served % rule.least_queries:
-            yield replace(self, hidden=self._advance(False, spared), served=self.served + 1)
-
-    def _advance(self, learns: bool, allowed: FloatArray | float = 1.0) -> HiddenDistribution:
-        hidden = copy.copy(self.hidden)  # its distribution is replaced, never changed
-        hidden.step(learns, allowed)
-        return hidden
-
-
 class LikelihoodEavesdropper(Listener):
     """Eavesdropper that compares the likelihood of the schedule under each hypothesis."""
 
@@ -184,25 +123,13 @@ class LikelihoodEavesdropper(Listener):
         assert means.scheme is not None
         self._scheme = means.scheme
         self._hypotheses: list[HiddenDistribution] = []
-        several = self._scheme.decoys.reserve > 0
-        self._guesses = [_Guess(HiddenDistribution(self._scheme))] if several else []
 
     def observe(self, query: SeenQuery) -> None:
         """Advance the filter of every hypothesis."""
-        earlier, known = self._seen.total, query.trajectory < len(self._seen)
-        queried = self._seen.counts[query.trajectory] if known else 0
+        earlier = self._seen.total
         super().observe(query)
         if self._scheme.exchangeable:
             return
-        followed = (
-            guess.follow(self._scheme, query.trajectory, queried) for guess in self._guesses
-        )
-        self._guesses = [
-            guess
-            for guesses in followed
-            for guess in guesses
-            if np.isfinite(guess.hidden.log_likelihood)
-        ]
         while len(self._hypotheses) < max(len(self._seen), 2):
             distribution = HiddenDistribution(self._scheme)
             for _ in range(earlier):  # a trajectory not seen before was not queried
@@ -215,17 +142,12 @@ class LikelihoodEavesdropper(Listener):
         """Return the posterior over the trajectories seen so far, from equal priors."""
         if self._scheme.exchangeable:
             return normalise(np.ones(len(self._seen)))
-        logs = np.full(len(self._seen), -np.inf)
-        for guess in self._guesses:
-            if guess.true is not None:
-                logs[guess.true] = np.logaddexp(logs[guess.true], guess.hidden.log_likelihood)
-        if not np.any(np.isfinite(logs)):
-            known = self._hypotheses[: len(self._seen)]
-            # An obfuscating query may be of any other trajectory.
-            choice = np.log(max(len(known) - 1, 1))
-            others = self._seen.total - np.array(self._seen.counts)
-            logs = np.array([each.log_likelihood for each in known]) - choice * others
-        return softmax(logs)
+        known = self._hypotheses[: len(self._seen)]
+        # More than two are seen where they were separated wrongly: an obfuscating query may then be
+        # of any other trajectory.
+        choice = np.log(max(len(known) - 1, 1))
+        others = self._seen.total - np.array(self._seen.counts)
+        return softmax(np.array([each.log_likelihood for each in known]) - choice * others)
 
     def figures(self) -> dict[str, FloatArray]:
         """Return the posterior."""

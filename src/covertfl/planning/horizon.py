@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.oracle import require_irreducible
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import Evidence
@@ -27,12 +26,7 @@ from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
 from covertfl.fitting.oracle import sample_oracles
 from covertfl.planning.exchangeable import HorizonPrices, price_horizon
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
-from covertfl.solvers.minority import (
-    completion_by_rounds,
-    completion_probs,
-    minority_budget,
-    rounds_needed,
-)
+from covertfl.solvers.minority import completion_by_rounds, completion_probs, rounds_needed
 
 COMPLETION_PROBS = (0.9, 0.95, 0.99)
 BOUND_SAMPLES, MIN_BOUND_SAMPLES = 4000, 100
@@ -72,11 +66,6 @@ class HorizonPlan:
     exchangeable: HorizonPrices
 
     @property
-    def budget(self) -> int:
-        """Most learning queries that are a strict minority of the rounds."""
-        return minority_budget(self.problem.rounds)
-
-    @property
     def advice(self) -> str:
         """One sentence on whether the horizon is long enough."""
         problem = self.problem
@@ -96,52 +85,6 @@ class HorizonPlan:
         if high == 0:
             return f"{task} cannot be covert: {remedy}."
         return f"{task} cannot be both covert and certain: {best} at best{where}; {remedy}."
-
-
-@dataclass(frozen=True, eq=False)
-class DecoyPlan:
-    """What several decoys cost, in the terms of `HorizonPlan`.
-
-    Parameters
-    ----------
-    decoys : how obfuscating queries are divided among them
-    budget : most learning queries that stay fewer than those of the lead, (N - 1 - (D - 1) q) // 2
-    """
-
-    decoys: DecoyRule
-    budget: int
-    minority: FloatArray
-    prefix_minority: FloatArray
-    rounds_needed: dict[float, int | None]
-    best_eavesdropper: ScheduleBound
-
-
-def plan_decoys(
-    plan: HorizonPlan, decoys: DecoyRule, *, generator: np.random.Generator
-) -> DecoyPlan:
-    """Return what a finite horizon allows with several decoys (formulas F4 and F5).
-
-    Raises
-    ------
-    InvalidInput
-        if the rounds are too few for the decoys
-    """
-    problem = plan.problem
-    oracle, updates, rounds = problem.oracle, problem.updates, problem.rounds
-    return DecoyPlan(
-        decoys=decoys,
-        budget=minority_budget(rounds, decoys),
-        minority=completion_probs(oracle, updates, rounds, decoys=decoys),
-        prefix_minority=completion_probs(oracle, updates, rounds, every_prefix=True, decoys=decoys),
-        rounds_needed=_find_rounds_needed(problem, decoys),
-        best_eavesdropper=bound_best_eavesdropper(
-            problem,
-            plan.solution.policy,
-            num_samples=_choose_num_samples(problem),
-            generator=generator,
-            decoys=decoys,
-        ),
-    )
 
 
 def plan_horizon(
@@ -181,22 +124,20 @@ def plan_horizon(
     )
 
 
-def _find_rounds_needed(
-    problem: FiniteHorizon, decoys: DecoyRule = ONE_DECOY
-) -> dict[float, int | None]:
+def _find_rounds_needed(problem: FiniteHorizon) -> dict[float, int | None]:
     """Return the rounds needed for each of `COMPLETION_PROBS` (formula F5).
 
     The search goes well beyond the rounds that waiting for good oracle states takes.
     """
     horizon, updates = problem.rounds, problem.updates
-    last = min(max(4 * horizon, 60 * updates) + decoys.reserve, max(MAX_ROUNDS, horizon))
+    last = min(max(4 * horizon, 60 * updates), max(MAX_ROUNDS, horizon))
     # Even if every query succeeded, learning would not be a minority.
-    if last <= 2 * updates + decoys.reserve:
+    if last <= 2 * updates:
         return dict.fromkeys(COMPLETION_PROBS)
     # By Markov's inequality n rounds bring M successes with probability n max g / M at most.
     most = last * float(problem.oracle.success.max()) / updates
     within = [prob for prob in COMPLETION_PROBS if 0.999 * prob <= most]
-    found = rounds_needed(problem.oracle, updates, within, max_rounds=last, decoys=decoys)
+    found = rounds_needed(problem.oracle, updates, within, max_rounds=last)
     return dict.fromkeys(COMPLETION_PROBS) | found
 
 

@@ -77,5 +77,5 @@ def find_wait_limit(run: RunRecords) -> float | None:
 
 def find_guess(run: RunRecords) -> float:
     """Return the probability of naming the true trajectory by a uniform guess."""
-    count = run.setting("decoy", "count")
-    return 1.0 / (1 + count) if is_count(count) else 0.5
+    trajectories = run.setting("policy", "trajectories")
+    return 1.0 / trajectories if is_count(trajectories) else 0.5

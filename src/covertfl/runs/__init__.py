@@ -26,7 +26,7 @@
 `rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
 `driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
-`decoys`: `make_run_decoys`, the decoys or replicas of a run, and the secret of a federation.
+`decoys`: `make_run_decoy`, the decoy or the replicas of a run, and the secret of a federation.
 `task`: `find_task`, the task of a run.
 `build`: `build_federation` and `KernelCache`, from settings to a federation.
 `progress`: `prepare_run`, `watch_run`, `RunProgress` and the `OnRound` callback.

@@ -6,14 +6,10 @@ the policy, nor on anything that the run has done.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from covertfl.decision.decoy_rule import count_further, may_spare, takes_turn
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.errors import InvalidInput
@@ -33,14 +29,12 @@ class Decision:
     ----------
     arrival : number of updates that arrive in this round
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
-    decoy : the decoy that is queried, or would have been
     """
 
     observation: Observation
     arrival: int
     learn_prob: float
     trajectory: int
-    decoy: int
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Decision:
@@ -109,13 +103,11 @@ def decide(federation: Federation, state: RunState, policy: RunPolicy) -> Decisi
     )
     learn_prob = float(policy.policy.learn_prob(observation))
     if policy.is_exchangeable:
-        queried = find_replica(federation, state)
-        return Decision(observation, arrival, learn_prob, queried, queried)
-    generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
-    learns = generator.random() < learn_prob
-    decoy = choose_decoy(federation, state, policy, observation)
-    trajectory = 0 if learns else decoy
-    return Decision(observation, arrival, learn_prob, trajectory, decoy)
+        trajectory = find_replica(federation, state)
+    else:
+        generator = make_generator(federation.settings.hidden_seed, Stream.ACTION, number)
+        trajectory = 0 if generator.random() < learn_prob else 1
+    return Decision(observation, arrival, learn_prob, trajectory)
 
 
 def find_replica(federation: Federation, state: RunState) -> int:
@@ -125,32 +117,3 @@ def find_replica(federation: Federation, state: RunState) -> int:
     generation = state.generation.enter(state.queue.backlog)
     slot = generation.find_slot(replicas.size, seed=federation.settings.hidden_seed)
     return replicas.find_trajectory(slot)
-
-
-@functools.cache
-def draw_order(hidden_seed: int, num_decoys: int) -> tuple[int, ...]:
-    """Draw the order of the decoys 1 .. D, the lead first, from the hidden seed."""
-    generator = make_generator(hidden_seed, Stream.ACTION, 0)  # no round is 0
-    return tuple((1 + generator.permutation(num_decoys)).tolist())
-
-
-def choose_decoy(
-    federation: Federation, state: RunState, policy: RunPolicy, observation: Observation
-) -> int:
-    """Return the decoy that a round queries if it obfuscates, by `decision.decoy_rule`.
-
-    It depends on the queries before the round, never on the action.
-    """
-    rule = federation.settings.decoy_rule
-    order = draw_order(federation.settings.hidden_seed, rule.num_decoys)
-    learning, lead = state.queries[0], state.queries[order[0]]
-    served = sum(state.queries) - learning - lead
-    if served >= rule.reserve:
-        return order[0]
-    if isinstance(federation.problem, FiniteHorizon):
-        left, num_states = int(observation.rounds_left), federation.problem.oracle.num_states
-        further = count_further(policy.policy, observation.backlog, left, learning, num_states)
-        spares = bool(np.all(may_spare(learning, lead, further, left)))
-    else:
-        spares = takes_turn(lead, served)
-    return rule.choose(state.queries, order, spares=spares)

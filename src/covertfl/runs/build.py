@@ -5,7 +5,7 @@ from __future__ import annotations
 from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
-from covertfl.runs.decoys import make_run_decoys
+from covertfl.runs.decoys import make_run_decoy
 from covertfl.runs.federation import Federation
 from covertfl.runs.participation import SimulatedParticipation, measure_federation
 from covertfl.runs.policy import (
@@ -72,13 +72,12 @@ def build_federation(
         problem = with_success(problem, measured)
     with naming_run_file(settings):
         kernel = kernels.find(task, sections)
-        decoys, images = make_run_decoys(settings, task, kernel.layout)
+        decoy, images = make_run_decoy(settings, task, kernel.layout)
     success = problem.oracle.success
-    responder = ClientResponder(settings, task, kernel, decoys, success, recorded, images)
-    seed, rule = settings.hidden_seed, settings.decoy_rule
+    responder = ClientResponder(settings, task, kernel, decoy, success, recorded, images)
     check_policy_states(sections.policy, settings.states)
     with advising_on_success(settings, problem.oracle.success):
-        policy = make_run_policy(sections.policy, problem, seed=seed, decoys=rule)
+        policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)
     arrivals = None if sections.arrivals is None else read_arrivals(sections.arrivals)
     return Federation(settings, responder, problem, policy, measured, recorded, arrivals)
 

@@ -127,7 +127,6 @@ def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
     if isinstance(problem, FiniteHorizon):
         if sections.arrivals is not None:
             raise InvalidInput(f"{name}: arrivals needs a [queue], got a [horizon]")
-        _check_reserve(sections, problem.rounds, name)
         return
     if sections.updates is not None:
         raise InvalidInput(f"{name}: updates needs a [horizon], got a [queue]")
@@ -135,16 +134,6 @@ def check_problem(sections: RunSections, problem: Problem, name: str) -> None:
         raise InvalidInput(
             f"{name}: [policy] kind = {sections.policy.kind} needs a problem with [horizon], "
             "got [queue]"
-        )
-
-
-def _check_reserve(sections: RunSections, rounds: int, name: str) -> None:
-    """Raise InvalidInput if a horizon is too short for the decoys of the minority policy."""
-    reserve = (sections.decoy.count - 1) * sections.decoy.least_queries
-    if sections.policy.kind == "minority" and reserve >= rounds:
-        raise InvalidInput(
-            f"{name}: [decoy] (count - 1) * least_queries must be less than the {rounds} rounds "
-            f"with [policy] kind = minority, got {reserve}"
         )
 
 
@@ -164,11 +153,6 @@ def check_exchangeable(sections: RunSections, name: str) -> None:
             f"{name}: [decoy] kind must be {REPLICA} with [policy] kind = exchangeable, "
             f"got {decoy.kind}"
         )
-    if decoy.count != policy.trajectories - 1:
-        raise InvalidInput(
-            f"{name}: [decoy] count must be {policy.trajectories - 1}, one less than [policy] "
-            f"trajectories, or absent, got {decoy.count}"
-        )
     if decoy.gated is False:
         raise InvalidInput(
             f"{name}: [decoy] gated = false cannot be used with [policy] kind = exchangeable: a "
@@ -182,7 +166,6 @@ def _refuse_exchangeable_keys(sections: RunSections, name: str) -> None:
     given = {
         "[policy] trajectories": sections.policy.trajectories,
         "[decoy] pivot": sections.decoy.pivot,
-        "[decoy] guard": sections.decoy.guard,
         "[federation] secret": sections.federation.secret,
         "[decoy] kind = replica": sections.decoy.kind == REPLICA or None,
     }

@@ -99,17 +99,17 @@ class ClientResponder:
 
     Parameters
     ----------
-    decoys : how each decoy trajectory moves
+    decoy : how the decoy trajectory moves, None with replicas
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
-    images : replicas of an exchangeable run, which has no other decoys
+    images : replicas of an exchangeable run
     ignored : clients that are asked like all others, but whose replies are not used
     """
 
     settings: RunSettings
     task: TrainingTask
     kernel: LocalKernel
-    decoys: tuple[Decoy, ...]
+    decoy: Decoy | None
     success: FloatArray
     recorded: RecordedRounds | None = None
     images: Replicas | None = None
@@ -127,7 +127,7 @@ class ClientResponder:
     @property
     def num_decoys(self) -> int:
         """Number of decoy trajectories."""
-        return len(self.decoys) if self.images is None else self.images.size - 1
+        return 1 if self.images is None else self.images.size - 1
 
     @property
     def is_steady(self) -> bool:
@@ -196,9 +196,9 @@ class ClientResponder:
 
     def needs_replies(self, trajectory: int) -> bool:
         """Return whether replies are used; those to the truth and to replicas always are."""
-        if trajectory == 0 or self.images is not None or self.layout.measured > 0:
+        if trajectory == 0 or self.decoy is None or self.layout.measured > 0:
             return True
-        return self.decoys[trajectory - 1].needs_replies
+        return self.decoy.needs_replies
 
     def _add_mark(self, replies: Sequence[Reply], weights: Vector) -> Sequence[Reply]:
         """Return the replies with the pattern that an active eavesdropper adds to its own."""
@@ -291,8 +291,9 @@ class ClientResponder:
         used = self.use_level(query, outcome)
         if used is None:
             return None
+        assert self.images is not None
         # One vector is taken back instead of all replies: reflections commute with averages.
-        return self.restore(learner, query, average_replies(used.replies))
+        return self.images.restore(average_replies(used.replies), query.trajectory)
 
     @cached_property
     def level(self) -> Level | None:
@@ -317,13 +318,6 @@ class ClientResponder:
             return None
         return replace(outcome, replies=replies.choose(used))
 
-    def restore(self, learner: LearnerState, query: Query, values: Float32Array) -> Float32Array:
-        """Turn (..., P) replies to a replica into replies to the true weights, in place."""
-        assert self.images is not None
-        return self.images.restore(
-            values, query.weights, learner.true, query.trajectory, moves=self.replies_are_weights
-        )
-
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:
         """Move the true trajectory by FedAvg or FedSGD, given the average of the replies."""
         return move_to_average(learner, average, self.optimizer)
@@ -344,7 +338,8 @@ class ClientResponder:
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> Generator[Work, Any, Vector | None]:
         """Return where the queried decoy would move to, None if it lacks the replies it needs."""
-        decoy = self.decoys[query.trajectory - 1]
+        decoy = self.decoy
+        assert decoy is not None
         if decoy.needs_replies and not len(outcome.replies.examples):
             return None
         view, jobs = self.plan_decoy(learner, query, outcome)
@@ -391,7 +386,8 @@ class ClientResponder:
         self, learner: LearnerState, query: Query, outcome: Outcome
     ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
         """Return the view of the decoy that was queried, and its jobs."""
-        decoy = self.decoys[query.trajectory - 1]
+        decoy = self.decoy
+        assert decoy is not None
         replies = outcome.replies.stack() if decoy.needs_replies else NOTHING
         view = DecoyView(
             weights=query.weights,

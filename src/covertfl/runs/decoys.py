@@ -1,4 +1,4 @@
-"""The decoys of a run, and the replicas of an exchangeable one, from its settings and secrets.
+"""The decoy of a run, or the replicas of an exchangeable one, from its settings and secrets.
 
 The sign flips of replicas belong to the federation and must be the same in all runs over the same
 clients: with new ones only the true trajectories of two runs share a frame.  They come from the
@@ -18,7 +18,7 @@ import numpy as np
 from covertfl.decoys.decoy import Decoy
 from covertfl.decoys.flips import MOST_GENERATORS, draw_generators, span
 from covertfl.decoys.registry import REPLICA, make_decoy
-from covertfl.decoys.replica import Offsets, Replicas, draw_offsets
+from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.format import FORMATS, require_format
@@ -33,10 +33,10 @@ from covertfl.tasks.task import TrainingTask
 SECRET_BITS = 256
 
 
-def make_run_decoys(
+def make_run_decoy(
     settings: RunSettings, task: TrainingTask, layout: Layout
-) -> tuple[tuple[Decoy, ...], Replicas | None]:
-    """Return the decoys of a run, or the replicas of an exchangeable one."""
+) -> tuple[Decoy | None, Replicas | None]:
+    """Return the decoy of a run, or the replicas of an exchangeable one."""
     section, federation = settings.sections.decoy, settings.sections.federation
     if layout.measured and federation.algorithm != "fedavg":
         raise InvalidInput(
@@ -44,7 +44,7 @@ def make_run_decoys(
             f"{layout.names[-1]}, got {federation.algorithm}"
         )
     if section.kind == REPLICA:
-        return (), make_replicas(settings, task, layout)
+        return None, make_replicas(settings, task, layout)
     decoy = make_decoy(
         section.kind,
         task,
@@ -52,8 +52,7 @@ def make_run_decoys(
         algorithm=federation.algorithm,
         optimizer=federation.optimizer.make(),
     )
-    # Decoys have no state, so one serves all trajectories.
-    return (decoy,) * section.count, None
+    return decoy, None
 
 
 def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> Replicas:
@@ -65,26 +64,16 @@ def make_replicas(settings: RunSettings, task: TrainingTask, layout: Layout) -> 
         if the model has no pivot, the public set knows too many axes, or the federation's secret
         cannot be used
     """
-    section, hidden = settings.sections.decoy, settings.hidden_seed
     assert task.public_map is not None
-    size = settings.sections.policy.trajectories or 2
-    pivot = find_pivot(task.make_model, task.public.features.shape[1:], section.pivot)
+    size, hidden = settings.num_trajectories, settings.hidden_seed
+    named = settings.sections.decoy.pivot
+    pivot = find_pivot(task.make_model, task.public.features.shape[1:], named)
     path, count = settings.sections.federation.secret, size.bit_length() - 1
     if path is None:
         flips = draw_flips(task, count, generator=make_generator(hidden, Stream.FLIP))
     else:
         flips = read_secret(path, task, count)
-    offsets: tuple[Offsets, ...] = ()
-    if section.guard != "listener" and layout.measured:
-        raise InvalidInput(
-            "[decoy] guard must be listener for a model with buffers: statistics such as "
-            f"{layout.names[-1]} would show by which factor the guard scales the true pivot, "
-            f"got {section.guard}"
-        )
-    if section.guard != "listener":
-        offsets = draw_offsets(size, generator=make_generator(hidden, Stream.CHOICE, 1))
-    choice, mixes = draw_choice(hidden, size), section.guard == "client"
-    return Replicas(layout, pivot, span(flips), choice, offsets, mixes)
+    return Replicas(layout, pivot, span(flips), draw_choice(hidden, size))
 
 
 def draw_flips(task: TrainingTask, count: int, *, generator: np.random.Generator) -> Float32Array:

@@ -169,7 +169,7 @@ class LearnerState:
     memory : of the server's optimizer, None with FedAvg
     shown : with replicas, the true weights whose images are sent; they are one update behind `true`
         after the last update of a horizon, because the final model is never sent
-    sent : with replicas, what queries of each trajectory send, with the guard's offsets
+    sent : with replicas, what queries of each trajectory send, images of `shown`
     """
 
     true: Vector

@@ -58,7 +58,7 @@ def pack_state(
     facts |= {"kept": kept.facts} if kept.facts else {}
     if replicas is not None:
         facts["flips"] = replicas.fingerprint
-        facts["generation"], generation = state.generation.pack(replicas, learner.true)
+        facts["generation"], generation = state.generation.pack(learner.true)
         arrays |= generation
     return Checkpoint(state.round, {**arrays, **kept.arrays}, facts)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.policy import (
     GreedyPolicy,
     HorizonTable,
@@ -67,9 +66,7 @@ def with_success(problem: Problem, success: FloatArray) -> Problem:
     return replace(problem, oracle=replace(problem.oracle, success=success))
 
 
-def make_run_policy(
-    section: PolicySection, problem: Problem, *, seed: int, decoys: DecoyRule = ONE_DECOY
-) -> RunPolicy:
+def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:
     """Return the policy of a run, solved for if necessary; `seed` is that of the search (spga)."""
     if section.kind == "file":
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
@@ -79,7 +76,7 @@ def make_run_policy(
     if section.kind == "optimal":
         return RunPolicy(solve_exactly(problem))
     if section.kind in ("random", "minority"):
-        return _make_for_horizon(section.kind, problem, decoys)
+        return _make_for_horizon(section.kind, problem)
     if section.kind == "greedy":
         return RunPolicy(GreedyPolicy())
     return _make_constant(section)
@@ -104,7 +101,7 @@ def expect_policy(section: PolicySection, problem: Problem, made: RunPolicy) -> 
     return made.policy
 
 
-def _make_for_horizon(kind: str, problem: Problem, decoys: DecoyRule) -> RunPolicy:
+def _make_for_horizon(kind: str, problem: Problem) -> RunPolicy:
     if not isinstance(problem, FiniteHorizon):
         raise InvalidInput(f"[policy] kind = {kind} needs a problem with [horizon], got [queue]")
     if kind == "random":
@@ -112,7 +109,7 @@ def _make_for_horizon(kind: str, problem: Problem, decoys: DecoyRule) -> RunPoli
         return RunPolicy(placed, updates_unowed=True, takes_every_reply=True)
     from covertfl.solvers.minority import solve_minority
 
-    return RunPolicy(solve_minority(problem, decoys=decoys).policy)
+    return RunPolicy(solve_minority(problem).policy)
 
 
 def _search(problem: Problem, seed: int) -> Policy:

@@ -53,14 +53,12 @@ class Query:
     round : 1, 2, ...
     trajectory : 0 for the true trajectory, 1, 2, ... for a decoy
     weights : the weights that are sent
-    decoy : the decoy that is queried, or would have been if the round did not learn
     """
 
     round: int
     oracle_state: int
     trajectory: int
     weights: Vector
-    decoy: int = 1
 
 
 @dataclass(frozen=True, eq=False)

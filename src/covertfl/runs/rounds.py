@@ -100,7 +100,6 @@ def repeat_decision(
     trajectories, states = len(state.learner.trajectories), federation.problem.oracle.num_states
     for name, value, most in (
         ("trajectory", repeated.trajectory, trajectories - 1),
-        ("decoy", repeated.decoy, trajectories - 1),
         ("oracle_state", repeated.oracle_state, states - 1),
     ):
         if value > most:
@@ -114,7 +113,7 @@ def play_round(
     """Run the round that follows a state, as decided: query, update the queried trajectory."""
     sent = state.learner.query(decision.trajectory)
     number = state.round + 1
-    query = Query(number, decision.oracle_state, decision.trajectory, sent, decision.decoy)
+    query = Query(number, decision.oracle_state, decision.trajectory, sent)
     outcome = yield from federation.responder.ask(query)
     if policy.is_exchangeable:
         learner, generation, outcome = advance(

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from covertfl.decision.decoy_rule import MAX_DECOYS, DecoyRule
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import REPLICA
-from covertfl.decoys.replica import Guard
 from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS
 from covertfl.files.toml import Section
@@ -110,15 +108,12 @@ class DecoySection(Section):
 
     A decoy that is gated moves if the round would have been accepted, one that is not in every
     round, and one that is matched as often as learning queries have moved the true weights.
-    `pivot` and `guard` are for replicas (`decoys.replica`).
+    `pivot` is for replicas (`decoys.replica`).
     """
 
     kind: str = "public"
-    count: Annotated[int, Field(ge=1, le=MAX_DECOYS)] = 1
-    least_queries: Annotated[int, Field(ge=0, le=1_000_000_000)] = 1
     gated: bool | Literal["matched"] = "matched"
     pivot: str | None = None
-    guard: Guard | None = None
 
 
 class EngineSection(Section):
@@ -226,9 +221,9 @@ class RunSettings:
         return 0 if every is None else WINDOW + every
 
     @property
-    def decoy_rule(self) -> DecoyRule:
-        """How obfuscating queries are divided among the decoys."""
-        return DecoyRule(self.sections.decoy.count, self.sections.decoy.least_queries)
+    def num_trajectories(self) -> int:
+        """Number of trajectories: the true one and a decoy, or those of an exchangeable run."""
+        return self.sections.policy.trajectories or 2
 
     def with_seed(self, seed: int) -> RunSettings:
         """Return the same run with another seed."""
@@ -256,9 +251,9 @@ class RunSettings:
         """Return the same run with another policy and decoy; `trajectories` for exchangeable."""
         sections = self.sections
         chosen = {"kind": policy, "refresh": None, "live": None, "trajectories": trajectories}
-        known: dict[str, Any] = {"kind": decoy, "pivot": None, "guard": None}
+        known: dict[str, Any] = {"kind": decoy, "pivot": None}
         if "exchangeable" in (policy, sections.policy.kind):
-            known |= {"count": (trajectories or 2) - 1, "gated": "matched"}
+            known |= {"gated": "matched"}
         update = {
             "policy": sections.policy.model_copy(update=chosen),
             "decoy": sections.decoy.model_copy(update=known),
@@ -291,8 +286,7 @@ def complete_sections(sections: RunSections) -> RunSections:
     if policy.kind != "exchangeable":
         return sections
     trajectories = policy.trajectories or 2
-    implied = {"kind": REPLICA, "count": trajectories - 1, "guard": "listener"}
-    known = {key: implied[key] for key in implied if key not in decoy.model_fields_set}
+    known = {} if "kind" in decoy.model_fields_set else {"kind": REPLICA}
     update = {
         "policy": policy.model_copy(update={"trajectories": trajectories}),
         "decoy": decoy.model_copy(update=known),

@@ -2,10 +2,7 @@
 
 The estimate (6) of the proportional-sampling eavesdropper is the decoy as long as fewer than half
 of the queries are learning queries.  After k learning queries in N rounds that is 2 k < N, so the
-budget for N rounds is (N - 1) // 2 learning queries.  With D decoys, each but the lead seen in q
-queries (`decision.decoy_rule`), the lead has N - k - (D - 1) q, and the budget is
-(N - 1 - (D - 1) q) // 2.  No division of the queries among decoys allows more: the largest number
-on one decoy is at most what the lead has.
+budget for N rounds is (N - 1) // 2 learning queries.
 
 With n rounds left, oracle state o, m updates needed and b learning queries left in the budget, the
 largest probability of finishing is
@@ -16,9 +13,7 @@ largest probability of finishing is
 
 the second term for m > 0 and b > 0 only, with C_0 = 1 at m = 0 and 0 elsewhere.  If learning has
 to be a strict minority of every prefix (2 k < t after each round t), a learning query is also
-excluded if it would make half of the queries so far, or more, learning queries.  With several
-decoys this keeps k below the lead's queries after each round: the lead spares none of them until it
-has more than the budget.
+excluded if it would make half of the queries so far, or more, learning queries.
 
 Ties go to obfuscating: learning must raise the probability by more than a relative 1e-12.  So the
 policy obfuscates once finishing has become impossible.
@@ -33,7 +28,6 @@ import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decision.arguments import read_count, require_type
-from covertfl.decision.decoy_rule import ONE_DECOY, DecoyRule
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
@@ -43,18 +37,9 @@ TIE_TOLERANCE = 1e-12
 MAX_TABLE_ENTRIES = 1_000_000_000  # one byte each
 
 
-def minority_budget(rounds: int, decoys: DecoyRule = ONE_DECOY) -> int:
-    """Return the most learning queries that are fewer than those of the decoy queried most.
-
-    That is (N - 1 - (D - 1) q) // 2; raise `InvalidInput` if N is too small for D decoys.
-    """
-    read_count(rounds, "rounds")
-    if rounds <= decoys.reserve:
-        raise InvalidInput(
-            f"rounds must be at least {decoys.reserve + 1} with {decoys.num_decoys} decoys and "
-            f"least_queries = {decoys.least_queries}, got {rounds}"
-        )
-    return (rounds - 1 - decoys.reserve) // 2
+def minority_budget(rounds: int) -> int:
+    """Return the most learning queries that are fewer than the decoy's, (N - 1) // 2."""
+    return (read_count(rounds, "rounds") - 1) // 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,26 +99,22 @@ class MinoritySolution:
     policy: MinorityPolicy
 
 
-def solve_minority(
-    problem: FiniteHorizon, *, every_prefix: bool = False, decoys: DecoyRule = ONE_DECOY
-) -> MinoritySolution:
+def solve_minority(problem: FiniteHorizon, *, every_prefix: bool = False) -> MinoritySolution:
     """Compute the policy most likely to finish with learning a strict minority (formula F5).
 
     Parameters
     ----------
     problem : its oracle, rounds and updates are used, its costs are not
     every_prefix : require the minority after every round, not only at the end
-    decoys : how obfuscating queries are divided; learning queries stay fewer than the lead's
 
     Raises
     ------
     InvalidInput
-        if the table of the policy would not fit into the memory of an ordinary machine, or the
-        rounds are too few for the decoys
+        if the table of the policy would not fit into the memory of an ordinary machine
     """
     require_type(problem, FiniteHorizon, "problem")
     oracle, rounds, updates = problem.oracle, problem.rounds, problem.updates
-    shape = (rounds, oracle.num_states, updates + 1, minority_budget(rounds, decoys) + 1)
+    shape = (rounds, oracle.num_states, updates + 1, minority_budget(rounds) + 1)
     entries = int(np.prod(shape, dtype=np.float64))
     if entries > MAX_TABLE_ENTRIES:
         raise InvalidInput(
@@ -141,22 +122,18 @@ def solve_minority(
             f"states, got {entries:,} with rounds = {rounds} and updates = {updates}"
         )
     learn = np.zeros(shape, dtype=np.bool_)
-    probs = completion_by_updates(
-        oracle, updates, rounds, every_prefix=every_prefix, decoys=decoys, learn=learn
-    )
+    probs = completion_by_updates(oracle, updates, rounds, every_prefix=every_prefix, learn=learn)
     learn.setflags(write=False)
     return MinoritySolution(problem, every_prefix, probs[:, updates], MinorityPolicy(learn))
 
 
-def completion_by_rounds(
-    oracle: Oracle, updates: int, max_rounds: int, decoys: DecoyRule = ONE_DECOY
-) -> FloatArray:
+def completion_by_rounds(oracle: Oracle, updates: int, max_rounds: int) -> FloatArray:
     """Return the largest probability to finish covertly in N = 0 .. max_rounds (formula F5).
 
     The oracle must be irreducible; the first state has its stationary distribution.
     """
     read_count(max_rounds, "max_rounds")
-    by_rounds = _stationary_completion(oracle, updates, decoys.reserve)
+    by_rounds = _stationary_completion(oracle, updates)
     return np.array([0.0, *(next(by_rounds) for _ in range(max_rounds))])
 
 
@@ -166,7 +143,6 @@ def rounds_needed(
     finish_probs: Sequence[float] = (0.9, 0.95, 0.99),
     *,
     max_rounds: int,
-    decoys: DecoyRule = ONE_DECOY,
 ) -> dict[float, int | None]:
     """Find the fewest rounds to finish covertly with given probabilities (formula F5).
 
@@ -179,7 +155,7 @@ def rounds_needed(
         if not 0.0 < finish_prob <= 1.0:
             raise InvalidInput(f"finish_probs must lie in (0, 1], got {finish_prob:g}")
     read_count(max_rounds, "max_rounds")
-    by_rounds = _stationary_completion(oracle, updates, decoys.reserve)
+    by_rounds = _stationary_completion(oracle, updates)
     return find_first_rounds(by_rounds, finish_probs, max_rounds)
 
 
@@ -204,19 +180,13 @@ def find_first_rounds(
 
 
 def completion_probs(
-    oracle: Oracle,
-    updates: int,
-    rounds: int,
-    *,
-    every_prefix: bool = False,
-    decoys: DecoyRule = ONE_DECOY,
+    oracle: Oracle, updates: int, rounds: int, *, every_prefix: bool = False
 ) -> FloatArray:
     """Return the largest probability, (W,) by first oracle state, to finish covertly (F5).
 
     Parameters as in `completion_by_updates`.
     """
-    probs = completion_by_updates(oracle, updates, rounds, every_prefix=every_prefix, decoys=decoys)
-    return probs[:, updates]
+    return completion_by_updates(oracle, updates, rounds, every_prefix=every_prefix)[:, updates]
 
 
 def completion_by_updates(
@@ -225,7 +195,6 @@ def completion_by_updates(
     rounds: int,
     *,
     every_prefix: bool = False,
-    decoys: DecoyRule = ONE_DECOY,
     learn: BoolArray | None = None,
 ) -> FloatArray:
     """Return the largest probability to finish 0 .. M updates covertly in N rounds (F5).
@@ -235,11 +204,10 @@ def completion_by_updates(
     Parameters
     ----------
     updates, rounds : M and N, at least 1
-    every_prefix : require learning queries to be fewer than the lead's after every round
-    decoys : how obfuscating queries are divided
+    every_prefix : require learning queries to be fewer than the decoy's after every round
     learn : (N, W, M + 1, B + 1) array that the policy is written to, if given
     """
-    budget = minority_budget(rounds, decoys)
+    budget = minority_budget(rounds)
     probs = _final_probs(oracle, updates, budget)
     for n in range(1, rounds + 1):
         # N - n rounds are over: with this one, a prefix allows (N - n) // 2 learning queries.
@@ -251,8 +219,8 @@ def completion_by_updates(
     return np.minimum(probs[:, :, budget], 1.0)
 
 
-def _stationary_completion(oracle: Oracle, updates: int, reserve: int) -> Iterator[float]:
-    """Yield the probability with the budget of N rounds for N = 1, 2, ...; 0 up to the reserve.
+def _stationary_completion(oracle: Oracle, updates: int) -> Iterator[float]:
+    """Yield the probability with the budget of N rounds for N = 1, 2, ....
 
     C_n does not depend on N, so one recursion serves every N.  With n rounds left, a budget above n
     is as good as n: the budget axis grows by one in each step, by repeating its end.
@@ -264,8 +232,8 @@ def _stationary_completion(oracle: Oracle, updates: int, reserve: int) -> Iterat
         rounds += 1
         wider = np.concatenate([probs, probs[:, :, -1:]], axis=2)
         probs = np.maximum(*_finish_probs_by_action(oracle, wider, 1))
-        spent = (rounds - 1 - reserve) // 2
-        yield 0.0 if spent < 0 else min(float(distribution @ probs[:, updates, spent]), 1.0)
+        budget = minority_budget(rounds)
+        yield min(float(distribution @ probs[:, updates, budget]), 1.0)
 
 
 def _final_probs(oracle: Oracle, updates: int, budget: int) -> FloatArray:

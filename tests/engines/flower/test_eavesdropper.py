@@ -76,7 +76,7 @@ def test_without_a_round_it_counts_by_itself(tmp_path: Path) -> None:
 
 
 def test_clients_are_told_nothing_of_policy_and_decoy(tmp_path: Path) -> None:
-    settings = make_run(policy={"kind": "greedy"}, decoy={"kind": "mirrored", "count": 3})
+    settings = make_run(policy={"kind": "greedy"}, decoy={"kind": "mirrored"})
     path, text = tmp_path / "client.toml", format_client_run(settings)
     assert set(parse_toml(text, "client.toml")) == {"task", "data", "federation"}
     path.write_text(text)

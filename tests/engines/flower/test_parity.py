@@ -27,11 +27,8 @@ FLOWER = {"engine": {"kind": "flower"}}
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": (HORIZON, {}),
     "fedsgd": (HORIZON, {"federation": {"algorithm": "fedsgd"}}),
-    "minority": (
-        HORIZON,
-        {"decoy": {"count": 3, "least_queries": 2}, "policy": {"kind": "minority"}},
-    ),
-    "following": (HORIZON, {"decoy": {"kind": "following", "count": 2}}),
+    "minority": (HORIZON, {"policy": {"kind": "minority"}}),
+    "mirrored, horizon": (HORIZON, {"decoy": {"kind": "mirrored"}}),
     "mirrored": (QUEUE, {"rounds": 20, "decoy": {"kind": "mirrored", "gated": False}}),
     "random": (HORIZON, {"decoy": {"kind": "random"}, "policy": {"kind": "random"}}),
     "adversarial": (HORIZON, {"decoy": {"kind": "adversarial"}, "data": {"model": "mlp"}}),
@@ -41,11 +38,10 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def exchange(trajectories: int, guard: str = "listener", **federation: Any) -> dict[str, Any]:
+def exchange(trajectories: int, **federation: Any) -> dict[str, Any]:
     """Settings of an exchangeable run, with another federation."""
     return {
         "policy": {"kind": "exchangeable", "trajectories": trajectories},
-        "decoy": {"guard": guard},
         "federation": federation,
     }
 
@@ -54,16 +50,16 @@ RUNS |= {
     "2 replicas": (HORIZON, {**exchange(2), "rounds": 20}),
     "4 replicas of a perceptron": (
         HORIZON,
-        {**exchange(4, "public"), "rounds": 25, "updates": 2, "data": {"model": "mlp"}},
+        {**exchange(4), "rounds": 25, "updates": 2, "data": {"model": "mlp"}},
     ),
     "8 replicas": (HORIZON, {**exchange(8), "rounds": 25, "updates": 1}),
-    "2 replicas, fedsgd": (HORIZON, {**exchange(2, "client", algorithm="fedsgd"), "rounds": 20}),
+    "2 replicas, fedsgd": (HORIZON, {**exchange(2, algorithm="fedsgd"), "rounds": 20}),
     "4 replicas, fedsgd": (
         HORIZON,
         {**exchange(4, algorithm="fedsgd", acceptance="model"), "rounds": 30, "updates": 3},
     ),
-    "queue of 2 replicas": (QUEUE, {**exchange(2, "client"), "rounds": 40}),
-    "queue of 4 replicas": (QUEUE, {**exchange(4, "public", algorithm="fedsgd"), "rounds": 40}),
+    "queue of 2 replicas": (QUEUE, {**exchange(2), "rounds": 40}),
+    "queue of 4 replicas": (QUEUE, {**exchange(4, algorithm="fedsgd"), "rounds": 40}),
 }
 
 
@@ -90,12 +86,12 @@ class Cut(BaseException):
     """The end of a process, as far as a test can feel it."""
 
 
-MIRRORED: dict[str, Any] = {"decoy": {"kind": "mirrored", "count": 3}}
+MIRRORED: dict[str, Any] = {"decoy": {"kind": "mirrored"}}
 CUT_RUNS: dict[str, dict[str, Any]] = {
     "fedavg": MIRRORED,
     "fedsgd": merge(MIRRORED, {"federation": {"algorithm": "fedsgd"}}),
-    "2 replicas": exchange(2, "client", acceptance="model"),
-    "4 replicas": {**exchange(4, "public", algorithm="fedsgd"), "updates": 1},
+    "2 replicas": exchange(2, acceptance="model"),
+    "4 replicas": {**exchange(4, algorithm="fedsgd"), "updates": 1},
 }
 
 

@@ -89,9 +89,8 @@ def move_by_hand(make: Make, out: Path, first: dict[str, Any]) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("name", [name for name in WRAPPED if name != "built-in"])
-@pytest.mark.parametrize("guard", ["listener", "public"])
 def test_the_truth_moves_as_its_strategy_says(
-    name: str, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_all_replies(monkeypatch)
     make, first = WRAPPED[name], []
@@ -103,7 +102,7 @@ def test_the_truth_moves_as_its_strategy_says(
 
     strategy = CovertStrategy(
         make,
-        run={**RUN, "policy": {"kind": "exchangeable"}, "decoy": {"guard": guard}},
+        run={**RUN, "policy": {"kind": "exchangeable"}},
         out=tmp_path,
         task=make_task(),
         seed=7,
@@ -171,16 +170,11 @@ class Cut(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("trajectories", "guard", "name"),
-    mark_slow(
-        [(*case, name) for case in ((2, "client"), (4, "listener")) for name in WRAPPED],
-        fast=[(2, "client", "FedAdam")],
-    ),
+    ("trajectories", "name"),
+    mark_slow([(case, name) for case in (2, 4) for name in WRAPPED], fast=[(2, "FedAdam")]),
 )
-def test_the_same_bytes_after_cuts(
-    name: str, trajectories: int, guard: str, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"trajectories": trajectories, "guard": guard}
+def test_the_same_bytes_after_cuts(name: str, trajectories: int, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trajectories": trajectories}
     run_exchangeable(tmp_path / "whole", WRAPPED[name], **options)
     assert read_column(tmp_path / "whole", "updated").count(True) == 3
 
@@ -216,15 +210,14 @@ def test_checkpoints_do_not_grow_by_the_choice(
             assert checkpoint is not None
             sizes[-1].append(sum(array.nbytes for array in checkpoint.arrays.values()))
 
-        options: dict[str, Any] = {"trajectories": 4, "guard": "client", "on_round": measure}
+        options: dict[str, Any] = {"trajectories": 4, "on_round": measure}
         run_exchangeable(tmp_path / str(choice), WRAPPED[name], **options)
     assert all(other == sizes[0] for other in sizes)
 
 
-@pytest.mark.parametrize("guard", ["listener", "public"])
 @pytest.mark.parametrize("trajectories", [2, 4])
 def test_all_queries_are_encoded_in_the_round_in_which_all_move(
-    trajectories: int, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trajectories: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
     rounds, write, ask = [0], ArrayForm.write, Carrier.ask
@@ -242,12 +235,11 @@ def test_all_queries_are_encoded_in_the_round_in_which_all_move(
 
     monkeypatch.setattr(ArrayForm, "write", count)
     monkeypatch.setattr(Carrier, "ask", watch)
-    run_exchangeable(tmp_path, None, trajectories=trajectories, guard=guard)
+    run_exchangeable(tmp_path, None, trajectories=trajectories)
     moved = [line["round"] for line in read_rounds(tmp_path) if line["updated"]]
-    # Offsets keep the true weights apart from the query; after the last update nothing is sent.
-    each = trajectories + (guard == "public")
+    # The final model is encoded, but never sent.
     assert {number: written.count(number) for number in written} == {
-        0: each, **dict.fromkeys(moved[:-1], each), moved[-1]: 1
+        0: trajectories, **dict.fromkeys(moved[:-1], trajectories), moved[-1]: 1
     }  # fmt: skip
 
 

@@ -146,10 +146,9 @@ def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make_strategy", [None, FedAvg])
-@pytest.mark.parametrize("decoys", [1, 4])
 @pytest.mark.parametrize("learns", [[1, 4, 7, 8], [1, 2, 3, 4, 6]])
 def test_a_query_is_ready_before_its_round_begins(
-    make_strategy: Any, decoys: int, learns: list[int], tmp_path: Path, monkeypatch: Any
+    make_strategy: Any, learns: list[int], tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Whatever was queried before: writing a large model between clock and query would show."""
     asks, written = [False], [0, 0]
@@ -172,15 +171,14 @@ def test_a_query_is_ready_before_its_round_begins(
 
     monkeypatch.setattr(ArrayForm, "write", count)
     monkeypatch.setattr(Carrier, "ask", watch)
-    changes = {"decoy": {"count": decoys}}
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, make_strategy, learns, changes=changes, on_round=stop)
-    run_covert(tmp_path, make_strategy, learns, changes=changes, resume=True)
+        run_covert(tmp_path, make_strategy, learns, on_round=stop)
+    run_covert(tmp_path, make_strategy, learns, resume=True)
     assert asks.count(True) == ROUNDS
     # For both arms a result, and where a strategy is wrapped the average that it is given.
     each_round = 2 if make_strategy is None else 4
     # All start at the same arrays; after the cut they are apart.
-    assert written == [1 + (1 + decoys) + each_round * ROUNDS, 0]
+    assert written == [1 + 2 + each_round * ROUNDS, 0]
 
 
 class Decays(FedAvg):

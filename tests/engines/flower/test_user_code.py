@@ -178,7 +178,6 @@ def clip(inner: Strategy) -> Strategy:
         (lambda inner: DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.0, NODES),
          "public", "ClientSideAdaptiveClipping cannot be made covert, because it counts"),
         (account, "public", "must have no accountant"),
-        (clip, "following", "needs a decoy that does not use replies"),
         (clip, "mirrored", "needs a decoy that does not use replies"),
         (lambda inner: SecAggPlusWorkflow(3, 2), "public", "secure aggregation cannot be made"),
     ],

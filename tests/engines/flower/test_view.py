@@ -87,9 +87,8 @@ def watch(
 @pytest.mark.parametrize("name", mark_slow(STRATEGIES, ["FedAvg", "FedAdam", "Krum"]))
 def test_nothing_but_values_depends_on_the_action(name: str, tmp_path: Path) -> None:
     start = {"train_config": ConfigRecord({"lr": 0.1, "epochs": 2})}
-    changes = {"decoy": {"count": 3}} if name == "FedAvg" else {}
     witnesses = [
-        watch(tmp_path / str(number), STRATEGIES[name], learns, start=start, changes=changes)
+        watch(tmp_path / str(number), STRATEGIES[name], learns, start=start)
         for number, learns in enumerate(SCHEDULES)
     ]
     actions = [[r["action"] for r in read_rounds(tmp_path / str(n))] for n in range(3)]
@@ -255,16 +254,14 @@ def test_arrays_of_other_kinds_keep_them(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("trajectories", "name", "guard"),
+    ("trajectories", "name"),
     mark_slow(
-        itertools.product(
-            (2, 4), ("built-in", "FedAvg", "FedAdam", "Krum"), ("listener", "client")
-        ),
-        fast=[(2, "FedAvg", "listener"), (4, "built-in", "client"), (2, "Krum", "client")],
+        itertools.product((2, 4), ("built-in", "FedAvg", "FedAdam", "Krum")),
+        fast=[(2, "FedAvg"), (4, "built-in"), (2, "Krum")],
     ),
 )
 def test_nothing_but_values_depends_on_the_choice(
-    trajectories: int, name: str, guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trajectories: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     witnesses, slots = [], []
     for choice in range(trajectories):
@@ -278,7 +275,7 @@ def test_nothing_but_values_depends_on_the_choice(
             faults=lambda number, client: "error" if number in (3, 6) else None,
         )
         run_exchangeable(
-            out, STRATEGIES[name], trajectories=trajectories, guard=guard, grid=grid,
+            out, STRATEGIES[name], trajectories=trajectories, grid=grid,
             round_settings=RoundSettings(patience=0.0), evaluate=True,
         )  # fmt: skip
         assert sum(record["updated"] for record in read_rounds(out)) >= 2

@@ -74,28 +74,6 @@ def test_estimate_by_hand() -> None:
     assert outcome.exposure == pytest.approx(0.4)
 
 
-def test_several_decoys_are_counted_apart() -> None:
-    """Two queries of the truth are more than one of each decoy, and fewer than three of one."""
-    trajectories, nobody = (0, 0, 1, 2, 3, 2, 2), (NOBODY,) * 7
-    held = follow_estimate(Schedule((0,) * 7, trajectories, (True,) * 7, nobody, 0))
-    assert [score_estimate(entry) for entry in held] == [1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
-    assert held[-2:] == [Held(1, 1), Held(None, 2)]
-
-
-@pytest.mark.parametrize("kind", ["optimal", "minority"])
-def test_the_estimate_is_the_truth_no_more_often_with_several_decoys(kind: str) -> None:
-    for seed in range(4):
-        named = set()
-        for count in (1, 2, 4):
-            federation = build(policy={"kind": kind}, decoy={"count": count}, rounds=30, seed=seed)
-            schedule = draw_schedule(federation)
-            named.add(score_estimate(follow_estimate(schedule)[-1]))
-            lead = max(schedule.trajectories.count(number) for number in range(1, count + 1))
-            others = 30 - lead - sum(schedule.learns)
-            assert others <= count - 1 and (kind == "optimal" or others == count - 1)
-        assert len(named) == 1 and (kind == "optimal" or named == {0.0})
-
-
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_estimate_literally(rounds: list[tuple[bool, bool]]) -> None:
     """Against a version that keeps all queries and looks for the last of the larger part."""

@@ -89,22 +89,22 @@ class InnerStrategies:
     Parameters
     ----------
     make : makes the strategy, a new one each time
-    num_decoys : that have strategies of their own, 0 with replicas
+    has_decoy : whether a decoy has a strategy of its own, as it does unless there are replicas
     most_examples : largest number of examples that is accepted in a client's evaluation
     """
 
     def __init__(
-        self, make: MakeStrategy, num_decoys: int, form: ArrayForm, most_examples: int
+        self, make: MakeStrategy, has_decoy: bool, form: ArrayForm, most_examples: int
     ) -> None:
-        made = [_make_checked(make) for _ in range(1 + num_decoys + 5)]
+        made = [_make_checked(make) for _ in range(1 + has_decoy + 5)]
         require_distinct(made)
         *self._own, self._pending, self._spare, self._configuring, self._evaluating, self._fresh = (
             made
         )
-        self._has_replicas, self._is_pending, self._latest = num_decoys == 0, False, self._spare
+        self._has_replicas, self._is_pending, self._latest = not has_decoy, False, self._spare
         self._form, self._most_examples = form, most_examples
         self._averages = _is_averager(self._fresh)
-        self._steps = [0] * (1 + num_decoys)
+        self._steps = [0] * (1 + has_decoy)
         self._reported: set[str] = set()
         self.keys = MessageKeys(
             str(find_setting(self._fresh, "arrayrecord_key", ARRAYS)),
@@ -305,14 +305,6 @@ class InnerStrategies:
         return [
             _rebuild(reply, self._form.normalise(find_arrays(reply)), record)
             for reply, record in zip(replies, metrics, strict=True)
-        ]
-
-    def replace_values(self, replies: Sequence[Message], values: Float32Array) -> list[Message]:
-        """Return valid replies as `clean` does, with (k, P) other values."""
-        metrics = self._restrict(replies)
-        return [
-            _rebuild(reply, self._form.write(vector), record)
-            for reply, vector, record in zip(replies, values, metrics, strict=True)
         ]
 
     def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:

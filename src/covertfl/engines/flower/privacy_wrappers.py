@@ -6,8 +6,6 @@ decoy's moves get the same noise as the true ones, from a strategy of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -28,7 +26,7 @@ ADAPTIVE = (
 )
 
 
-def check_privacy(strategy: Strategy, decoys: Sequence[Decoy], layout: Layout) -> None:
+def check_privacy(strategy: Strategy, decoy: Decoy | None, layout: Layout) -> None:
     """Raise InvalidInput if a strategy promises a privacy that it could not keep."""
     for part in list_nested(strategy).values():
         name = type(part).__name__
@@ -45,7 +43,7 @@ def check_privacy(strategy: Strategy, decoys: Sequence[Decoy], layout: Layout) -
                 f"{name} must have no accountant, because copies of it also aggregate what is "
                 "discarded: each update of the run is one release, and a decoy's moves are none"
             )
-        if any(decoy.needs_replies for decoy in decoys):
+        if decoy is not None and decoy.needs_replies:
             raise InvalidInput(
                 f"{name} needs a decoy that does not use replies (public, random, adversarial, "
                 "replica), because such a decoy moves by an average of replies that are not "

@@ -37,12 +37,11 @@ def choose_keeping(inner: InnerStrategies | None, clients: ClientResponder) -> K
     Their mean is enough, unless a decoy uses them, a level chooses among them or the wrapped
     strategy may use them in another way.
     """
-    images, has_eager = clients.images, any(decoy.needs_replies for decoy in clients.decoys)
+    images, has_eager = clients.images, clients.decoy is not None and clients.decoy.needs_replies
     is_chosen = images is not None and clients.level is not None
     if not (has_eager or is_chosen) and (inner is None or inner.takes_mean):
         return "mean"
-    is_shifted = images is not None and bool(images.offsets)
-    return "vectors" if inner is None or is_shifted or has_eager else "messages"
+    return "vectors" if inner is None or has_eager else "messages"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,7 +134,7 @@ class GridResponder(ClientResponder):
         """
         learns, obfuscates = is_moving and query.trajectory == 0, is_moving and query.trajectory > 0
         learned = self.move_learner(learner, query, outcome, kept=learns)
-        decoy = replace(query, trajectory=query.decoy, weights=learner.query(query.decoy))
+        decoy = replace(query, trajectory=1, weights=learner.query(1))
         obfuscated = yield from self.move_decoy(learner, decoy, outcome, kept=obfuscates)
         moved = learned if query.trajectory == 0 else obfuscated
         return moved if is_moving or moved is None else learner
@@ -183,17 +182,14 @@ class GridResponder(ClientResponder):
         used = self.use_level(query, outcome)
         if used is None:
             return None
-        kept = outcome.accepted and query.trajectory == 0
-        if used.replies.average is not None:
-            restored = self.restore(learner, query, average_replies(used.replies))
-            return self.inner.attempt(learner.true, restored, kept=kept)
-        messages, images = self._messages(used), self.images
+        kept, images = outcome.accepted and query.trajectory == 0, self.images
         assert images is not None
-        if images.offsets:
-            restored = self.restore(learner, query, used.replies.stack())
-            messages = self.inner.replace_values(messages, restored)
-        else:  # as `restore` does, array by array
-            messages = self.inner.flip(messages, images.pivot, images.signs[query.trajectory])
+        if used.replies.average is not None:
+            restored = images.restore(average_replies(used.replies), query.trajectory)
+            return self.inner.attempt(learner.true, restored, kept=kept)
+        # As `restore` does, array by array.
+        signs = images.signs[query.trajectory]
+        messages = self.inner.flip(self._messages(used), images.pivot, signs)
         return self.inner.attempt(learner.true, messages, kept=kept)
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:

@@ -255,7 +255,7 @@ def _connect(
         clients.settings,
         clients.task,
         clients.kernel,
-        clients.decoys,
+        clients.decoy,
         clients.success,
         clients.recorded,
         clients.images,
@@ -310,8 +310,8 @@ def _wrap(
             "wrapped: the strategy itself decides how replies are aggregated"
         )
     # Replicas are images of the true trajectory and have no strategies of their own.
-    inner = InnerStrategies(given.make_strategy, len(clients.decoys), form, most_examples)
-    check_privacy(inner.sample, clients.decoys, clients.layout)
+    inner = InnerStrategies(given.make_strategy, clients.decoy is not None, form, most_examples)
+    check_privacy(inner.sample, clients.decoy, clients.layout)
     if checkpoint is not None:
         inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner

@@ -37,7 +37,7 @@ def test_the_bundle_does_not_depend_on_the_scheme(tmp_path: Path) -> None:
     federation = SMALL["federation"]
     schemes: list[dict[str, Any]] = [
         {"policy": {"kind": "greedy"}, "rounds": 9, "federation": federation},
-        {"decoy": {"kind": "following", "count": 2}, "updates": 2, "federation": federation},
+        {"decoy": {"kind": "mirrored"}, "updates": 2, "federation": federation},
         {"federation": {**federation, "min_share": 0.4, "acceptance": "model"}},
     ]
     bundles = set()
@@ -52,7 +52,7 @@ def test_the_bundle_does_not_depend_on_the_scheme(tmp_path: Path) -> None:
 def test_nodes_get_the_public_map_and_nothing_else_of_replicas(tmp_path: Path) -> None:
     scheme: dict[str, Any] = {
         "policy": {"kind": "exchangeable", "trajectories": 4},
-        "decoy": {"guard": "client", "pivot": "weight"},
+        "decoy": {"pivot": "weight"},
         "federation": {**SMALL["federation"], "secret": str(tmp_path / "hidden.json")},
         "data": {"seed": 5},
     }
@@ -66,7 +66,6 @@ def test_nodes_get_the_public_map_and_nothing_else_of_replicas(tmp_path: Path) -
     for section, key in (
         ("federation", "secret"),
         ("task", "trajectories"),
-        ("anything", "guard"),
         ("anything", "pivot"),
         ("anything", "policy"),
         ("anything", "decoy"),

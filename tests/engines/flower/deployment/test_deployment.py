@@ -52,7 +52,7 @@ EXCHANGEABLE: dict[str, Any] = {
     **RUN,
     "engine": {"kind": "flower", "mode": "deployment"},  # rounds on a clock
     "policy": {"kind": "exchangeable", "trajectories": 2},
-    "decoy": {"guard": "public"},
+    "decoy": {},
 }
 
 

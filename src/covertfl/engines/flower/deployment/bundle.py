@@ -27,7 +27,7 @@ CLIENT_RUN = "client_run.toml"
 RECORDS = "COVERTFL_RECORDS"
 # Keys that reveal when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
-    {"arrivals", "budget", "cost", "guard", "horizon", "learn_prob", "oracle", "pivot", "preset"}
+    {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "pivot", "preset"}
     | {"queue", "secret", "trajectories", "updates"}
 )
 # ... and words that do so in any key.

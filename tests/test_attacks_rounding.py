@@ -153,7 +153,7 @@ CASES += [(name, kind) for name, kind in zip(STRATEGIES, itertools.cycle(DECOYS)
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    mark_slow(dict.fromkeys(CASES), [("FedAvg", "public"), ("FedAdam", "mirrored")]),
+    mark_slow(dict.fromkeys(CASES), [("FedAvg", "public"), ("FedYogi", "mirrored")]),
 )
 def test_coordinates_that_nobody_trains_stay_on_all_trajectories(
     name: str, kind: str, tmp_path: Path

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.auditing.matrix import render_matrix, run_matrix
-from covertfl.cli.audit import find_matrix_rounds
+from covertfl.cli.results import find_matrix_rounds
 from covertfl.display.tables import print_tables
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.run_file import build_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covertfl.cli import request as command
+from covertfl.cli import service as command
 from tests.support.commands import Run, refuse
 from tests.support.services import (
     RECORD,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covertfl.demo.words import explain_finishing, write_caution, write_headline
+from covertfl.demo.run import explain_finishing, write_caution, write_headline
 
 
 def make_row(policy: str, **figures: Any) -> dict[str, Any]:

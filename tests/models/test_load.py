@@ -21,8 +21,7 @@ from covertfl.kernels.job import Examples
 from covertfl.models.contents import ModelContents, pack_model, read_contents
 from covertfl.models.export import export_model
 from covertfl.models.predict import predict_file
-from covertfl.tasks.architecture import describe_module
-from covertfl.tasks.description import describe_model
+from covertfl.tasks.architecture import describe_model, describe_module
 from covertfl.tasks.inputs import Inputs, Standardisation
 from covertfl.tasks.models import make_logistic
 from covertfl.tasks.public_map import compute_public_map

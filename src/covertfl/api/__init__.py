@@ -5,8 +5,7 @@
 - `solution`: `Solution`
 - `plan`: `plan` and `Plan`
 - `fit`: `fit` and `Fit`
-- `run`: `Run` and `TrainingResult`
-- `keys`: the keyword arguments of `Run`
+- `run`: `Run`, its keyword arguments, and `TrainingResult`
 - `audit`: `audit` and `AuditReport`
 - `result`: how results print, in a terminal and in a notebook
 """

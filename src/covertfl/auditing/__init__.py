@@ -8,10 +8,9 @@
 `means`       what an eavesdropper of a run may own and know besides the queries
 `baselines`   what it would have without listening, from which its gain counts
 `threats`     one eavesdropper's findings in single runs, and over several: `Finding`, `Threat`
-`tiers`       eavesdroppers by what they have, and the best of each tier
 `simulated`   runs that are simulated in memory
 `rehearsal`   what eavesdroppers get from simulated runs of the same settings, kept and reused
-`summary`     the audits of several runs combined: `AuditSummary`
+`summary`     the audits of several runs combined, and the best of each tier: `AuditSummary`
 `folders`     from folders to an `AuditSummary`: `audit_folders`, `write_audit`
 `matrix`      every policy with every decoy, trained, audited and drawn
 """

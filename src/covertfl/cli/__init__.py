@@ -2,9 +2,9 @@
 
 - `app`: the application and `main`, which turns exceptions into exit statuses
 - `solve`, `plan`, `fit`, `presets`: commands on problems
-- `train`, `deploy_local`, `federation`, `export`, `predict`, `embed`: commands on runs and data
-- `request`, `serve`, `status`, `versions`: commands on a running service
-- `audit`, `report`, `demo`: commands on results
+- `runs`: `train`, `federation`, `export`, `predict` and `embed`; `deploy_local`
+- `service`: `serve`, `request`, `status` and `versions`
+- `results`: `audit`, `report` and `demo`
 - `group`: groups of commands, their help and their suggestions
 - `options`: arguments and options that several commands share
 - `output`: JSON and tables on standard output, remarks and progress on standard error

@@ -18,25 +18,17 @@ from typer._completion_classes import completion_init
 from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
-from covertfl.cli.audit import audit
-from covertfl.cli.demo import demo
 from covertfl.cli.deploy_local import deploy_local
-from covertfl.cli.embed import embed
-from covertfl.cli.export import export
-from covertfl.cli.federation import app as federation
 from covertfl.cli.fit import fit
 from covertfl.cli.group import INTERRUPTED, CommandGroup, suggest
 from covertfl.cli.output import await_answer, print_error
 from covertfl.cli.plan import plan
-from covertfl.cli.predict import predict
 from covertfl.cli.presets import presets
-from covertfl.cli.report import report
-from covertfl.cli.request import request
-from covertfl.cli.serve import serve
+from covertfl.cli.results import audit, demo, report
+from covertfl.cli.runs import embed, export, federation, predict, train
+from covertfl.cli.service import request, serve, versions
+from covertfl.cli.service import status as show_status
 from covertfl.cli.solve import solve
-from covertfl.cli.status import status as show_status
-from covertfl.cli.train import train
-from covertfl.cli.versions import versions
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"

@@ -11,21 +11,30 @@ has one row of each scenario with the policy `minority`, beside the paper's 45 r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from covertfl.arrays import FloatArray
 from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
-from covertfl.demo.page import Panel, render_page
-from covertfl.demo.words import explain_finishing, write_caution, write_headline
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.atomic import write_atomically
 from covertfl.planning.exchangeable import accepted_by_rounds
+from covertfl.report.page import render_template
+from covertfl.report.plots import (
+    BLUE,
+    GREEN,
+    INK,
+    VERMILION,
+    inline_drawing,
+    new_axes,
+    save_drawing,
+)
 from covertfl.runs.build import KernelCache
 from covertfl.runs.progress import RunProgress
 from covertfl.runs.run_file import build_run
@@ -47,6 +56,9 @@ PAPER = {
     (2, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.82},
     (2, "optimal", "public"): {"eavesdropper_accuracy": 0.69, "learner_accuracy": 0.81},
 }
+POLICIES = ("greedy", "optimal", "minority")
+Row = Mapping[str, Any]
+PANEL_SIZE = {"width": 3.6, "height": 2.4}  # inches; three beside each other, or one on a phone
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,6 @@ class Condition:
         return build_run(content, "demo", folder=Path())
 
 
-POLICIES = ("greedy", "optimal", "minority")
 CONDITIONS = (
     *(Condition(scenario, policy, "public") for scenario in (1, 2) for policy in POLICIES),
     Condition(2, "optimal", "adversarial"),
@@ -193,3 +204,131 @@ def run_demo(
     page = render_page({**content, "scenarios": SCENARIOS}, panels)
     write_atomically(folder / "index.html", page)
     return content
+
+
+def write_headline(rows: Sequence[Row]) -> str:
+    """Return in one sentence what an eavesdropper that counts queries ends up with."""
+    plain, covert, _ = _split(rows)
+    parts = []
+    if plain:
+        parts.append(
+            "without covertness, an eavesdropper ends up with a model of "
+            f"{_span(plain, 'eavesdropper_accuracy')} accuracy, and its owner with "
+            f"{_span(plain, 'learner_accuracy')}"
+        )
+    if covert:
+        parts.append(
+            "with covertness, an eavesdropper that counts queries ends up with "
+            f"{_span(covert, 'eavesdropper_accuracy')}, where guessing has 50%, and the owner with "
+            f"{_span(covert, 'learner_accuracy')}"
+        )
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if parts else ""
+
+
+def write_caution(rows: Sequence[Row]) -> str:
+    """Return what an eavesdropper that knows the scheme ends up with."""
+    _, covert, replicas = _split(rows)
+    sentences = []
+    if covert:
+        sentences.append(
+            "An eavesdropper that knows the scheme finds the true model in "
+            f"{_count(covert, 'aware_named')} covert runs."
+        )
+    if replicas:
+        sentences.append(
+            "Exchangeable replicas leave even that one a guess between two models: it is right in "
+            f"{_count(replicas, 'aware_named')} runs, a tie counting one half, and the owner has "
+            f"{_span(replicas, 'learner_accuracy')}."
+        )
+    return " ".join(sentences)
+
+
+def explain_finishing(rows: Sequence[Row]) -> str:
+    """Return why runs end before all updates are made, and how many rounds it takes."""
+    sentences = [
+        f"Why a run may not make all {rows[0]['updates']} updates: a round counts only if enough "
+        "clients take part, and the rounds are limited."
+    ]
+    for rounds in sorted({int(row["rounds"]) for row in rows}):
+        members = [row for row in rows if row["rounds"] == rounds]
+        whose = "the paper's " if any(row["paper"] for row in members) else ""
+        sentences.append(
+            f"With {whose}{rounds} rounds {_span(members, 'expected_completion')} of runs are "
+            f"expected to make them all; here {_count_finished(members)} did."
+        )
+    sentences.append(
+        "Runs with the same seed meet the same clients in every row, so a seed with few clients "
+        "falls short in every row of as many rounds."
+    )
+    return " ".join(sentences)
+
+
+def _split(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the rows that hide nothing, those of the paper's scheme, and those of replicas."""
+    plain = [row for row in rows if row["policy"] == "greedy"]
+    replicas = [row for row in rows if row["policy"] == "exchangeable"]
+    return plain, [row for row in rows if row not in [*plain, *replicas]], replicas
+
+
+def _span(rows: Iterable[Row], key: str) -> str:
+    """Return the smallest and the largest percentage, or the one they share."""
+    ends = [f"{100.0 * pick(row[key] for row in rows):.0f}%" for pick in (min, max)]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _count(rows: Iterable[Row], key: str) -> str:
+    return f"{sum(row[key] for row in rows):g} of {sum(row['runs'] for row in rows)}"
+
+
+def _count_finished(rows: Sequence[Row]) -> str:
+    """Return how many runs of each row finished, the fewest and the most over rows."""
+    counts = [round(row["completion"] * row["runs"]) for row in rows]
+    return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} of {rows[0]['runs']}"
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The curves of one condition: accuracies after each round, (runs, N).
+
+    Parameters
+    ----------
+    row : of the table, with scenario, policy, decoy and rounds
+    eavesdropper : the paper's, which counts queries
+    aware : one that knows the scheme
+    """
+
+    row: Mapping[str, Any]
+    learner: FloatArray
+    eavesdropper: FloatArray
+    aware: FloatArray
+
+
+def render_page(content: Mapping[str, Any], panels: Sequence[Panel]) -> str:
+    """Render the page, complete in itself, from what `run_demo` returns and the panels."""
+    drawn = [
+        {"row": panel.row, "drawing": _draw_panel(panel, f"panel-{number}")}
+        for number, panel in enumerate(panels)
+    ]
+    return render_template("covertfl.demo", "demo.html", {**content, "panels": drawn})
+
+
+def _draw_panel(panel: Panel, name: str) -> str:
+    """Draw the accuracy of learner and eavesdroppers by round, as SVG in the page's colours."""
+    curves: Any = (
+        (BLUE, "-", panel.learner),
+        (VERMILION, "-", panel.eavesdropper),
+        (GREEN, "--", panel.aware),
+    )
+    with new_axes(**PANEL_SIZE) as axes:
+        for colour, style, values in curves:
+            rounds = np.arange(1, values.shape[1] + 1)
+            axes.plot(rounds, values.mean(axis=0), color=colour, linestyle=style)
+            band: Any = {"color": colour, "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), **band)
+        axes.axhline(0.5, color=INK, linewidth=1.0, linestyle=":")
+        axes.set_xlabel("round")
+        axes.set_ylabel("accuracy")
+        axes.set_xlim(1, panel.learner.shape[1])
+        axes.set_ylim(0.3, 0.9)
+        return inline_drawing(save_drawing(axes), name)

@@ -1,7 +1,6 @@
 """A run, from its settings to its folder.
 
 `settings`: `RunSettings`, all that defines a run, and the sections of a run file.
-`checks`: `check_sections` and other checks of keys that need or exclude each other.
 `run_file`: `read_run`, `build_run`, `format_run` and `find_change` for run files.
 `summary`: `RunSummary`, the results of a finished run, and `read_summary`.
 `public`: `PublicTranscript`, what an eavesdropper may read of a run.

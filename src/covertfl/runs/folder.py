@@ -56,7 +56,7 @@ from covertfl.runs.checkpoint import (
 from covertfl.runs.files import METRICS, ROUNDS, SENT, SETTINGS, UPDATES, read_lines
 from covertfl.runs.summary import SUMMARY, RunSummary
 from covertfl.runs.weight_files import Keep, WeightFiles
-from covertfl.tasks.description import describe_model
+from covertfl.tasks.architecture import describe_model
 from covertfl.tasks.task import TrainingTask
 
 LINE_FILES = (SENT, ROUNDS, UPDATES, METRICS)

@@ -14,9 +14,8 @@
 - `mapped`: tasks whose inputs have passed the public map
 - `pivot`: the first trained layer of a model, if it is linear in the inputs
 - `models`: the models of the tasks by name
-- `architecture`: a model's layers as JSON, and the module built from them
+- `architecture`: a trained model as JSON: its layers, and all that is needed to use it
 - `inputs`: what the inputs of a model are: encoder, standardisation (`Inputs`)
-- `description`: all that is needed to use a task's trained model, as JSON
 - `text`: embedding of text
 - `text_file`: reading of text, with or without labels
 """

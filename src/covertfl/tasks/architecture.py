@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from covertfl.errors import InvalidInput
+from covertfl.tasks.task import TrainingTask
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 CONTAINER = "Sequential"
 _CONVOLUTION = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")
@@ -38,6 +40,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("ReLU", "Sigmoid", "Tanh", "SiLU", "Identity"), ()),
 }
 BIASED = ("Linear", "Conv1d", "Conv2d", "LayerNorm")
+THRESHOLD = 0.5  # of the probability above which class 1 of two is named
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
@@ -109,3 +112,40 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
         return layer
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"it is not the architecture of a model: {error}") from error
+
+
+def describe_model(task: TrainingTask) -> dict[str, Any]:
+    """Return the description of a task's model.
+
+    - `task`: its name
+    - `architecture`: as `architecture.describe_module` returns it
+    - `parameters`: the shape of each parameter by name
+    - `classes`: the names of the classes, in the order of the outputs; empty if they have none
+    - `inputs`: `meaning` and `shape` of an input, and the `encoder` that makes it of a text
+    - `standardisation`: `mean` and `deviation`, null for none; `public_map`: the SHA-256 of the
+      public set of the map that inputs pass after it, null for none
+    - `output`: its `meaning` and, for two classes, the `threshold` of the probability
+    """
+    from covertfl.kernels.generator import isolate_generator
+
+    with isolate_generator():
+        module = task.make_model()
+    standardisation, is_binary = task.inputs.standardisation, task.loss == "binary"
+    return {
+        "task": task.name,
+        "architecture": describe_module(module),
+        "parameters": {name: list(part.shape) for name, part in module.named_parameters()},
+        "classes": list(task.classes or (("0", "1") if is_binary else ())),
+        "inputs": {**task.inputs.to_dict(), "shape": list(task.public.features.shape[1:])},
+        "standardisation": None
+        if standardisation is None
+        else {
+            "mean": standardisation.mean.tolist(),
+            "deviation": standardisation.deviation.tolist(),
+        },
+        "public_map": None if task.public_map is None else task.public_map.fingerprint,
+        "output": {
+            "meaning": "logit of the second class" if is_binary else "logit of each class",
+            "threshold": THRESHOLD if is_binary else None,
+        },
+    }

@@ -1,7 +1,8 @@
-"""The command `audit`."""
+"""Commands on results: `audit`, `report` and `demo`."""
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from covertfl.cli.options import JsonOption
-from covertfl.cli.output import print_json, print_result, show_progress
+from covertfl.cli.output import print_json, print_result, show_progress, show_rounds
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 
@@ -168,3 +169,63 @@ def find_matrix_rounds(problem: Problem) -> dict[int, int]:
     }
     rounds = {number: needed[COMPLETION] for number, needed in found.items()}
     return {number: count for number, count in rounds.items() if count is not None}
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, or of its seeds.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Write the page and its pictures here.",
+            show_default="DIR",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an HTML page about a run.
+
+    The page shows curves, exposure, the policy, waiting times, the audit and the settings.  It is
+    self-contained; its pictures are also in DIR/report.  Run `covertfl audit DIR` first to include
+    the audit.  A public folder, such as DIR/public, holds what clients were sent and nothing else:
+    the report of one needs -o.
+
+    Example: covertfl report runs/many
+    """
+    from covertfl.report.write import write_report
+
+    command = ["covertfl", "report", str(run), *([] if output is None else ["-o", str(output)])]
+    page = write_report(run, command=shlex.join(command), output=output)
+    if as_json:
+        print_json({"page": str(page)})
+    else:
+        print(page)
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the runs and the page.")
+    ] = Path("out/demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """Train a toxicity classifier covertly and show what leaks.
+
+    Trains the paper's two scenarios with several policies and decoys, five seeds each, and shows
+    what the paper's eavesdropper and one that knows the scheme end up with; writes a page with the
+    curves.
+
+    Example: covertfl demo
+    """
+    from covertfl.demo.run import run_demo
+    from covertfl.display.run_tables import render_demo
+    from covertfl.display.tables import print_tables
+
+    with show_rounds("demo") as on_round:
+        content = run_demo(out, on_round=on_round)
+    if as_json:
+        print_json(content)
+    else:
+        print_tables(render_demo(content))
+        print(f"Curves and runs: {content['page']}")

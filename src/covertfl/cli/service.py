@@ -1,23 +1,90 @@
-"""The command `request`."""
+"""Commands on a lasting service: `serve`, `request`, `status` and `versions`."""
 
 from __future__ import annotations
 
 import enum
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from covertfl.cli.options import JsonOption, ServiceOption
-from covertfl.cli.output import print_json, show_progress
+from covertfl.cli.output import print_json, print_remark, show_progress
 from covertfl.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from covertfl.runs.progress import RunProgress
     from covertfl.service.client import Service
-
 # Seconds between two looks at a request, and for which a service may be silent meanwhile.
 LOOK_SECONDS, SILENT_SECONDS = 0.5, 60.0
+OPEN = ("waiting", "serving")
+
+
+def serve(
+    service: Annotated[
+        Path, typer.Argument(metavar="SERVICE.TOML", help="Run file with [queue] and [service].")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the service.")],
+    api_only: Annotated[
+        bool,
+        typer.Option(
+            "--api-only", help="Only answer requests: a server app elsewhere plays the rounds."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Retrain a model covertly for as long as requests come.
+
+    Requests to forget data, take in new data, follow a shift or go back to a version come by HTTP
+    (`covertfl request`, or the page at the address that is printed) and are served in order.  Each
+    releases a version (`covertfl versions`, `covertfl export DIR --version N`).  The token in
+    DIR/token opens the service: keep it secret.  SIGTERM and Ctrl-C end it after the round, and the
+    same command continues it, also after a crash.  --json prints the last status when it ends.
+
+    Example: covertfl serve service.toml --out services/first
+    """
+    from covertfl.cli.deploy_local import choose_node_user
+    from covertfl.runs.run_file import read_run
+    from covertfl.service.serve import serve as run_service
+    from covertfl.service.status import describe_status
+    from covertfl.service.store import Store
+
+    settings = read_run(service)
+    with _show_rounds() as on_round:
+        run_service(
+            settings,
+            out,
+            api_only=api_only,
+            announce=print_remark,
+            on_round=on_round,
+            choose_user=choose_node_user,
+        )
+    if as_json:
+        with Store(out) as store:
+            print_json({"out": str(out), **describe_status(store)})
+
+
+@contextmanager
+def _show_rounds() -> Iterator[Callable[[RunProgress], None] | None]:
+    """Show the latest round on a terminal; a log would only grow with it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with show_progress("service") as update:
+
+        def show(progress: RunProgress) -> None:
+            update(
+                f"round {progress.round}, oracle {progress.oracle_state}, backlog "
+                f"{progress.backlog}, exposure {progress.exposure:.0%}, "
+                f"learner {progress.score:.3f}",
+                0.0,
+            )
+
+        yield show
 
 
 class Kind(enum.StrEnum):
@@ -162,3 +229,40 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
     released = "" if answer["version"] is None else f", version {answer['version']}"
     left = f"{answer['updates_left']} updates left"
     print(f"Request {answer['id']}: {answer['state']}, {left}{released}")
+
+
+def status(service: ServiceOption = None, as_json: JsonOption = False) -> None:
+    """Show what a running service does: waits, exposure, open requests and warnings.
+
+    Example: covertfl status --service runs/service
+    """
+    from covertfl.service.client import find_service
+
+    found = find_service(service)
+    content = found.get("/status")
+    if as_json:
+        print_json(content)
+        return
+    from covertfl.display.service_tables import render_status
+    from covertfl.display.tables import print_tables
+
+    requests = found.get("/requests?limit=1000")["requests"]
+    waiting = [request for request in reversed(requests) if request["state"] in OPEN]
+    print_tables(render_status(content, waiting))
+
+
+def versions(service: ServiceOption = None, as_json: JsonOption = False) -> None:
+    """List the models that a running service has released, and the requests that each contains.
+
+    Example: covertfl versions --service runs/service
+    """
+    from covertfl.service.client import find_service
+
+    content = find_service(service).get("/versions")
+    if as_json:
+        print_json(content)
+        return
+    from covertfl.display.service_tables import render_versions
+    from covertfl.display.tables import print_tables
+
+    print_tables(render_versions(content["versions"]))

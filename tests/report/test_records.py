@@ -153,6 +153,11 @@ def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
             '{"runs": 1, "learner": {}, "eavesdroppers": {}, "tiers": {"A": {"title": "A"}}}',
             "tier 'A' lacks a valid 'verdict'",
         ),
+        (
+            "audit.json",
+            '{"runs": 1, "learner": {}, "eavesdroppers": {}, "warnings": "one"}',
+            "lacks a valid 'warnings'",
+        ),
         ("seed-0/summary.json", "nonsense", "summary.json is not JSON"),
         ("seed-0/run.toml", "= 3", "not valid TOML"),
     ],

@@ -15,6 +15,7 @@ import pytest
 from covertfl.errors import InvalidInput
 from covertfl.service import client
 from covertfl.service.client import (
+    PAUSES,
     NoAnswer,
     Service,
     find_service,
@@ -186,9 +187,13 @@ def test_a_connection_that_is_always_lost_is_given_up(
     faulty: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Faulty, "faults", 99)
+    monkeypatch.setattr(client, "PAUSES", PAUSES)  # as they are, but without waiting
+    waited: list[float] = []
+    monkeypatch.setattr(client.time, "sleep", waited.append)
     with pytest.raises(NoAnswer, match="no service answers at"):
         faulty.ask(BODY)
     assert Faulty.seen == [BODY] * 6
+    assert waited == [0.2, 0.5, 1.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize(

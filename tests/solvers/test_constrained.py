@@ -14,6 +14,7 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
 from covertfl.decision.problem import LearningCost, QueueProblem
 from covertfl.errors import Infeasible, NoSolution, SolverFailed, SplitChain, Unstable
+from covertfl.solvers import constrained
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.occupation_lp import solve_occupation_lp
 from covertfl.solvers.structure import examine_queue_solution
@@ -384,3 +385,9 @@ def test_monotonicity_in_the_oracle_state_is_reported_and_not_assumed() -> None:
     assert report.monotone_in_oracle is False and report.counterexample is not None
     assert not report.theory_applies
     assert any("depends on the oracle state" in note for note in report.notes)
+
+
+def test_a_search_that_is_stopped_at_once_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained, "MOST_WORK", 0)
+    with pytest.raises(SolverFailed, match="0 states in all were evaluated; the oracle stays"):
+        solve_queue(sound_queue())

@@ -70,7 +70,7 @@ $(BENCH)/.ready: pyproject.toml setup.py constraints.txt $(SOURCES) benchmarks/r
 	touch $@
 
 bench: $(BENCH)/.ready  ## compare with other solvers and the last run, write docs/benchmarks.md and docs/scale.md
-	$(BENCH)/bin/python benchmarks/run.py --write docs/benchmarks.md --history benchmarks/history.jsonl
+	$(BENCH)/bin/python benchmarks/run.py --write --history benchmarks/history.jsonl
 
 clean:  ## remove environments, caches and output
 	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,13 +1,13 @@
 """The average-cost problem, equation (10), at one multiplier: covertfl against MDPSolver.
 
-Run as a script, this file solves one size with MDPSolver and prints the result as JSON, so that a
-run that takes too long can be killed.
+Run as a script with CAPACITY PARALLEL REPEATS, this file solves one size with MDPSolver and prints
+the result as JSON, so that a run that takes too long can be killed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from measurement import Timing, format_ratio, format_seconds, load_peer, run_apa
 from reference_problem import make_queue
 from section import Check, Section
 
-from covertfl.decision.problem import Action, QueueProblem, round_learning_cost
+from covertfl import Action, QueueProblem
+from covertfl.decision.problem import round_learning_cost
 from covertfl.evaluation.chain import solve_chain
 from covertfl.solvers.average_cost import (
     AverageCostSolution,
@@ -92,12 +93,11 @@ def solve_with_peer(capacity: int, *, parallel: bool, repeats: int) -> dict[str,
 
 @dataclass(frozen=True)
 class Row:
-    """Timings of one size; `peer` is None if it was killed after `limit` seconds."""
+    """Timings of one size; `peer` is None if it was killed."""
 
     num_states: int
     ours: Timing
     peer: Timing | None
-    limit: float
     threads: str
     gain_difference: float | None
     states_that_differ: int | None
@@ -105,7 +105,7 @@ class Row:
     @property
     def ratio(self) -> float:
         """Return MDPSolver's time divided by covertfl's; a lower bound if it was killed."""
-        return (self.peer.best if self.peer else self.limit) / self.ours.best
+        return (self.peer.best if self.peer else PEER_LIMIT) / self.ours.best
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Row:
         return (
             f"{self.num_states:,}",
             str(self.ours),
-            str(self.peer) if self.peer else f"more than {format_seconds(self.limit)}",
+            str(self.peer) if self.peer else f"more than {format_seconds(PEER_LIMIT)}",
             self.threads,
             "not known" if self.gain_difference is None else f"{self.gain_difference:.0e}",
             "not known" if self.states_that_differ is None else f"{self.states_that_differ} states",
@@ -122,7 +122,7 @@ class Row:
 
 
 def measure_capacity(
-    capacity: int, *, threads: tuple[bool, ...] = (True, False), repeats: int = 3, limit: float
+    capacity: int, *, threads: tuple[bool, ...] = (True, False), repeats: int = 3
 ) -> Row:
     """Solve one size with both; of MDPSolver's ways to use the processor the faster one counts.
 
@@ -133,19 +133,18 @@ def measure_capacity(
     problem = make_queue(capacity)
     _, ours = time_repeats(lambda: solve_ours(problem), repeats=10)
     runs = {
-        parallel: run_apart(__file__, (capacity, int(parallel), repeats), limit=limit)
+        parallel: run_apart(__file__, (capacity, int(parallel), repeats), limit=PEER_LIMIT)
         for parallel in threads
     }
     finished = {parallel: run for parallel, run in runs.items() if run is not None}
     if not finished:
         words = " or ".join(_describe(parallel) for parallel in threads)
-        return Row(problem.num_states, ours, None, limit, words, None, None)
+        return Row(problem.num_states, ours, None, words, None, None)
     parallel, run = min(finished.items(), key=lambda item: min(item[1]["seconds"]))
     return Row(
         problem.num_states,
         ours,
         Timing(tuple(run["seconds"])),
-        limit,
         _describe(parallel),
         run["gain_difference"],
         run["states_that_differ"],
@@ -156,7 +155,7 @@ def _describe(parallel: bool) -> str:
     return "all cores" if parallel else "one core"
 
 
-def measure(*, quick: bool, limit: float = PEER_LIMIT) -> Section:
+def measure(*, quick: bool) -> Section:
     """Measure the whole comparison."""
     load_peer("mdpsolver", "MDPSolver")
     rows: list[Row] = []
@@ -165,48 +164,20 @@ def measure(*, quick: bool, limit: float = PEER_LIMIT) -> Section:
         if capacity > 1000:  # once, on as many cores as were faster at the previous size
             threads = (rows[-1].threads == _describe(True),)
         repeats = 3 if capacity <= 200 else 1
-        rows.append(measure_capacity(capacity, threads=threads, repeats=repeats, limit=limit))
+        rows.append(measure_capacity(capacity, threads=threads, repeats=repeats))
+    differences = [row.gain_difference for row in rows if row.gain_difference is not None]
+    worst = max(differences, default=float("inf"))
+    text = f"where MDPSolver finished, both policies cost the same to {AGREEMENT:g}"
     return Section(
         "Average cost at one multiplier: policy iteration against MDPSolver",
-        ABOUT,
         ("states", "covertfl", "MDPSolver", "on", "costs differ by", "actions differ in", "ratio"),
         tuple(row.cells for row in rows),
-        _check(rows),
+        (Check(f"{text} (largest difference {worst:.0e})", worst <= AGREEMENT),),
         {f"{row.num_states:,} states": row.ratio for row in rows if row.peer},
         is_guarded=True,
     )
 
 
-def _check(rows: list[Row]) -> tuple[Check, ...]:
-    differences = [row.gain_difference for row in rows if row.gain_difference is not None]
-    worst = max(differences, default=float("inf"))
-    text = f"where MDPSolver finished, both policies cost the same to {AGREEMENT:g}"
-    return (Check(f"{text} (largest difference {worst:.0e})", worst <= AGREEMENT),)
-
-
-ABOUT = (
-    "The same queue without its limit: the average of privacy cost + 0.1 * learning cost is "
-    "minimised, starting from the policy that always learns.  The time of covertfl is that of "
-    "`solve_average_cost`, without anything cached.",
-    "MDPSolver (C++) has the criterion `average`.  It gets the transitions as sparse lists, with "
-    "two actions in every state except those with backlog 0.  It runs with its default settings, "
-    "which were the fastest found at 246 states: modified policy iteration, 100 sweeps between "
-    "improvements, tolerance 1e-3.  Policy iteration, value iteration and 5, 20 or 500 sweeps "
-    "took longer or as long, starting from the policy that always learns made no difference, a "
-    "tighter tolerance needs more sweeps, and Gauss-Seidel sweeps hardly converge under this "
-    "criterion.  It is run on all cores and on one, and the faster is shown.  Its own timer is "
-    "used, which excludes copying the problem.  The policy it returns is evaluated exactly and "
-    "compared with covertfl's.",
-    "Its time grows faster than the number of states because each sweep propagates information by "
-    "a few backlogs only, while one elimination along the band evaluates a policy exactly.",
-)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="solve one size with MDPSolver")
-    parser.add_argument("capacity", type=int)
-    parser.add_argument("parallel", type=int, choices=(0, 1))
-    parser.add_argument("repeats", type=int)
-    asked = parser.parse_args()
-    answer = solve_with_peer(asked.capacity, parallel=bool(asked.parallel), repeats=asked.repeats)
-    print(json.dumps(answer))
+    size, is_parallel, times = map(int, sys.argv[1:])
+    print(json.dumps(solve_with_peer(size, parallel=bool(is_parallel), repeats=times)))

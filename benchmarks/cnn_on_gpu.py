@@ -18,18 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from measurement import time_repeats
-from process_tree import run_command
+from measurement import run_python, time_repeats
 from section import Check, Section
 from torch import nn
 
-from covertfl.errors import Missing
+from covertfl import Examples, Missing
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.kernel import CnnKernel, Precision
-from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 
@@ -242,7 +241,7 @@ def reproduce(names: Sequence[str], device: str, *, quick: bool) -> Command:
     arguments = [*names, "--device", device, *(["--quick"] if quick else [])]
     with tempfile.TemporaryDirectory(prefix="covertfl-gpu-") as folder:
         started = time.perf_counter()
-        if not run_command(["-m", "paper", *arguments, "--out", folder], limit=LIMIT):
+        if run_python(["-m", "paper", *arguments, "--out", folder], limit=LIMIT) is None:
             raise RuntimeError(f"python -m paper {' '.join(arguments)} took over {LIMIT:g} s")
         seconds = time.perf_counter() - started
         results = {name: json.loads((Path(folder) / f"{name}.json").read_text()) for name in TABLES}
@@ -298,7 +297,6 @@ def judge(
     )
     return Section(
         "Convolutional networks on a GPU: many small jobs at once",
-        about,
         ("work", "seconds", "million images per second", "TFLOP/s", "share of the peak"),
         tuple(row.format(peaks) for row in rows),
         (
@@ -322,6 +320,7 @@ def judge(
             f"the two tables train on {images / 1e6:.1f} million images: from the start of the "
             f"command {speed / 1e12:.0f} TFLOP/s, {speed / peaks[True]:.0%} of the 16-bit peak",
         ),
+        about=about,
     )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """The exact solver alone, up to a million states: time, memory, growth.
 
-Run as a script, this file solves one size and prints time and peak memory as JSON.
+Run as a script with CAPACITY REPEATS, this file solves one size and prints time and peak memory as
+JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -105,20 +106,12 @@ def measure(*, quick: bool) -> Section:
     smallest, largest = (row.timing.best / row.num_states for row in (rows[0], rows[-1]))
     return Section(
         "Constrained problem: exact alone, up to a million states",
-        ABOUT,
-        (
-            "states",
-            "exact",
-            "processor time",
-            "peak memory",
-            "policies evaluated",
-            "gap to bound",
-            "relative time per state",
-        ),
+        ("states", "exact", "processor time", "peak memory", "policies evaluated", "gap to bound",
+         "relative time per state"),
         tuple(row.cells(rows[0]) for row in rows),
         () if quick else _check(rows),
         {f"time per state, {rows[0].num_states:,} to {rows[-1].num_states:,}": smallest / largest},
-    )
+    )  # fmt: skip
 
 
 def _check(rows: list[Row]) -> tuple[Check, ...]:
@@ -142,21 +135,5 @@ def _check(rows: list[Row]) -> tuple[Check, ...]:
     )
 
 
-ABOUT = (
-    "The same queue with capacities of 4,999, 49,999 and 166,667 updates, including limit and "
-    "certificate.  Each size runs in a separate process, whose peak memory includes the "
-    "interpreter and all libraries.  The gap is the difference between the cost found and the "
-    "proven lower bound, relative to the bound.",
-    "The target for the growth is on elapsed time.  The solver uses one core.  Its processor time "
-    "is shown as well, because on a busy machine a run of seconds loses more to other programs "
-    "than one of milliseconds, so that elapsed time seems to grow faster.  The last column is "
-    "elapsed time per state, relative to the smallest size.",
-)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="solve one size with the exact solver")
-    parser.add_argument("capacity", type=int)
-    parser.add_argument("repeats", type=int)
-    asked = parser.parse_args()
-    print(json.dumps(solve_alone(asked.capacity, repeats=asked.repeats)))
+    print(json.dumps(solve_alone(int(sys.argv[1]), repeats=int(sys.argv[2]))))

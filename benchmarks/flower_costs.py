@@ -10,14 +10,13 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flower_process import CHECKPOINT, CLIENTS, DECOY, OWN, RECORDS, WRAPPED
-from machine import count_memory
-from measurement import format_seconds, run_apart
+from measurement import count_memory, format_seconds, run_apart
 from section import Check, Section
 
 PROCESS = str(Path(__file__).with_name("flower_process.py"))
@@ -120,12 +119,13 @@ def measure_costs(kind: str, work: str, size: Size, *options: object) -> Cost:
 # --- whole rounds beside stock ones -----------------------------------------------------------
 
 
-def measure_rounds(sizes: Sequence[Size]) -> Section:
+def measure_rounds(*, quick: bool) -> Section:
     """Compare whole rounds of replicas with stock rounds, in sizes that fit in the memory.
 
     Rounds are compared with those that followed them.  Clients do the same work in both; what is
     left is also compared without them.
     """
+    sizes = ROUNDS[:1] if quick else ROUNDS
     fitting = [size for size in sizes if PAIR_BYTES * size.parameters <= count_memory()]
     rows, checks, ratios = [], [], {}
     for size in fitting:
@@ -156,10 +156,6 @@ def measure_rounds(sizes: Sequence[Size]) -> Section:
             ratios[f"stock to covert round, {name}"] = 1.0 / ratio
     return Section(
         "Flower: whole covert rounds beside stock ones",
-        (
-            "Both federations run in one process in turn, with clients that train one pass over "
-            "400 examples; the covert one has two replicas and no pacing.",
-        ),
         ("parameters", "clients", "server", "stock round", "covert round",
          "ratio (range over repeats)", "more beside clients' work", "memory of both"),
         tuple(rows), tuple(checks), ratios,
@@ -191,11 +187,11 @@ def find_round(rounds: Sequence[Mapping[str, float]], *without: str) -> float:
 # --- parts of a round -------------------------------------------------------------------------
 
 
-def measure_overhead(sizes: Sequence[Size]) -> Section:
+def measure_overhead(*, quick: bool) -> Section:
     """Measure the time of each part of a covert round."""
     parts = {"records": RECORDS, "checkpoint": CHECKPOINT, "decoy": DECOY}
     rows, checks, ratios, notes = [], [], {}, []
-    for size in sizes:
+    for size in OVERHEAD[:1] if quick else OVERHEAD:
         for work in ("training", "echo"):
             stock = measure_costs("stock", work, size)
             covert = measure_costs("covert", work, size)
@@ -220,7 +216,6 @@ def measure_overhead(sizes: Sequence[Size]) -> Section:
                 ratios[f"wrapped round to own code, {size.name}"] = 1.0 / share
     return Section(
         "Flower: own code of a covert round",
-        ("Own code is what CovertStrategy does beside clients, wrapped strategy, decoy and disk.",),
         ("parameters", "clients", "their work", "stock round", "wrapped round", "own code", *parts,
          "memory: stock, covert"),
         tuple(rows), tuple(checks), ratios, notes=tuple(notes),
@@ -230,10 +225,10 @@ def measure_overhead(sizes: Sequence[Size]) -> Section:
 # --- by clients and parameters ----------------------------------------------------------------
 
 
-def measure_scale(sizes: Sequence[Size]) -> Section:
+def measure_scale(*, quick: bool) -> Section:
     """Measure processor time and memory by clients and parameters, with clients that echo."""
     rows, checks, ratios = [], [], {}
-    for size in sizes:
+    for size in SCALE[:1] if quick else SCALE:
         # The stock server keeps all replies, and some of them twice.
         has_room = 4 * size.parameters * size.clients < LARGEST_STOCK
         stock = measure_costs("stock", "echo", size, "--processor-time") if has_room else None
@@ -263,24 +258,7 @@ def measure_scale(sizes: Sequence[Size]) -> Section:
             ratios[f"all replies to the process, {name}"] = replies / covert.memory
     return Section(
         "Flower: many clients",
-        (
-            "Processor time of a round of clients that echo, without their own.  Own work per "
-            "reply is own code, records and checkpoint, divided by the number of clients.",
-        ),
         ("parameters", "clients", "stock strategy", "wrapped strategy", "own code", "decoy",
          "records and checkpoint", "own work per reply", "memory: stock", "covert"),
         tuple(rows), tuple(checks), ratios,
     )  # fmt: skip
-
-
-TABLES: Mapping[str, tuple[Callable[[Sequence[Size]], Section], Sequence[Size]]] = {
-    "flower-rounds": (measure_rounds, ROUNDS),
-    "flower-own": (measure_overhead, OVERHEAD),
-    "flower-many": (measure_scale, SCALE),
-}
-
-
-def measure(table: str, *, quick: bool) -> Section:
-    """Measure a whole table, or its smallest size."""
-    measure_sizes, sizes = TABLES[table]
-    return measure_sizes(sizes[:1] if quick else sizes)

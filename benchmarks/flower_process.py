@@ -1,10 +1,9 @@
 """Run one federation over Flower's messages and measure where its time goes.
 
-Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: stock FedAvg (`stock`),
-FedAvg in `CovertStrategy` (`covert`), the latter without records (`unrecorded`), with the true
-trajectory alone queried (`alone`) or with exchangeable replicas (`replicas-2`, `replicas-4`).
-`--built-in` averages without a wrapped strategy.  Prints seconds by part and round, peak memory,
-and bytes on disk.
+Called as `flower_process.py KIND WORK PARAMETERS CLIENTS ROUNDS FOLDER`: stock FedAvg (`stock`), or
+FedAvg in `CovertStrategy` with a decoy (`covert`) or with two exchangeable replicas (`replicas-2`).
+`--built-in` averages without a wrapped strategy.  Prints seconds by part and round, and peak
+memory.
 
 `pair` runs `stock` and `replicas-2` in turn in one process, ROUNDS rounds of each, `--repeats`
 times, and divides each round into the clients' work and the rest.
@@ -46,14 +45,12 @@ from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server
 from covertfl.runs.folder import RunFolder
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
-# Parameters from which clients train on all cores.
 LARGE = 10**8  # parameters from which clients use all cores
 CLIENTS, WRAPPED, DECOY = "clients", "wrapped", "decoy"
 RECORDS, CHECKPOINT = "records", "checkpoint"
 # CovertStrategy's own code: reading replies, writing queries, passing replies on, the rest.
 READING, WRITING, HANDING, OTHER = "reading", "writing", "handing", "other"
 OWN = (READING, WRITING, HANDING, OTHER)
-KINDS = ("stock", "covert", "unrecorded", "alone", "replicas-2", "replicas-4")
 PAIR = ("stock", "replicas-2")
 
 
@@ -204,14 +201,10 @@ def make_app(width: int, *, trains: bool) -> ClientApp:
 
 
 def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
-    """Return the settings of a run: of `covert` one that learns in half of its rounds."""
+    """Return the settings of a run that learns in half of its rounds."""
     scheme: dict[str, Any] = {"policy": {"kind": "random"}, "decoy": {"kind": "public"}}
-    updates, replicas = rounds // 2, kind.partition("-")[2]
-    if kind == "alone":
-        scheme, updates = {"policy": {"kind": "always-learn"}, "data": {"map": "public"}}, rounds
-    elif replicas:
-        scheme = {"policy": {"kind": "exchangeable", "trajectories": int(replicas)}}
-        updates = rounds // int(replicas)
+    if kind == "replicas-2":
+        scheme = {"policy": {"kind": "exchangeable", "trajectories": 2}}
     return {
         "federation": {
             "participation": [1, 2, max(clients, 3)],
@@ -225,8 +218,7 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
             "success": [0.01, 0.02, 0.9],
         },
         "cost": {"privacy": [1.8, 0.8, 0.3], "learning": {"shape": "quadratic", "scale": 0.6}},
-        "horizon": {"rounds": rounds, "updates": updates},
-        "keep": "hashes" if kind == "unrecorded" else "all",
+        "horizon": {"rounds": rounds, "updates": rounds // 2},
         **scheme,
     }
 
@@ -278,21 +270,16 @@ def run_federation(asked: argparse.Namespace, watch: Stopwatch) -> None:
         ).start(
             grid=grid,
             # Exchangeable runs draw their first weights in secret.
-            initial_arrays=None if asked.kind.startswith("replicas") else first,
+            initial_arrays=None if asked.kind == "replicas-2" else first,
             num_rounds=asked.rounds,
         )
     watch.end_round()
 
 
-def measure_disk(folder: Path) -> int:
-    """Return the total size of all files in bytes."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 def main() -> None:
     """Run the federation and print the measurements."""
     parser = argparse.ArgumentParser(description="measure a federation over Flower's messages")
-    parser.add_argument("kind", choices=(*KINDS, "pair"))
+    parser.add_argument("kind", choices=("stock", "covert", "replicas-2", "pair"))
     parser.add_argument("work", choices=("training", "echo"))
     parser.add_argument("parameters", type=int)
     parser.add_argument("clients", type=int)
@@ -301,10 +288,8 @@ def main() -> None:
     parser.add_argument("--built-in", action="store_true")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--processor-time", action="store_true")
-    parser.add_argument("--threads", type=int, help="of clients, by default 1 for small models")
     asked = parser.parse_args()
-    most = os.cpu_count() or 1
-    torch.set_num_threads(asked.threads or (most if asked.parameters >= LARGE else 1))
+    torch.set_num_threads((os.cpu_count() or 1) if asked.parameters >= LARGE else 1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if asked.kind == "pair":
         print(json.dumps({**run_pair(asked), "memory": measure_peak_memory()}))
@@ -313,13 +298,8 @@ def main() -> None:
     watch_all(watch)
     run_federation(asked, watch)
     # The first part is preparation, the second the warm-up round, the last the end of the run.
-    answer = {
-        "rounds": watch.rounds[2:-1] or watch.rounds[1:-1],
-        "memory": measure_peak_memory(),
-        "disk": measure_disk(asked.folder),
-        "parameters": sum(p.numel() for p in make_model(find_width(asked.parameters)).parameters()),
-    }
-    print(json.dumps(answer))
+    rounds = watch.rounds[2:-1] or watch.rounds[1:-1]
+    print(json.dumps({"rounds": rounds, "memory": measure_peak_memory()}))
 
 
 if __name__ == "__main__":

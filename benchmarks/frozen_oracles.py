@@ -10,11 +10,9 @@ from measurement import format_ratio, format_seconds, time_repeats
 from reference_problem import PRIVACY_COST, SUCCESS, TRANSITION
 from section import Check, Section
 
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.problem import LearningCost, QueueProblem
-from covertfl.errors import NoSolution
+from covertfl import LearningCost, NoSolution, Oracle, QueueProblem
 from covertfl.solvers.average_cost import QueueOperator, always_learn
-from covertfl.solvers.capacity import AUTO_STATES, MOST_WORK, describe_stay, largest_capacity
+from covertfl.solvers.capacity import AUTO_STATES, describe_stay, largest_capacity
 from covertfl.solvers.constrained import solve_queue
 
 # Share of rounds in which the oracle moves.
@@ -92,7 +90,6 @@ def measure(*, quick: bool) -> Section:
     unit, worst = time_unit(), max(rows, key=lambda row: row.seconds)
     return Section(
         "Automatic capacity: oracles that hardly ever move",
-        ABOUT,
         ("share of rounds with a move", "arrivals", "limit", "time", "ends with"),
         tuple(row.cells for row in rows),
         (
@@ -113,12 +110,3 @@ def measure(*, quick: bool) -> Section:
             *((f"its sentence: {worst.sentence}",) if worst.sentence else ()),
         ),
     )
-
-
-ABOUT = (
-    'Queues of the paper\'s text with capacity "auto", whose oracle moves only in a share of '
-    "rounds.  Backlogs grow while it stays in its worst state, and so does the capacity that is "
-    f"needed; policies with {MOST_WORK:,} states in all are evaluated before the search gives up. "
-    " The time of one evaluation at the largest capacity is a unit that makes two machines "
-    "comparable.",
-)

@@ -1,4 +1,4 @@
-"""The finite horizon, equation (7): backward induction against pymdptoolbox."""
+"""The finite horizon, equation (7): backward induction and the whole plan against pymdptoolbox."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import io
 import time
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from measurement import Timing, format_ratio, load_peer, time_repeats
@@ -15,11 +15,14 @@ from reference_problem import make_horizon
 from scipy import sparse
 from section import Check, Section
 
+from covertfl import FiniteHorizon
 from covertfl.arrays import FloatArray
-from covertfl.decision.problem import FiniteHorizon
+from covertfl.planning.horizon import HorizonPlan, plan_horizon
 from covertfl.solvers.backward_induction import solve_horizon
 
 SIZES, QUICK_SIZES = ((45, 16), (10_000, 1_000)), ((45, 16),)
+PLANNED_SIZES = ((45, 16), (200, 40))
+SEED = 1
 AGREEMENT = 1e-9
 # States above which the dense matrices of pymdptoolbox are not tried.
 MOST_DENSE_STATES = 500
@@ -76,18 +79,14 @@ def time_peer(
     return values.reshape(shape), actions.reshape(shape), Timing(tuple(seconds))
 
 
-@dataclass(frozen=True)
-class Row:
-    """Timings of one size."""
+class Row(NamedTuple):
+    """Timings of one size: of covertfl, of pymdptoolbox, and by how much their values differ."""
 
     rounds: int
     updates: int
     ours: Timing
-    ours_with_values: Timing
     peer: Timing
-    matrices: str
     difference: float
-    share_that_differs: float
 
     @property
     def label(self) -> str:
@@ -96,25 +95,28 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Return the time of pymdptoolbox divided by covertfl's for the same output."""
-        return self.peer.best / self.ours_with_values.best
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Return the row as text."""
-        return (
-            self.label,
-            str(self.ours),
-            str(self.ours_with_values),
-            str(self.peer),
-            self.matrices,
-            f"{self.difference:.0e}",
-            f"{self.share_that_differs:.0%}",
-            format_ratio(self.ratio),
-        )
+        """Return the time of pymdptoolbox divided by covertfl's."""
+        return self.peer.best / self.ours.best
 
 
-def measure_size(rounds: int, updates: int, *, repeats: int) -> Row:
+class Solved(NamedTuple):
+    """A size that both solved.
+
+    Parameters
+    ----------
+    row : with the time of covertfl for the same output, the values of all rounds
+    ours : its time for the policy alone
+    matrices : dense or sparse, what pymdptoolbox was given
+    share_that_differs : of the actions
+    """
+
+    row: Row
+    ours: Timing
+    matrices: str
+    share_that_differs: float
+
+
+def measure_size(rounds: int, updates: int, *, repeats: int) -> Solved:
     """Solve one size with both; the peer uses dense or sparse matrices, whichever is faster."""
     problem = make_horizon(rounds, updates)
     _, ours = time_repeats(lambda: solve_horizon(problem), repeats=repeats)
@@ -127,70 +129,79 @@ def measure_size(rounds: int, updates: int, *, repeats: int) -> Row:
         kinds.append(True)
     timed = {dense: time_peer(problem, dense=dense, repeats=repeats) for dense in kinds}
     dense, (values, actions, peer) = min(timed.items(), key=lambda item: item[1][2].best)
-    return Row(
-        rounds,
-        updates,
+    difference = float(np.max(np.abs(values - solution.values)) / np.max(solution.values))
+    return Solved(
+        Row(rounds, updates, with_values, peer, difference),
         ours,
-        with_values,
-        peer,
         "dense" if dense else "sparse",
-        float(np.max(np.abs(values - solution.values)) / np.max(solution.values)),
         float(np.mean(actions != solution.learn)),
     )
 
 
 def measure(*, quick: bool) -> Section:
-    """Measure the whole comparison."""
+    """Measure the solvers."""
     load_peer("mdptoolbox.mdp", "pymdptoolbox")
-    rows = [
+    found = [
         measure_size(rounds, updates, repeats=50 if updates < 100 else 3)
         for rounds, updates in (QUICK_SIZES if quick else SIZES)
     ]
-    worst = max(row.difference for row in rows)
+    rows = [each.row for each in found]
     return Section(
         "Finite horizon: backward induction against pymdptoolbox",
-        ABOUT,
-        (
-            "size",
-            "covertfl",
-            "keeping all values",
-            "pymdptoolbox",
-            "its matrices",
-            "values differ by",
-            "actions differ in",
-            "ratio",
+        ("size", "covertfl", "keeping all values", "pymdptoolbox", "its matrices",
+         "values differ by", "actions differ in", "ratio"),
+        tuple(
+            (row.label, str(each.ours), str(row.ours), str(row.peer), each.matrices,
+             f"{row.difference:.0e}", f"{each.share_that_differs:.0%}", format_ratio(row.ratio))
+            for row, each in zip(rows, found, strict=True)
         ),
-        tuple(row.cells for row in rows),
         (
-            Check(
-                f"all values agree to {AGREEMENT:g} (largest difference {worst:.0e})",
-                worst <= AGREEMENT,
-            ),
+            check_agreement("all values agree", rows),
             Check(
                 "at the size of the main experiment the policies are identical",
-                rows[0].share_that_differs == 0.0,
+                found[0].share_that_differs == 0.0,
             ),
-            *(
-                Check(
-                    f"{row.label}: faster than pymdptoolbox ({format_ratio(row.ratio)})",
-                    row.ratio > 1.0,
-                )
-                for row in rows
-            ),
+            *(Check(f"{row.label}: faster than pymdptoolbox ({format_ratio(row.ratio)})",
+                    row.ratio > 1.0) for row in rows),
         ),
         {row.label: row.ratio for row in rows},
         is_guarded=True,
-    )
+    )  # fmt: skip
 
 
-ABOUT = (
-    "The problem of the main experiment (N = 45 rounds, M = 16 updates, oracle of the paper's "
-    "text, privacy costs 1.8, 0.8, 0.3, terminal cost 0.6 y^2) and a large one.  pymdptoolbox "
-    "gets dense and sparse transition matrices if both fit in memory, and the faster is shown; "
-    "only its `run` is timed, not its input checks.  It keeps the values of all rounds, so the "
-    "ratio is to covertfl keeping them too.  covertfl checks Theorem 2 and computes the thresholds "
-    "when asked, which is not timed.",
-    "With thousands of rounds left, both actions cost the same up to rounding in many states.  "
-    "There covertfl obfuscates and pymdptoolbox takes the action with the larger rounded value, "
-    "which is why actions differ at the large size.",
-)
+def check_agreement(what: str, rows: Sequence[Row]) -> Check:
+    """Return whether all values agree."""
+    worst = max(row.difference for row in rows)
+    return Check(f"{what} to {AGREEMENT:g} (largest difference {worst:.0e})", worst <= AGREEMENT)
+
+
+def measure_plan(rounds: int, updates: int) -> Row:
+    """Plan one size, and let pymdptoolbox solve it."""
+    problem = make_horizon(rounds, updates)
+
+    def plan() -> HorizonPlan:
+        return plan_horizon(problem, generator=np.random.default_rng(SEED))
+
+    planned, ours = time_repeats(plan, repeats=3)
+    values, _, peer = time_peer(problem, dense=True, repeats=30)
+    found = planned.solution.final_value
+    difference = float(np.max(np.abs(values[-1] - found)) / np.max(found))
+    return Row(rounds, updates, ours, peer, difference)
+
+
+def measure_plans(*, quick: bool) -> Section:
+    """Measure whole plans, in units of what pymdptoolbox needs for the solution alone."""
+    load_peer("mdptoolbox.mdp", "pymdptoolbox")
+    rows = [measure_plan(*size) for size in (QUICK_SIZES if quick else PLANNED_SIZES)]
+    return Section(
+        "Planner: the plan of a finite horizon",
+        ("size", "covertfl's plan", "pymdptoolbox's solution", "values differ by", "ratio"),
+        tuple(
+            (row.label, str(row.ours), str(row.peer), f"{row.difference:.0e}",
+             format_ratio(row.ratio))
+            for row in rows
+        ),
+        (check_agreement("the costs agree", rows),),
+        {row.label: row.ratio for row in rows},
+        is_guarded=True,
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """Measure the policy that is refreshed during a run (docs/spga.md, "Live refresh").
 
-    python benchmarks/live_refresh.py [--method exact|search] [--seeds 20] [--write docs/spga.md]
+    python benchmarks/live_refresh.py [--method exact|search] [--seeds 20] [--write]
 
 Rounds are drawn from a queue and decided with the code of a training run, without clients and
 models.  The same rounds are also decided by the exact optimum of the true problem and by the policy
@@ -10,7 +10,6 @@ that always learns, whose backlog is the least of all policies in every round.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shlex
 import sys
@@ -18,20 +17,23 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
-from machine import describe_machine
-from reference_problem import make_queue
-from section import write_block
+from measurement import describe_machine
+from reference_problem import PRIVACY_COST, load_queue, make_oracle, make_queue
+from section import DOCUMENTS, describe_date, render_table, write_block
 
+from covertfl import (
+    GreedyPolicy,
+    LearningCost,
+    Observation,
+    Policy,
+    QueueProblem,
+    evaluate_queue_policy,
+)
 from covertfl.arrays import FloatArray
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.policy import GreedyPolicy, Observation, Policy, tabulate_for_queue
-from covertfl.decision.problem import LearningCost, QueueProblem
-from covertfl.decision.problem_file import read_preset
-from covertfl.evaluation.queue import evaluate_queue_policy
+from covertfl.decision.policy import tabulate_for_queue
 from covertfl.runs.actions import Decision
 from covertfl.runs.live import LiveState, SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.records import charge_round
@@ -58,17 +60,10 @@ class Played:
 
 def make_design_queue() -> QueueProblem:
     """Return sound/queue with half of its arrivals and limit 3; its optimum is 0.127196."""
-    oracle = Oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
     cost = LearningCost("linear", 0.6, "always")
-    return QueueProblem(oracle, [1.8, 0.8, 0.3], cost, arrival_prob=0.05, arrival_size=4, limit=3.0)
-
-
-def load_queue(preset: str) -> QueueProblem:
-    """Return the queue of a preset."""
-    problem = read_preset(preset).problem
-    if not isinstance(problem, QueueProblem):
-        raise TypeError(f"{preset} is not a queue")
-    return problem
+    return QueueProblem(
+        make_oracle(), PRIVACY_COST, cost, arrival_prob=0.05, arrival_size=4, limit=3.0
+    )
 
 
 def draw_rounds(problem: QueueProblem, rounds: int, *seed: int) -> Experience:
@@ -209,10 +204,8 @@ def describe(values: FloatArray) -> list[str]:
 def render(columns: tuple[str, ...], cases: dict[str, FloatArray]) -> str:
     """Render a table with a line for each measured quantity and a column for each case."""
     entries = zip(*map(describe, cases.values()), strict=True)
-    lines = [(name, *entry) for name, entry in zip(columns, entries, strict=True)]
-    head = ("mean (least to largest) over seeds", *cases)
-    rule = ("---", *("---:" for _ in cases))
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+    rows = [(name, *entry) for name, entry in zip(columns, entries, strict=True)]
+    return render_table(("mean (least to largest) over seeds", *cases), rows)
 
 
 def measure(method: LiveMethod, seeds: int) -> str:
@@ -229,8 +222,8 @@ def measure(method: LiveMethod, seeds: int) -> str:
         changed = np.array(list(pool.map(partial(measure_change, method), range(seeds))))
     command = shlex.join(["python", "benchmarks/live_refresh.py", *sys.argv[1:]])
     made = (
-        f'`live = "{method}"`, `refresh = {EVERY}`, {seeds} seeds, {ROUNDS:,} rounds. Made '
-        f"on {datetime.date.today().isoformat()} by `{command}` on {describe_machine()}."
+        f'`live = "{method}"`, `refresh = {EVERY}`, {seeds} seeds, {ROUNDS:,} rounds. '
+        f"{describe_date(command)} on {describe_machine()}."
     )
     change = render(CHANGE_COLUMNS, {"tracking": changed})
     return "\n\n".join((made, render(COLUMNS, found), change))
@@ -241,12 +234,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="measure the refreshed policy")
     parser.add_argument("--method", choices=get_args(LiveMethod), default="exact")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables into it")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/spga.md")
     asked = parser.parse_args()
     text = measure(asked.method, asked.seeds)
     print(text)
-    if asked.write is not None:
-        write_block(asked.write, f"live {asked.method}", text)
+    if asked.write:
+        write_block(DOCUMENTS / "spga.md", f"live {asked.method}", text)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import numpy as np
 from measurement import format_ratio, format_seconds
 from section import Check, Section
 
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.problem import Action, LearningCost, QueueProblem, round_learning_cost
-from covertfl.errors import NoSolution, SplitChain
+from covertfl import Action, LearningCost, NoSolution, Oracle, QueueProblem, SplitChain
+from covertfl.decision.problem import round_learning_cost
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.multiplier import Lagrangian
 from covertfl.solvers.occupation_lp import solve_occupation_lp
@@ -157,7 +156,6 @@ def measure(*, quick: bool) -> Section:
     refused = [outcome for outcome in outcomes if outcome.kind == EXACT_REFUSES]
     return Section(
         "Random queues: what the exact solver refuses",
-        ABOUT,
         ("problems", SOLVED, BOTH_REFUSE, EXACT_REFUSES, PROGRAMME_REFUSES, "exact", "program"),
         (
             (
@@ -182,12 +180,3 @@ def measure(*, quick: bool) -> Section:
         ratios={f"exact against the program, {len(outcomes):,} problems": ratio},
         notes=tuple(f"refused: {outcome.reason}" for outcome in refused),
     )
-
-
-ABOUT = (
-    "Queues with up to three oracle states, capacities up to 25, any learning cost and objective, "
-    "and numbers on coarse grids, so that ties, zeros and certainties occur; the limit is a random "
-    "part of the way from the least reachable value to the one without a limit.  A problem is "
-    "refused if no average holds from every start, or if one takes more than 1e9 rounds to settle "
-    "(deviation D8).  Times are processor time for each problem.",
-)

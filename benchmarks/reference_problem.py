@@ -1,11 +1,10 @@
-"""The two problems of the benchmarks: the oracle of the paper's text with a queue and a horizon."""
+"""The problems of the benchmarks: the oracle of the paper's text with a queue and a horizon."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
+from covertfl import FiniteHorizon, LearningCost, Oracle, QueueProblem, load_problem
 
 TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
 SUCCESS = (0.1, 0.43, 0.95)
@@ -35,3 +34,10 @@ def make_horizon(rounds: int, updates: int) -> FiniteHorizon:
     """Return the problem of the main experiment, with terminal cost 0.6 y^2."""
     cost = LearningCost("quadratic", 0.6)
     return FiniteHorizon(make_oracle(), np.array(PRIVACY_COST), cost, rounds, updates)
+
+
+def load_queue(preset: str) -> QueueProblem:
+    """Return the queue of a preset."""
+    problem = load_problem(preset)
+    assert isinstance(problem, QueueProblem)
+    return problem

@@ -1,7 +1,9 @@
-"""A section of the benchmark report, and blocks of other pages that a benchmark writes."""
+"""What a benchmark finds, and the blocks of documents that measurements are written into."""
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from covertfl.files.atomic import write_atomically
+DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 
 
 @dataclass(frozen=True)
@@ -29,23 +31,23 @@ class Section:
 
     Parameters
     ----------
-    title : what is compared
-    about : paragraphs on what was measured and how
+    title : what is compared; the document says how, under the same heading
     columns, rows : the table, as text
     checks : agreement of the results, and targets
     ratios : the measured ratios to another program, by a label that is the same in every run
     is_guarded : whether a ratio may not become worse from one run to the next
     notes : other findings, one line each
+    about : paragraphs on what this machine was used for, before the table
     """
 
     title: str
-    about: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     checks: tuple[Check, ...]
     ratios: dict[str, float] = field(default_factory=dict)
     is_guarded: bool = False
     notes: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
 
 
 def render_terminal(section: Section) -> RenderableType:
@@ -60,24 +62,29 @@ def render_terminal(section: Section) -> RenderableType:
     return Group(table, *map(escape, section.notes), *lines, "")
 
 
-def render_findings(section: Section) -> str:
-    """Render the table, the notes and the checks for a page."""
-    table = [section.columns, ("---",) + ("---:",) * (len(section.columns) - 1), *section.rows]
-    lines = [f"| {' | '.join(row)} |" for row in table]
-    findings = [f"- {line}" for line in (*section.notes, *map(str, section.checks))]
-    return "\n".join([*lines, "", *findings]).rstrip()
-
-
 def render_markdown(section: Section) -> str:
-    """Render the whole section for docs/benchmarks.md."""
-    return "\n\n".join([f"## {section.title}", *section.about, render_findings(section)])
+    """Render what was found for a document."""
+    findings = [f"- {line}" for line in (*section.notes, *map(str, section.checks))]
+    parts = [*section.about, render_table(section.columns, section.rows), "\n".join(findings)]
+    return "\n\n".join(parts).rstrip()
+
+
+def render_table(columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """Render a Markdown table whose first columns are aligned to the left."""
+    rule = ["---"] * left + ["---:"] * (len(columns) - left)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (columns, rule, *rows))
 
 
 def write_block(path: Path, name: str, text: str) -> None:
-    """Write the text between the lines that mark a block of a page."""
+    """Write the text between the lines that mark a block of a document."""
     begin, end = (f"<!-- {name}: {place} -->" for place in ("begin", "end"))
     before, first, rest = path.read_text(encoding="utf-8").partition(begin)
     _, last, after = rest.partition(end)
     if not (first and last):
         raise SystemExit(f"{path} must have the lines {begin} and {end}")
-    write_atomically(path, f"{before}{begin}\n{text}\n{end}{after}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def describe_date(command: str) -> str:
+    """Return the start of a sentence that says when a command made a table."""
+    return f"Made on {datetime.date.today().isoformat()} by `{command}`"

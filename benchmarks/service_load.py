@@ -161,15 +161,6 @@ def measure(*, quick: bool) -> Section:
             loads.append(measure_clock(folder, clock, requests))
     return Section(
         title="A service under load",
-        about=(
-            f"{requests:,} requests (`POST /requests`) from {CONNECTIONS} connections of another "
-            "process, each sent when the one before it was answered, while `covertfl serve` plays "
-            "rounds on the simulated engine: toxicity, 20 clients.  A request is on the disk when "
-            "it is answered.  The service's two processes and the client share the machine.",
-            "Rounds per second: while requests come; afterwards, with a queue of all of them; and "
-            "of a service that has no requests.  The idle service only trains decoys, less "
-            "work than the clients' training, so rounds are compared with the column before it.",
-        ),
         columns=(
             "round_seconds",
             "requests/s",

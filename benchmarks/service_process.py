@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from process_tree import end_tree, list_tree
+from measurement import end_tree, list_tree
 
 from covertfl.service.client import NoAnswer, Service, find_service
 

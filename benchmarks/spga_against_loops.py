@@ -15,9 +15,9 @@ from measurement import Timing, format_ratio, time_repeats
 from reference_problem import make_queue
 from section import Check, Section
 
+from covertfl import QueueProblem
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import compute_stationary_distribution
-from covertfl.decision.problem import QueueProblem
 from covertfl.solvers.spga.experience import Experience
 from covertfl.solvers.spga.rules import Rules, extract_rules
 from covertfl.solvers.spga.search import SpgaSearch, simulate_source, solve_spga
@@ -250,21 +250,13 @@ def measure(*, quick: bool) -> Section:
     difference = np.abs(literal - run_compiled(problem, settings, SLICE_ITERATIONS)).max()
     return Section(
         "Structured policy gradient: compiled against plain loops",
-        ABOUT,
-        (
-            "states",
-            "runs",
-            "covertfl",
-            "processor time",
-            "loops, timed part",
-            "loops, extrapolated",
-            "ratio",
-        ),
+        ("states", "runs", "covertfl", "processor time", "loops, timed part", "loops, extrapolated",
+         "ratio"),
         tuple(row.cells() for row in rows),
         _check(rows, float(difference), quick=quick),
         {f"{row.num_states:,} states, {row.runs} runs": row.ratio for row in rows if row.loops},
         is_guarded=True,
-    )
+    )  # fmt: skip
 
 
 def _check(rows: list[Row], difference: float, *, quick: bool) -> tuple[Check, ...]:
@@ -292,20 +284,3 @@ def _check(rows: list[Row], difference: float, *, quick: bool) -> tuple[Check, .
             growth <= MOST_GROWTH,
         ),
     )
-
-
-ABOUT = (
-    f"The reference queue; one call of `solve_spga` on all cores with {ITERATIONS:,} iterations of "
-    f"{ROLLOUT} rounds in each run, including the simulation of the oracle.  Compilation is not "
-    "counted; the compiled code is cached on disk.",
-    "The loops are the same algorithm in plain Python and NumPy on one core (in "
-    "`benchmarks/spga_against_loops.py`): scalars in loops over rounds, small arrays for the "
-    f"parameters.  A part was timed, 1 run of {SLICE_ITERATIONS} iterations, and extrapolated to "
-    "all runs and iterations; every iteration does the same amount of work.  Both draw the same "
-    "numbers in the same order, so their parameters can be compared.",
-    "The ratio is between elapsed times.  Processor time, summed over cores, is shown for covertfl "
-    "because on a busy machine a call of seconds on all cores loses more to other programs than a "
-    "call of milliseconds on one.",
-    "The rows without loops keep the settings and enlarge the queue.  The search never iterates "
-    "over the states: a rollout visits as many as it has rounds.",
-)

@@ -1,35 +1,39 @@
 """Simulated federations: covertfl's engine against a PyTorch loop, pfl and Flower's simulation.
 
-Every simulator runs in a separate process, so that its memory can be measured and it can be killed.
+Every simulator runs in a separate process (`simulators.py`), so that its memory can be measured and
+it can be killed.  Run as a script, this file prints the operations per second of large matrix
+products as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from measurement import Timing, format_ratio, load_peer
-from process_tree import run_command
+from measurement import Timing, format_ratio, load_peer, run_apart, run_python, time_repeats
 from section import Check, Section
-from sgemm_peak import measure_peak
-from simulator_process import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, TITLES, WEIGHTS
+from simulators import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, MODELS, WEIGHTS
 
-from covertfl.errors import Missing
+from covertfl import Missing, Run
+from covertfl.kernels.cnn.blocks import describe_network
 from covertfl.kernels.weights import Vector
 
 PEER_PACKAGES = ("torch", "pfl", "flwr", "ray")
-HERE = Path(__file__).parent
+SCRIPT = Path(__file__).with_name("simulators.py")
 SEEDS_AT_ONCE = 10
 AGREEMENT = 1e-5
 TRIAL_ROUNDS, QUICK_ROUNDS = 3, 5
 # Time limit of one process, in seconds.
 LIMIT = 240.0
+PEAK_SIZE, PEAK_REPEATS, PEAK_LIMIT = 2048, 12, 120.0
 EXPERIMENT_SEEDS, QUICK_EXPERIMENT_SEEDS = 10, 2
 MOST_SECONDS = 180.0
 TIMED, QUICK_TIMED = ("head", "logistic", "mlp"), ("logistic",)
@@ -37,6 +41,7 @@ TIMED, QUICK_TIMED = ("head", "logistic", "mlp"), ("logistic",)
 COMPARED = {"head": "still-head", "logistic": "logistic", "mlp": "mlp"}
 # Two layers forward and their gradients, and the derivatives by the hidden units.
 MLP_FLOPS = {"mlp": 4 * (784 * 200 + 200 * 10) + 2 * 200 * 10}
+NETWORKS, NETWORK_ROUNDS, LEAST_NETWORK_RATIO = ("digit-cnn", "small-cnn"), 20, 4.0
 LEAST_RATIO = {
     "head": {"Flower": 30.0, "pfl": 8.0},
     "logistic": {"Flower": 30.0, "pfl": 8.0},
@@ -51,7 +56,7 @@ class Simulator:
     Parameters
     ----------
     name : shown in the table
-    script : file that runs it
+    kind : in `simulators.py`
     threads : numbers of PyTorch threads to choose from
     seeds : number of runs at once
     rounds : number of timed rounds
@@ -59,30 +64,30 @@ class Simulator:
     """
 
     name: str
-    script: str
+    kind: str
     threads: tuple[int, ...] = (1,)
     seeds: int = 1
     rounds: int = 20
     repeats: int = 2
 
 
-OURS = Simulator("covertfl", "peer_covertfl.py", rounds=100, repeats=3)
+OURS = Simulator("covertfl", "covertfl", rounds=100, repeats=3)
 OURS_AT_ONCE = Simulator(
     f"covertfl, {SEEDS_AT_ONCE} seeds at once",
-    "peer_covertfl.py",
+    "covertfl",
     seeds=SEEDS_AT_ONCE,
     rounds=10,
     repeats=3,
 )
 PEERS = (
-    Simulator("PyTorch loop", "peer_torch_loop.py", threads=(1, 2)),
-    Simulator("pfl", "peer_pfl.py", threads=(1, 2)),
-    Simulator("Flower", "peer_flower.py", rounds=30),
+    Simulator("PyTorch loop", "loop", threads=(1, 2)),
+    Simulator("pfl", "pfl", threads=(1, 2)),
+    Simulator("Flower", "flower", rounds=30),
 )
 
 
 @dataclass(frozen=True)
-class Run:
+class Measured:
     """Timings, memory and weights of one process."""
 
     timing: Timing
@@ -90,16 +95,16 @@ class Run:
     weights: Vector
 
 
-def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Run | None:
+def run_once(simulator: Simulator, model: str, rounds: int, threads: int) -> Measured | None:
     """Run one process; return None if it took too long."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        arguments = (model, rounds, threads, simulator.seeds, name)
-        if not run_command([HERE / simulator.script, *arguments], limit=LIMIT):
+        arguments = (simulator.kind, model, rounds, threads, simulator.seeds, name)
+        if run_python([SCRIPT, *arguments], limit=LIMIT) is None:
             return None
         answer = json.loads((Path(name) / ANSWER).read_text())
         weights = np.load(Path(name) / WEIGHTS)
     seconds = tuple(second / simulator.seeds for second in answer["seconds"])
-    return Run(Timing(seconds), answer["memory"], weights)
+    return Measured(Timing(seconds), answer["memory"], weights)
 
 
 def choose_threads(simulator: Simulator, model: str) -> int:
@@ -113,13 +118,15 @@ def choose_threads(simulator: Simulator, model: str) -> int:
     return min(best, key=best.__getitem__, default=simulator.threads[0])
 
 
-def run_repeats(simulators: Sequence[Simulator], model: str, *, quick: bool) -> list[Run | None]:
+def run_repeats(
+    simulators: Sequence[Simulator], model: str, *, quick: bool
+) -> list[Measured | None]:
     """Return the rounds of all repeats of each simulator, None if none ended in time.
 
     The simulators take turns, so that a busy time of the machine falls on all of them.
     """
     threads = [choose_threads(simulator, model) for simulator in simulators]
-    runs: list[list[Run]] = [[] for _ in simulators]
+    runs: list[list[Measured]] = [[] for _ in simulators]
     for repeat in range(1 if quick else max(simulator.repeats for simulator in simulators)):
         for simulator, number, finished in zip(simulators, threads, runs, strict=True):
             rounds = QUICK_ROUNDS if quick else simulator.rounds
@@ -129,11 +136,11 @@ def run_repeats(simulators: Sequence[Simulator], model: str, *, quick: bool) -> 
     return [_join(finished) for finished in runs]
 
 
-def _join(runs: Sequence[Run]) -> Run | None:
+def _join(runs: Sequence[Measured]) -> Measured | None:
     if not runs:
         return None
     seconds = chain.from_iterable(run.timing.seconds for run in runs)
-    return Run(Timing(tuple(seconds)), max(run.memory for run in runs), runs[0].weights)
+    return Measured(Timing(tuple(seconds)), max(run.memory for run in runs), runs[0].weights)
 
 
 # --- the comparison -----------------------------------------------------------------------------
@@ -145,8 +152,13 @@ class Row:
 
     model: str
     simulator: Simulator
-    run: Run | None
-    ours: Run
+    run: Measured | None
+    ours: Measured
+
+    @property
+    def title(self) -> str:
+        """Return the model in words."""
+        return MODELS[self.model].title
 
     @property
     def ratio(self) -> float:
@@ -161,7 +173,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """Return the row as text."""
-        title, name = TITLES[self.model], self.simulator.name
+        title, name = self.title, self.simulator.name
         if self.run is None:
             return title, name, f"more than {LIMIT:.0f} s in total", "", "", "", ""
         return (
@@ -203,16 +215,53 @@ def compare_weights(rows: list[Row]) -> dict[str, float]:
 
 
 def time_experiment(seeds: int) -> float:
-    """Return the seconds of the toxicity experiment, infinite if it took too long."""
-    with tempfile.TemporaryDirectory() as name:
-        script = HERE / "toxicity_experiment.py"
-        if not run_command([script, seeds, name], limit=3 * MOST_SECONDS):
-            return float("inf")
-        return float(json.loads((Path(name) / ANSWER).read_text())["seconds"][0])
+    """Return the seconds of the toxicity experiment, two policies with two public sets."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for share in (0.0, 0.1):
+            for policy in ("greedy", "optimal"):
+                run = Run("toxicity", public_positive_share=share, policy=policy)
+                run.train(Path(folder) / f"{policy}-{share:g}", seeds=seeds)
+    return time.perf_counter() - started
+
+
+def measure_peak() -> float:
+    """Return the operations per second of large matrix products, in a separate process."""
+    found = run_apart(__file__, (), limit=PEAK_LIMIT)
+    return float("nan") if found is None else float(found)
+
+
+def time_products() -> float:
+    """Return the most operations per second that a product of large matrices reaches on all cores.
+
+    It is the larger of one product by all cores and of one by a single core, times the cores: if
+    other programs use the machine, the first waits for its slowest part.
+    """
+    import torch
+
+    def time_product(threads: int) -> float:
+        torch.set_num_threads(threads)
+        left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE) for _ in range(2))
+        _, timing = time_repeats(lambda: left @ right, repeats=PEAK_REPEATS)
+        return 2 * PEAK_SIZE**3 / timing.best
+
+    cores = len(os.sched_getaffinity(0))
+    return max(time_product(cores), cores * time_product(1))
+
+
+COLUMNS = (
+    "model",
+    "simulator",
+    "time per round",
+    "rounds per second",
+    "memory",
+    "ratio",
+    "ratio of best rounds",
+)
 
 
 def measure(*, quick: bool) -> Section:
-    """Measure the whole comparison."""
+    """Measure all simulators on models without convolutions."""
     for package in PEER_PACKAGES:
         load_peer(package, package)
     rows = [
@@ -220,28 +269,63 @@ def measure(*, quick: bool) -> Section:
         for model in (QUICK_TIMED if quick else TIMED)
         for row in measure_model(model, OURS, (OURS_AT_ONCE, *PEERS), quick=quick)
     ]
+    checks = check_weights(rows, "without dropout all have the same weights")
+    for row in () if quick else rows:
+        least = LEAST_RATIO[row.model].get(row.simulator.name)
+        if least is not None:
+            text = f"{row.title}: at least {least:.0f} times as fast as {row.simulator.name}"
+            checks.append(Check(f"{text} ({format_ratio(row.ratio)})", row.ratio >= least))
     seeds = QUICK_EXPERIMENT_SEEDS if quick else EXPERIMENT_SEEDS
+    seconds = time_experiment(seeds)
+    text = f"the toxicity experiment, {seeds} seeds x 2 policies x 2 scenarios, in under"
+    text = f"{text} {MOST_SECONDS:.0f} s ({seconds:.0f} s)"
+    versions = ", ".join(f"{package} {metadata.version(package)}" for package in PEER_PACKAGES)
     return Section(
         "Simulated training: covertfl's engine against a PyTorch loop, pfl and Flower",
-        (*ABOUT, f"Peers: {_describe_versions()}."),
-        (
-            "model",
-            "simulator",
-            "time per round",
-            "rounds per second",
-            "memory",
-            "ratio",
-            "ratio of best rounds",
-        ),
+        COLUMNS,
         tuple(row.cells for row in rows),
-        _check(rows, compare_weights(rows), time_experiment(seeds), seeds, quick=quick),
+        (*checks, Check(text, seconds < MOST_SECONDS)),
         ratios={
-            f"{TITLES[row.model]}, {row.simulator.name}": row.ratio
+            f"{row.title}, {row.simulator.name}": row.ratio
             for row in rows
             if row.run and row.simulator is not OURS
         },
         notes=describe_shares(rows, MLP_FLOPS, measure_peak()),
+        about=(f"Peers: {versions}.",),
     )
+
+
+def measure_networks(*, quick: bool) -> Section:
+    """Measure convolutional networks beside a PyTorch loop."""
+    load_peer("torch", "torch")
+    ours, loop = replace(OURS, rounds=NETWORK_ROUNDS), PEERS[0]
+    rows = [row for model in NETWORKS for row in measure_model(model, ours, (loop,), quick=quick)]
+    checks = check_weights(rows, "the same weights")
+    for row in rows:
+        if row.run is not row.ours:
+            # On a busy machine means depend on the load, the best rounds hardly do.
+            text = (
+                f"{row.title}: at least {LEAST_NETWORK_RATIO:.0f} times as fast as a PyTorch loop"
+            )
+            text = f"{text}, in the best rounds ({format_ratio(row.best_ratio)})"
+            checks.append(Check(text, row.best_ratio >= LEAST_NETWORK_RATIO))
+    return Section(
+        "Convolutional networks on a CPU: covertfl's engine against a PyTorch loop",
+        COLUMNS,
+        tuple(row.cells for row in rows),
+        tuple(checks),
+        ratios={row.title: row.ratio for row in rows if row.run and row.run is not row.ours},
+        notes=describe_shares(rows, {name: count_flops(name) for name in NETWORKS}, measure_peak()),
+    )
+
+
+def count_flops(name: str) -> int:
+    """Return the operations of a training pass over one image."""
+    model = MODELS[name]
+    assert model.image is not None
+    network = describe_network(model.make_module(), model.image)
+    assert network is not None
+    return network.flops
 
 
 def describe_shares(rows: Sequence[Row], flops: Mapping[str, int], peak: float) -> tuple[str, ...]:
@@ -255,70 +339,24 @@ def describe_shares(rows: Sequence[Row], flops: Mapping[str, int], peak: float) 
     """
     work = CLIENTS * BATCHES * BATCH_SIZE
     return tuple(
-        f"{TITLES[row.model]} at {work * flops[row.model] / row.ours.timing.best / peak:.0%} of "
-        f"sgemm peak ({peak / 1e9:.0f} GFLOP/s)"
+        f"{row.title} at {work * flops[row.model] / row.ours.timing.best / peak:.0%} of sgemm peak "
+        f"({peak / 1e9:.0f} GFLOP/s)"
         for row in rows
         if row.run is row.ours and row.model in flops
     )
 
 
-def _describe_versions() -> str:
-    return ", ".join(f"{package} {metadata.version(package)}" for package in PEER_PACKAGES)
-
-
-def _check(
-    rows: list[Row], differences: dict[str, float], seconds: float, seeds: int, *, quick: bool
-) -> tuple[Check, ...]:
-    checks = [
+def check_weights(rows: list[Row], what: str) -> list[Check]:
+    """Return for each model whether all simulators have the same weights after one round."""
+    return [
         Check(
-            f"{TITLES[model]}: without dropout all have the same weights after one round to "
-            f"{AGREEMENT:g} (largest difference {difference:.1e})",
+            f"{MODELS[model].title}: {what} after one round to {AGREEMENT:g} "
+            f"(largest difference {difference:.1e})",
             difference <= AGREEMENT,
         )
-        for model, difference in differences.items()
+        for model, difference in compare_weights(rows).items()
     ]
-    targets = () if quick else rows
-    for row in targets:
-        least = LEAST_RATIO[row.model].get(row.simulator.name)
-        if least is not None:
-            text = (
-                f"{TITLES[row.model]}: at least {least:.0f} times as fast as {row.simulator.name}"
-            )
-            checks.append(Check(f"{text} ({format_ratio(row.ratio)})", row.ratio >= least))
-    checks.append(
-        Check(
-            f"the toxicity experiment, {seeds} seeds x 2 policies x 2 scenarios, in under "
-            f"{MOST_SECONDS:.0f} s ({seconds:.0f} s)",
-            seconds < MOST_SECONDS,
-        )
-    )
-    return tuple(checks)
 
 
-ABOUT = (
-    f"One round of FedAvg: {CLIENTS} clients, {BATCHES} batches of {BATCH_SIZE} each, Adam with "
-    "learning rate 1e-3 and a fresh state in every round, the same synthetic data and initial "
-    "weights.  The toxicity head has dropout 0.1.  The first round of each process, which includes "
-    "start-up (Ray takes 10 to 20 s), is not counted.  Best and median time per round, and rounds "
-    "per second, are over all other rounds of all processes.  With ten seeds at once, the time is "
-    "per round of one seed.",
-    "covertfl does a round as its engine does: each client's examples are shuffled, all jobs go to "
-    "the kernel together, and the replies are checked and averaged.  The others keep the examples "
-    "in one order, which is less work.",
-    "All peers use PyTorch's fused Adam, the fastest it has here.  The loop and pfl (federated "
-    "averaging, simulated backend, one process) use one or two PyTorch threads, whichever is "
-    f"faster in {TRIAL_ROUNDS} rounds.  Flower's simulation uses its Message API and FedAvg "
-    "without evaluation, with one single-threaded Ray actor per core.  It polls for replies every "
-    "0.1 s, so its rounds are multiples of that.",
-    "Memory is the peak of the process.  For Flower it is what its server, Ray and the actors hold "
-    "together after the last round, with shared pages counted once.  Ratios are of rounds per "
-    "second, relative to covertfl with one seed, and of the best round of each.",
-    "Weights are compared with seed 2.  If an input of a ReLU of the MLP is within rounding error "
-    "of 0, as with seeds 1, 4 and 7 of the first eight (2e-7 from 0 with seed 1), two programs can "
-    "disagree on its sign, and weights of that unit then differ by up to 8e-5 after a round; with "
-    "the other five seeds the difference is at most 7e-6.",
-    "The toxicity experiment is `train_all` from settings to finished folders, 45 rounds in each "
-    "run, policies greedy and optimal, public sets with no and with 10% positives.",
-    "The sgemm peak is that of products of 2048 x 2048 matrices by PyTorch on all cores, measured "
-    "in the same run; the share counts the products of the network only, in the best round.",
-)
+if __name__ == "__main__":
+    print(json.dumps(time_products()))

@@ -24,17 +24,21 @@ class Bench:
         self.broken: dict[str, BaseException] = {}
         self.busy: list[bool] = []  # answers of `is_busy`, one for each section
         patch.setattr(self.run, "is_busy", lambda: bool(self.busy and self.busy.pop(0)))
-        for name in ("guarded", "free"):
-            patch.setitem(self.run.BENCHMARKS, name, lambda asked, name=name: self.make(name))
-        for name in set(self.run.BENCHMARKS) - {"guarded", "free"}:
-            patch.delitem(self.run.BENCHMARKS, name)
+        patch.setattr(self.run, "BENCHMARKS", {"guarded": "", "free": ""})
+        patch.setattr(self.run, "measure_section", lambda name, quick: self.make(name))
+        patch.setattr(self.run, "DOCUMENTS", folder)
+        blocks = [
+            f"<!-- {name}: begin -->\nOld.\n<!-- {name}: end -->" for name in ("guarded", "free")
+        ]
+        self.page = folder / "benchmarks.md"
+        self.page.write_text("\n".join(["Text.", *blocks, "More.\n"]), "utf-8")
 
     def make(self, name: str) -> Any:
         if name in self.broken:
             raise self.broken[name]
         ratios = self.ratios.get(name, {})
         checks = (self.section.Check("right", True),)
-        return self.section.Section(name, (), ("a",), (("1",),), checks, ratios, name == "guarded")
+        return self.section.Section(name, ("a",), (("1",),), checks, ratios, name == "guarded")
 
     def measure(self, *more: str, **ratios: dict[str, float]) -> int:
         self.ratios = ratios
@@ -127,12 +131,11 @@ def test_without_history_nothing_is_compared_or_written(
     assert not bench.file.exists()
 
 
-def test_an_interrupted_run_keeps_what_it_measured(bench: Bench, tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_what_it_measured(bench: Bench) -> None:
     bench.broken["free"] = KeyboardInterrupt()
-    report = tmp_path / "report.md"
     with pytest.raises(KeyboardInterrupt):
-        bench.measure("--write", str(report), guarded={"a": 2.0})
-    assert "## guarded" in report.read_text("utf-8")
+        bench.measure("--write", guarded={"a": 2.0})
+    assert bench.page.read_text("utf-8").count("Old.") == 1
     [entry] = bench.entries()
     assert entry["sections"] == {"guarded": {"a": 2.0}}
 
@@ -158,21 +161,18 @@ def test_without_a_gpu_its_section_is_left_out_unless_asked_for(
     assert len(bench.entries()) == 1  # a run without measurements leaves no line
 
 
-@pytest.mark.parametrize("more", [[], ["--quick"]], ids=["whole", "quick"])
-def test_tables_of_scale_are_written_beside_the_report(
-    bench: Bench, tmp_path: Path, more: list[str]
-) -> None:
-    bench.patch.setattr(bench.run, "SCALE", ("free",))
-    page = tmp_path / "scale.md"
-    before = "Text.\n<!-- free: begin -->\nOld.\n<!-- free: end -->\nMore.\n"
-    page.write_text(before, "utf-8")
-    bench.measure("--write", str(tmp_path / "report.md"), *more)
-    now = page.read_text("utf-8")
-    if more:
-        assert now == before
-    else:
-        assert now.startswith("Text.\n<!-- free: begin -->\nMeasured on ")
-        assert now.endswith("| a |\n| --- |\n| 1 |\n\n- yes: right\n<!-- free: end -->\nMore.\n")
+def test_sections_are_written_into_their_blocks(bench: Bench) -> None:
+    before = bench.page.read_text("utf-8")
+    bench.measure("--quick")
+    assert bench.page.read_text("utf-8") == before
+    bench.measure("--only", "free", "--write")
+    now = bench.page.read_text("utf-8")
+    begin, marked, written = now.partition("<!-- free: begin -->\n")
+    assert marked and before.startswith(begin)
+    assert written.startswith("Measured on ")
+    assert written.endswith("| a |\n| --- |\n| 1 |\n\n- yes: right\n<!-- free: end -->\nMore.\n")
+    with pytest.raises(SystemExit):  # a quick run is not worth writing
+        bench.measure("--quick", "--write")
 
 
 def test_a_busy_machine_is_not_compared_with(bench: Bench) -> None:
@@ -187,7 +187,7 @@ def test_a_busy_machine_is_not_compared_with(bench: Bench) -> None:
 def test_a_machine_is_busy_if_others_use_its_cores(
     load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine, file = load("machine"), tmp_path / "stat"
+    machine, file = load("measurement"), tmp_path / "stat"
     monkeypatch.setattr(machine, "STATISTICS", file)
 
     def write(user: int, idle: int, taken: int) -> None:
@@ -216,7 +216,7 @@ def test_the_history_of_the_project_can_be_read_and_shown(load: Any) -> None:
     for entry in entries:
         for name, ratios in entry["sections"].items():
             assert name in load("run").BENCHMARKS
-            section = load("section").Section(name, (), (), (), (), ratios, True)
+            section = load("section").Section(name, (), (), (), ratios, True)
             changes = history.compare_section(name, section, [{**entry, "busy": []}])
             assert {change.verdict for change in changes} == {"same"}
             Console(quiet=True).print(history.render_changes(changes))

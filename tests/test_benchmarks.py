@@ -86,9 +86,11 @@ def test_random_queues_are_solved_in_both_ways(load: Any) -> None:
 
 def test_backward_induction_agrees_with_pymdptoolbox(load: Any) -> None:
     pytest.importorskip("mdptoolbox")
-    row = load("horizon_against_pymdptoolbox").measure_size(6, 3, repeats=1)
-    assert row.difference < 1e-12
-    assert row.share_that_differs == 0.0
+    horizon = load("horizon_against_pymdptoolbox")
+    solved = horizon.measure_size(6, 3, repeats=1)
+    assert solved.row.difference < 1e-12
+    assert solved.share_that_differs == 0.0
+    assert horizon.measure_plan(6, 3).difference < 1e-12
 
 
 def test_transitions_of_the_horizon_are_the_rounds(load: Any) -> None:
@@ -120,7 +122,7 @@ def read_rows(block: str) -> list[list[str]]:
 
 
 def test_sentences_about_the_ablation_are_those_of_its_table(load: Any) -> None:
-    ablation, block = load("spga_ablation"), read_block("ablation")
+    ablation, block = load("spga_page"), read_block("ablation")
     rows = read_rows(block)
     said = ablation.describe_rows(rows)
     assert block.rstrip().endswith(f"|\n\n{said}")
@@ -131,17 +133,17 @@ def test_sentences_about_the_ablation_are_those_of_its_table(load: Any) -> None:
 
 
 def test_every_block_of_the_page_about_the_policy_gradient_is_made(load: Any) -> None:
-    page, ablation = load("spga_page"), load("spga_ablation")
+    page = load("spga_page")
     for name in page.BLOCKS:
         block = read_block(name)
-        assert "by `python benchmarks/spga_page.py --write docs/spga.md" in block
+        assert "by `python benchmarks/spga_page.py --write" in block
         assert read_rows(block)
-    names = [name for name, _ in ablation.list_variants(ablation.make_cases(1)[0])]
+    names = [name for name, _ in page.list_variants(page.make_cases(1)[0])]
     assert [row[0] for row in read_rows(read_block("ablation"))] == names
 
 
 def test_spread_by_hand(load: Any) -> None:
-    found = load("spga_searches").spread([(0.1, 0.8), (0.3, 1.04), None, (0.2, 1.06)])
+    found = load("spga_page").spread([(0.1, 0.8), (0.3, 1.04), None, (0.2, 1.06)])
     assert found == ["4", "20.0%", "30.0%", "0.80", "1.06", "2 of 4"]
 
 
@@ -170,20 +172,36 @@ def test_numbers_are_short(load: Any) -> None:
     ]
 
 
-def test_report_holds_table_and_verdict(load: Any) -> None:
+def test_the_page_has_a_place_for_every_section(load: Any) -> None:
+    """Under the heading that the section has, unless it is one of the page about scale."""
+    pages = {
+        name: (ROOT / "docs" / name).read_text("utf-8") for name in ("benchmarks.md", "scale.md")
+    }
+    for name, place in load("run").BENCHMARKS.items():
+        page = pages["scale.md" if name.startswith("flower-") else "benchmarks.md"]
+        assert page.count(f"<!-- {name}: begin -->") == page.count(f"<!-- {name}: end -->") == 1
+        file, _, function = place.partition(".")
+        module = load(file)
+        assert callable(getattr(module, function))
+    headings = [line[3:] for line in pages["benchmarks.md"].splitlines() if line.startswith("## ")]
+    code = "".join(path.read_text("utf-8") for path in BENCHMARKS.glob("*.py"))
+    assert all(f'"{heading}"' in code for heading in headings)
+
+
+def test_report_holds_table_notes_and_verdict(load: Any) -> None:
     section = load("section")
     text = section.render_markdown(
         section.Section(
             "Title",
-            ("About.",),
             ("size", "time"),
             (("1", "2 s"),),
             (section.Check("fast", True), section.Check("small", False)),
+            notes=("far",),
+            about=("About.",),
         )
     )
     assert text == (
-        "## Title\n\nAbout.\n\n| size | time |\n| --- | ---: |\n| 1 | 2 s |\n\n"
-        "- yes: fast\n- NO: small"
+        "About.\n\n| size | time |\n| --- | ---: |\n| 1 | 2 s |\n\n- far\n- yes: fast\n- NO: small"
     )
 
 
@@ -206,7 +224,7 @@ def test_the_refreshed_policy_is_played_on_the_same_rounds(load: Any) -> None:
 def test_operations_of_a_convolutional_network(load: Any) -> None:
     """Two convolutions forward and their gradients, and derivatives by the second's inputs."""
     first, second, last = 36 * 8 * 9, 16 * 16 * 72, 64 * 10
-    assert load("cnn_against_loop").count_flops("digit-cnn") == 2 * (
+    assert load("training_against_peers").count_flops("digit-cnn") == 2 * (
         2 * first + 3 * second + 3 * last
     )
 
@@ -220,7 +238,7 @@ def test_simulators_take_turns(load: Any, monkeypatch: pytest.MonkeyPatch) -> No
         if simulator.name == "never":
             return None
         seconds = measurement.Timing((float(len(turns)),) * rounds)
-        return training.Run(seconds, len(turns), np.zeros(1, dtype=np.float32))
+        return training.Measured(seconds, len(turns), np.zeros(1, dtype=np.float32))
 
     monkeypatch.setattr(training, "run_once", run_once)
     simulators = [
@@ -235,16 +253,8 @@ def test_simulators_take_turns(load: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_share_of_a_peak(load: Any) -> None:
     training, measurement = load("training_against_peers"), load("measurement")
-    run = training.Run(measurement.Timing((0.5, 0.25)), 0, np.zeros(1, dtype=np.float32))
+    run = training.Measured(measurement.Timing((0.5, 0.25)), 0, np.zeros(1, dtype=np.float32))
     row = training.Row("mlp", training.OURS, run, run)
     # 8,000 examples of 1e6 operations in a quarter of a second
     notes = training.describe_shares([row], {"mlp": 10**6}, 64e9)
     assert notes == ("MLP 784-200-10 at 50% of sgemm peak (64 GFLOP/s)",)
-
-
-def test_notes_are_shown(load: Any) -> None:
-    section = load("section")
-    shown = section.Section(
-        "title", (), ("a",), (("1",),), (section.Check("fast", True),), notes=("far",)
-    )
-    assert section.render_markdown(shown).endswith("- far\n- yes: fast")

@@ -50,7 +50,7 @@ def test_repeats_in_both_orders_are_averaged(load: Any) -> None:
 def test_whole_rounds_are_judged(costs: Any, covert: float, verdicts: list[str]) -> None:
     stock, own = make_round(9.0, other=1.0), make_round(9.0, other=covert)
     module = costs({"pair": {"stock": [[stock]], "replicas-2": [[own]], "memory": 10**9}})
-    section = module.measure("flower-rounds", quick=True)
+    section = module.measure_rounds(quick=True)
     assert [str(check).partition(":")[0] for check in section.checks] == verdicts * 2
     ratio = (9.0 + covert) / 10.0
     assert section.ratios == {
@@ -68,7 +68,7 @@ def test_rounds_that_do_not_fit_in_memory_are_left_out(
     rounds = [[make_round(9.0, other=1.0)]]
     module = costs({"pair": {"stock": rounds, "replicas-2": rounds, "memory": 1}})
     monkeypatch.setattr(module, "count_memory", lambda: memory)
-    section = module.measure("flower-rounds", quick=False)
+    section = module.measure_rounds(quick=False)
     sizes = [("1e5", "FedAvg"), ("1e5", "built-in"), ("1e7", "FedAvg"), ("1e8", "FedAvg")]
     measured = sizes if largest == "1e8" else sizes[:-1]
     assert [(row[0], row[2]) for row in section.rows] == measured
@@ -82,7 +82,7 @@ def test_own_code_is_judged_by_its_share_of_the_wrapped_round(
 ) -> None:
     stock = {"rounds": [make_round(9.0, wrapped=1.0)], "memory": 1}
     covert = {"rounds": [make_round(9.0, wrapped=1.0, reading=own, decoy=3.0)], "memory": 2}
-    section = costs({"stock": stock, "covert": covert}).measure("flower-own", quick=False)
+    section = costs({"stock": stock, "covert": covert}).measure_overhead(quick=False)
     [check] = section.checks
     assert section.notes == (f"1e7: own code takes {own / 10.0:.1%} of the wrapped round",)
     assert str(check).startswith(f"{verdict}: 1e5: own code")
@@ -96,20 +96,13 @@ def test_many_clients_are_judged(costs: Any, seconds: float, memory: float, met:
         "stock": {"rounds": [make_round(9.0, wrapped=3.0)], "memory": 1},
         "covert": {"rounds": [make_round(9.0, wrapped=0.1, **parts)], "memory": memory},
     })  # fmt: skip
-    section = module.measure("flower-many", quick=False)
+    section = module.measure_scale(quick=False)
     assert [check.is_met for check in section.checks] == [met, met]
     [large] = [row for row in section.rows if row[:2] == ("1e6", "1,000")]
     assert large[2] == ""  # a stock server would keep 4 GB of replies
     assert section.ratios["FedAvg to own work, 10,000 clients of 1e4"] == pytest.approx(
         1.5 / seconds
     )
-
-
-def test_the_page_has_a_place_for_every_table(load: Any) -> None:
-    tables, text = load("flower_costs").TABLES, (ROOT / "docs" / "scale.md").read_text("utf-8")
-    assert tuple(tables) == load("run").SCALE
-    for name in tables:
-        assert text.count(f"<!-- {name}: begin -->") == text.count(f"<!-- {name}: end -->") == 1
 
 
 MEASURED = """

@@ -41,16 +41,16 @@ test-browser: $(READY)  ## look at pages in Chromium, where it is installed
 	$(BIN)/python -m pytest -m browser
 
 test-timing: $(READY)  ## let a client try to tell true queries from decoys by times and sizes
-	$(BIN)/python scripts/measure_timing.py
+	$(BIN)/python benchmarks/measure_timing.py
 
 attack: $(READY)  ## attack the scheme and the server with many seeds, print what was gained
-	$(BIN)/python scripts/run_attacks.py
+	$(BIN)/python benchmarks/run_attacks.py
 
 mutants: $(READY)  ## inject known bugs one at a time, list those that no test notices
 	$(BIN)/python scripts/mutants.py known
 
 soak: $(READY)  ## run a service for 5,000 rounds, kill services and servers many times, search policies often
-	$(BIN)/python scripts/soak_service.py --write
+	$(BIN)/python benchmarks/soak_service.py --write
 	COVERTFL_SOAK=1 $(BIN)/python -m pytest -m 'slow or deployment' tests/service tests/engines/flower/test_crash.py \
 		tests/engines/flower/test_gathering.py tests/solvers/spga/test_score.py
 

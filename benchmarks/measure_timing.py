@@ -1,6 +1,6 @@
 """Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
-    python scripts/measure_timing.py [--rounds 200] [--adversarial 200] [--deployed 160] [--write]
+    python benchmarks/measure_timing.py [--rounds 200] [--adversarial 200] [--deployed 160] [--write]
 
 runs covert federations, in this process and as processes on this machine.  One of the clients
 records all it sees of a message except for the values of the weights: times, sizes, names, numbers.
@@ -410,7 +410,7 @@ def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -
     """Write the table to docs/threat_model.md, between its markers."""
     made = (
         f"Made on {datetime.date.today().isoformat()} by "
-        f"`python scripts/measure_timing.py --write` (`make test-timing` is the "
+        f"`python benchmarks/measure_timing.py --write` (`make test-timing` is the "
         f"same without writing) in {seconds:.0f} s, {permutations} "
         f"permutations, {FOLDS}-fold cross-validation."
     )

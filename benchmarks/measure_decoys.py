@@ -1,7 +1,7 @@
 """Measure the decoys and write the tables of docs/decoys.md.
 
-    python scripts/measure_decoys.py              print the tables
-    python scripts/measure_decoys.py --write      write them into docs/decoys.md
+    python benchmarks/measure_decoys.py              print the tables
+    python benchmarks/measure_decoys.py --write      write them into docs/decoys.md
 
 The true trajectory is plain FedAvg over 20 clients.  Each client takes part in every round with a
 random number of batches from none to all; replies are averaged, weighted by examples; 16 updates.

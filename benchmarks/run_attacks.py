@@ -1,6 +1,6 @@
 """Run the attacks of tests/test_attacks_*.py with many seeds and print a table of what they got.
 
-    python scripts/run_attacks.py [--seeds 300] [--jobs 1] [--write] [WORD...]
+    python benchmarks/run_attacks.py [--seeds 300] [--jobs 1] [--write] [WORD...]
 
 Each file is one attack; words choose those whose names contain one of them.  A statistical attack
 notes how often it was right (`tests/support/attacks.py: require_guess`).  --write puts the table,
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import datetime
 import os
 import subprocess
 import sys
@@ -22,13 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from covertfl.files.atomic import write_atomically
+from section import DOCUMENTS, describe_date, write_block
+
 from covertfl.intervals import wilson_interval
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "threat_model.md"
+ROOT = DOCUMENTS.parent
 OPEN = "open: "  # begins the name of a share that is recorded and not asserted
-BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 
 
 @dataclass(frozen=True)
@@ -101,18 +99,6 @@ def find_title(file: Path) -> str:
     return described.partition("\n")[0].rstrip(".")
 
 
-def write_page(outcomes: Sequence[Outcome], seeds: int) -> None:
-    """Put the table into the threat model."""
-    page = PAGE.read_text("utf-8")
-    before, rest = page.split(BEGIN)
-    made = (
-        f"Made on {datetime.date.today().isoformat()} by `make attack`, {seeds} seeds where an "
-        "attack is statistical (share of right guesses with 99.9% interval)."
-    )
-    text = f"{made}\n\n{make_table(outcomes)}"
-    write_atomically(PAGE, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
-
-
 def make_table(outcomes: Sequence[Outcome]) -> str:
     """Return a Markdown table with one row for each attack."""
     head = "| attack | outcome | tests | right guesses |\n| --- | --- | ---: | --- |"
@@ -139,7 +125,11 @@ def main() -> int:
             print(outcome.row, file=sys.stderr, flush=True)
     print(make_table(outcomes))
     if asked.write:
-        write_page(outcomes, asked.seeds)
+        made = (
+            f"{describe_date('make attack')}, {asked.seeds} seeds where an attack is statistical "
+            "(share of right guesses with 99.9% interval)."
+        )
+        write_block(DOCUMENTS / "threat_model.md", "attacks", f"{made}\n\n{make_table(outcomes)}")
     return int(any(outcome.failed for outcome in outcomes))
 
 

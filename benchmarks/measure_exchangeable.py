@@ -1,8 +1,8 @@
 """Measure exchangeable replicas: exactness, accuracy, and what trained eavesdroppers get by tier.
 
-    python scripts/measure_exchangeable.py accuracy  [--runs 50]
-    python scripts/measure_exchangeable.py exactness [--runs 200]
-    python scripts/measure_exchangeable.py tiers     [--runs 200]
+    python benchmarks/measure_exchangeable.py accuracy  [--runs 50]
+    python benchmarks/measure_exchangeable.py exactness [--runs 200]
+    python benchmarks/measure_exchangeable.py tiers     [--runs 200]
 
 `accuracy` trains the toxicity task with K = 2 in 136 rounds, both scenarios, beside the same
 learner without secrecy.  `exactness` counts how often every eavesdropper that owns no data names
@@ -395,8 +395,8 @@ def main() -> int:
     print(text)
     if asked.write:
         made = (
-            f"Made on {content['date']} by `python scripts/measure_exchangeable.py {asked.what}` "
-            f"in {content['seconds']} s with {content['workers']} processes."
+            f"Made on {content['date']} by `python benchmarks/measure_exchangeable.py "
+            f"{asked.what}` in {content['seconds']} s with {content['workers']} processes."
         )
         write_block(asked.what, f"{made}\n\n{text}")
     return 0

@@ -1,6 +1,6 @@
 """Run a service for thousands of rounds, and check waits, memory and the size of its database.
 
-    python scripts/soak_service.py [--rounds 5000] [--seed 0] [--out out/soak] [--write]
+    python benchmarks/soak_service.py [--rounds 5000] [--seed 0] [--out out/soak] [--write]
 
 starts `covertfl serve` on the simulated engine and asks it for shifts through its HTTP interface:
 requests arrive as a Poisson process at the rate of the problem, each with the updates that the
@@ -25,26 +25,19 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from section import DOCUMENTS
+from service_process import ServiceProcess, read_rounds, running_service, write_service_file
 
-from covertfl.arrays import FloatArray
-from covertfl.decision.policy import QueueTable
-from covertfl.decision.problem import QueueProblem
+from covertfl import QueueProblem, QueueTable, Run, evaluate_queue_policy
 from covertfl.display.plots import PALETTE, new_figure, save_figure, tidy
-from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.files.atomic import write_atomically
 from covertfl.intervals import t_interval
 from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.run_file import read_run
 
-ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
-if TYPE_CHECKING:
-    from service_process import ServiceProcess
-
-RESULTS, PICTURE = ROOT / "results/service/soak.json", ROOT / "docs/images/service-soak.png"
+ROOT = DOCUMENTS.parent
+RESULTS, PICTURE = ROOT / "results/service/soak.json", DOCUMENTS / "images/service-soak.png"
 BATCHES = 20  # of waits, for the interval
 SAMPLE_ROUNDS = 100
 LOOK_SECONDS, TICK_SECONDS = 0.25, 0.002
@@ -153,7 +146,7 @@ def summarise_waits(waits: Sequence[tuple[int, int]]) -> tuple[float, float, flo
 
 def find_expected_wait(file: Path) -> dict[str, Any]:
     """Return the expected wait under the policy, with the success probabilities in force."""
-    federation = build_federation(read_run(file), KernelCache())
+    federation = build_federation(Run.load(file).settings, KernelCache())
     problem, policy = federation.problem, federation.policy.policy
     assert isinstance(problem, QueueProblem) and isinstance(policy, QueueTable)
     found = evaluate_queue_policy(problem.with_capacity(policy.table.shape[2] - 1), policy)
@@ -208,12 +201,10 @@ def judge(found: dict[str, Any]) -> dict[str, bool]:
 
 def measure(out: Path, rounds: int, seed: int) -> dict[str, Any]:
     """Run the service in a new folder and return all that was found."""
-    from service_process import read_rounds, running_service, write_service_file
-
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     file = write_service_file(out / "service.toml", round_seconds=0.0, seed=seed)
-    problem = read_run(file).problem
+    problem = Run.load(file).problem
     assert isinstance(problem, QueueProblem)
     size = int(problem.arrival_support[-1])
     started = time.monotonic()
@@ -268,7 +259,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     save_figure(figure, path)
 
 
-def _draw_waits(axes: Any, done: FloatArray, lengths: FloatArray, found: dict[str, Any]) -> None:
+def _draw_waits(axes: Any, done: Any, lengths: Any, found: dict[str, Any]) -> None:
     """Draw single waits, their mean so far, and what was promised."""
     so_far = np.cumsum(lengths) / np.arange(1, 1 + len(lengths))
     axes.plot(done, lengths, ".", color="#999999", ms=2, label="an update")
@@ -315,11 +306,11 @@ def main() -> int:
     asked = parser.parse_args()
     found = measure(asked.out, asked.rounds, asked.seed)
     print(describe(found))
-    write_atomically(asked.out / "soak.json", json.dumps(found) + "\n")
+    (asked.out / "soak.json").write_text(json.dumps(found) + "\n")
     if asked.write:
         draw(found, PICTURE)
         kept = {name: value for name, value in found.items() if name != "waits"}
-        write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     return 0 if all(found["checks"].values()) else 1
 
 

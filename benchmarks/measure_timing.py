@@ -1,6 +1,6 @@
 """Measure whether a client can tell learning from obfuscating by time and form of its queries.
 
-    python benchmarks/measure_timing.py [--rounds 200] [--adversarial 200] [--deployed 160] [--write]
+    python benchmarks/measure_timing.py [--rounds 200] [--adversarial 200] [--deployed 160]
 
 runs covert federations, in this process and as processes on this machine.  One of the clients
 records all it sees of a message except for the values of the weights: times, sizes, names, numbers.

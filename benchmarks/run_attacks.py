@@ -21,9 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from section import DOCUMENTS, describe_date, write_block
-
-from covertfl.intervals import wilson_interval
+from section import DOCUMENTS, describe_date, describe_share, write_block
 
 ROOT = DOCUMENTS.parent
 OPEN = "open: "  # begins the name of a share that is recorded and not asserted
@@ -46,14 +44,11 @@ class Outcome:
         if self.failed == 0 and any(what.startswith(OPEN) for what, _, _ in self.shares):
             state = "fails but where marked as open"
         left_out = f", {self.skipped} left out" if self.skipped else ""
-        shares = "; ".join(describe_share(*share) for share in self.shares)
+        shares = "; ".join(
+            f"{what}: {describe_share(share, runs, 0.999, 0)} of {runs}"
+            for what, share, runs in self.shares
+        )
         return f"| {self.title} | {state} | {self.passed}{left_out} | {shares} |"
-
-
-def describe_share(what: str, share: float, runs: int) -> str:
-    """Describe a share of right guesses with its 99.9% interval."""
-    low, high = wilson_interval(share * runs, runs, confidence=0.999)
-    return f"{what}: {share:.0%} [{low:.0%}, {high:.0%}] of {runs}"
 
 
 def run_attack(file: Path, seeds: int) -> Outcome:

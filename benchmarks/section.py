@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from covertfl.intervals import wilson_interval
+
 DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -88,3 +90,10 @@ def write_block(path: Path, name: str, text: str) -> None:
 def describe_date(command: str) -> str:
     """Return the start of a sentence that says when a command made a table."""
     return f"Made on {datetime.date.today().isoformat()} by `{command}`"
+
+
+def describe_share(share: float, runs: int, confidence: float = 0.95, digits: int = 1) -> str:
+    """Describe a share of runs with its interval."""
+    shown = (share, *wilson_interval(share * runs, runs, confidence=confidence))
+    middle, low, high = (f"{value:.{digits}%}" for value in shown)
+    return f"{middle} [{low}, {high}]"

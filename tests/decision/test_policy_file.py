@@ -17,26 +17,24 @@ QUEUE = [[[0.0, 1 / 3, 1.0], [0.0, 0.1, 1.0]], [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]
 HORIZON = [[[0.0, 1.0]], [[0.0, 0.0]], [[0.0, 2 / 3]]]
 
 
-def test_a_queue_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "problem", "table"),
+    [
+        (QueueTable(np.array(QUEUE)), "queue", QUEUE),
+        (HorizonTable(np.array(HORIZON)), "horizon", HORIZON),
+        (QueueTable(np.zeros((2, 3, 4))), "queue", np.zeros((2, 3, 4)).tolist()),
+    ],
+)
+def test_a_policy_comes_back_in_all_digits(
+    policy: QueueTable | HorizonTable, problem: str, table: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "policy.json"
-    write_policy(path, QueueTable(np.array(QUEUE)))
-    assert json.loads(path.read_text()) == {"format": 1, "problem": "queue", "learn_prob": QUEUE}
-    policy = read_policy(path)
-    assert isinstance(policy, QueueTable)
-    assert policy.table.tolist() == QUEUE
-
-
-def test_a_horizon_policy_comes_back_in_all_digits(tmp_path: Path) -> None:
-    path = tmp_path / "policy.json"
-    write_policy(path, HorizonTable(np.array(HORIZON)))
-    assert json.loads(path.read_text()) == {
-        "format": 1,
-        "problem": "horizon",
-        "learn_prob": HORIZON,
-    }
-    policy = read_policy(str(path))
-    assert isinstance(policy, HorizonTable)
-    assert policy.table.tolist() == HORIZON
+    write_policy(path, policy)
+    content = json.loads(path.read_text())
+    assert content == {"format": content["format"], "problem": problem, "learn_prob": table}
+    for given in (path, str(path)):
+        found = read_policy(given)
+        assert type(found) is type(policy) and found.table.tolist() == table
 
 
 def queue_file(learn_prob: object) -> str:

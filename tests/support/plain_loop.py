@@ -66,7 +66,11 @@ def train_plainly(
                 values = layer(values)
         labels = torch.tensor(job.examples.labels[rows])
         optimizer.zero_grad()
-        torch.autograd.backward(nn.functional.cross_entropy(values, labels))
+        if labels.is_floating_point():
+            loss = nn.functional.binary_cross_entropy_with_logits(values[:, 0], labels)
+        else:
+            loss = nn.functional.cross_entropy(values, labels)
+        torch.autograd.backward(loss)
         optimizer.step()
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
 

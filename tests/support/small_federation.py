@@ -10,14 +10,15 @@ from covertfl.eavesdroppers.separation import measure_distance
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 from covertfl.kernels.mlp import LinearLayer, MlpKernel, MlpLayer, RectifierLayer
 from covertfl.kernels.weights import Layout, Vector
-from tests.support.perceptrons import make_layout
 
 # Deviations by axis; inputs differ by class on the first two, and have nothing on the last.
 SCALES = np.array([3.0, 2.0, 1.5, 1.0, 0.5, 0.0])
 SHIFT = np.array([2.0, 1.5, 0.0, 0.0, 0.0, 0.0])
 INPUTS, HIDDEN, CLIENTS, PIVOT = len(SCALES), 8, 5, "0.weight"
 LAYERS: list[MlpLayer] = [LinearLayer(INPUTS, HIDDEN), RectifierLayer(), LinearLayer(HIDDEN, 1)]
-LAYOUT: Layout = make_layout(LAYERS)
+LAYOUT = Layout(
+    ("0.weight", "0.bias", "1.weight", "1.bias"), ((HIDDEN, INPUTS), (HIDDEN,), (1, HIDDEN), (1,))
+)
 KERNEL = MlpKernel(LAYOUT, LAYERS, "binary", LocalOptimizer("adam", lr=0.02), threads=1)
 # Flips of signs: all but the first axis, and the one axis on which there is nothing.
 FLIPPED, UNSEEN = np.array([1, -1, -1, 1, -1, -1]), np.array([1, 1, 1, 1, 1, -1])

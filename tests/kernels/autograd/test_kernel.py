@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 
 pytest.importorskip("torch")
 import torch
@@ -18,7 +17,7 @@ from torch import nn
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import draw_weights
-from tests.support.plain_loop import OPTIMIZERS, make_images, make_uneven_jobs, train_plainly
+from tests.support.plain_loop import make_images, make_uneven_jobs
 
 
 def make_network() -> nn.Module:
@@ -63,24 +62,6 @@ def make_jobs() -> list[LocalJob]:
     return make_uneven_jobs(make_network, (make_examples(), make_examples(seed=5)))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("batched", [False, True])
-def test_a_pass_is_that_of_a_plain_loop(optimizer: str, batched: bool) -> None:
-    options, job = OPTIMIZERS[optimizer], make_jobs()[0]
-    result = TorchKernel(make_network, "multiclass", options, batched=batched).run([job])[0]
-    plain = train_plainly(make_network, options, job)
-    assert np.abs(plain - job.weights).max() > 1e-3
-    np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5)
-
-
-def test_stacked_jobs_are_those_done_one_by_one() -> None:
-    jobs, options = make_jobs(), OPTIMIZERS["adamw"]
-    single = TorchKernel(make_network, "multiclass", options).run(jobs)
-    stacked = TorchKernel(make_network, "multiclass", options, batched=True).run(jobs)
-    for job, one, other in zip(jobs, single, stacked, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
-
-
 @pytest.mark.parametrize("make_model", [make_network, Noisy])
 def test_bits_depend_on_the_job_alone(make_model: type[nn.Module]) -> None:
     weights = draw_weights(make_model, seed=0)
@@ -91,14 +72,6 @@ def test_bits_depend_on_the_job_alone(make_model: type[nn.Module]) -> None:
     backwards = single.run(jobs[::-1])[::-1]
     for job, result, again in zip(jobs, together, backwards, strict=True):
         assert kernel.run([job])[0].tobytes() == result.tobytes() == again.tobytes()
-
-
-def test_another_seed_drops_others() -> None:
-    for make_model in (make_network, Noisy):
-        kernel = TorchKernel(make_model, "multiclass", LocalOptimizer())
-        job = replace(make_jobs()[0], weights=draw_weights(make_model, seed=0))
-        first, second = kernel.run([job, replace(job, seed=99)])
-        assert not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -135,45 +108,6 @@ def test_the_gradient_is_that_of_all_rows() -> None:
     whole = replace(job, batch_size=50)
     first, second = TorchKernel(make_head, "binary", LocalOptimizer()).run([job, whole])
     np.testing.assert_allclose(first, second, rtol=0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_no_rows_no_jobs_and_inputs_left_alone(batched: bool) -> None:
-    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
-    assert kernel.run([]) == []
-    job = make_jobs()[0]
-    before = job.weights.copy()
-    job.weights.flags.writeable = False
-    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
-    kept, zero, _ = kernel.run([empty, replace(empty, work="gradient"), job])
-    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
-    assert not np.shares_memory(kept, job.weights)
-    assert not zero.any()
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_what_is_not_finite_stays_with_its_job(batched: bool) -> None:
-    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
-    job = replace(make_jobs()[0], rows=np.arange(1, 30))
-    features = job.examples.features.copy()
-    features[0] = np.nan
-    examples = Examples(features, job.examples.labels)
-    clean, spoiled = kernel.run(
-        [replace(job, examples=examples), replace(job, examples=examples, rows=np.arange(30))]
-    )
-    assert np.isfinite(clean).all()
-    assert not np.isfinite(spoiled).all()
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_predictions_have_no_dropout(batched: bool) -> None:
-    module = make_network().eval()
-    weights = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
-    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
-    features = make_examples().features
-    expected = module(torch.tensor(features)).detach().numpy()
-    np.testing.assert_allclose(kernel.predict(weights, features), expected, atol=1e-5)
-    assert kernel.predict(weights, features[:0]).shape == (0, 3)
 
 
 class Smoothed(nn.Module):
@@ -248,33 +182,6 @@ def test_unfit_models_are_refused() -> None:
         describe_layout(nn.Linear(2, 2).double())
     with pytest.raises(InvalidInput, match="got none"):
         describe_layout(nn.ReLU())
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_bad_jobs_are_refused(batched: bool) -> None:
-    kernel = TorchKernel(make_network, "multiclass", LocalOptimizer(), batched=batched)
-    job = make_jobs()[0]
-    labels = np.full(120, 3)
-    cases = [
-        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
-        (replace(job, rows=np.array([120])), "rows must lie between 0 and 119"),
-        (replace(job, rows=np.array([-1])), "rows must lie between 0 and 119"),
-        (replace(job, batch_size=0), "batch_size must be at least 1"),
-        (replace(job, work=cast(Work, "rest")), "work must be train or gradient"),
-        (replace(job, examples=Examples(job.examples.features, labels)), "labels must lie"),
-        (
-            replace(job, examples=Examples(job.examples.features, labels.astype(np.float32))),
-            "labels of a multiclass loss",
-        ),
-    ]
-    for case, message in cases:
-        with pytest.raises(InvalidInput, match=message):
-            kernel.run([case])
-    with pytest.raises(InvalidInput, match="weights must be a vector"):
-        kernel.predict(job.weights[1:], job.examples.features)
-    with pytest.raises(InvalidInput, match="one output"):
-        binary = replace(job, examples=Examples(job.examples.features, np.zeros(120, np.float32)))
-        TorchKernel(make_network, "binary", LocalOptimizer(), batched=batched).run([binary])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,8 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 
 pytest.importorskip("torch")
 import torch
@@ -23,7 +22,7 @@ from covertfl.kernels.cnn.blocks import describe_network
 from covertfl.kernels.cnn.cpu import CnnCpuKernel, _choose_vector_length, fits_cpu_kernel
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
-from tests.support.plain_loop import OPTIMIZERS, train_plainly
+from tests.support.plain_loop import OPTIMIZERS
 from tests.support.small_cnns import make_dropping, make_examples, make_jobs, make_plain
 
 pytestmark = pytest.mark.slow
@@ -54,16 +53,6 @@ MODELS: list[ModelFactory] = [make_plain, make_dropping, make_odd]
 
 def make_binary(examples: Examples) -> Examples:
     return Examples(examples.features, (examples.labels > 0).astype(np.float32))
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("make_model", MODELS)
-def test_a_pass_is_that_of_a_plain_loop(make_model: ModelFactory, optimizer: str) -> None:
-    options, job = OPTIMIZERS[optimizer], make_jobs(make_model)[0]
-    result = CnnCpuKernel(make_model, "multiclass", options).run([job])[0]
-    plain = train_plainly(make_model, options, job)
-    assert np.abs(plain - job.weights).max() > 1e-3
-    np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("vector_length", [4, 8, 16])
@@ -149,24 +138,6 @@ def test_a_binary_loss_and_convolutions_of_one_pixel() -> None:
         np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("make_model", MODELS)
-def test_bits_depend_on_the_job_alone(make_model: ModelFactory) -> None:
-    jobs = make_jobs(make_model)
-    together = CnnCpuKernel(make_model, "multiclass", LocalOptimizer(), threads=2).run(jobs)
-    single = CnnCpuKernel(make_model, "multiclass", LocalOptimizer(), threads=1)
-    backwards = single.run(jobs[::-1])[::-1]
-    for job, result, again in zip(jobs, together, backwards, strict=True):
-        assert single.run([job])[0].tobytes() == result.tobytes() == again.tobytes()
-
-
-def test_predictions_do_not_depend_on_the_other_rows() -> None:
-    kernel = CnnCpuKernel(make_odd, "multiclass", LocalOptimizer(), threads=3)
-    weights, features = draw_weights(make_odd, seed=1), make_examples(700).features
-    outputs = kernel.predict(weights, features)
-    assert outputs[650:].tobytes() == kernel.predict(weights, features[650:]).tobytes()
-    assert kernel.predict(weights, features[:0]).shape == (0, 3)
-
-
 def test_ties_and_zeros_pass_derivatives_as_torch_does() -> None:
     """Equal pixels: the first of a window's maxima has the derivative, and none has it at 0."""
     features = np.zeros((6, 2, 11, 11), dtype=np.float32)
@@ -179,35 +150,6 @@ def test_ties_and_zeros_pass_derivatives_as_torch_does() -> None:
         expected = TorchKernel(make_model, "multiclass", LocalOptimizer()).run([job])[0]
         result = CnnCpuKernel(make_model, "multiclass", LocalOptimizer()).run([job])[0]
         np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_with_its_job(value: float) -> None:
-    job = replace(make_jobs(make_dropping)[0], rows=np.arange(1, 30))
-    features = job.examples.features.copy()
-    features[0] = value
-    job = replace(job, examples=Examples(features, job.examples.labels))
-    kernel = CnnCpuKernel(make_dropping, "multiclass", LocalOptimizer(), threads=1)
-    spoiled, clean = kernel.run([replace(job, rows=np.arange(30)), job])
-    assert not np.isfinite(spoiled).all()
-    assert clean.tobytes() == kernel.run([job])[0].tobytes()
-    outputs = kernel.predict(job.weights, features)
-    assert not np.isfinite(outputs[0]).all()
-    assert np.isfinite(outputs[1:]).all()
-
-
-def test_no_rows_no_jobs_and_inputs_left_alone() -> None:
-    kernel = CnnCpuKernel(make_plain, "multiclass", LocalOptimizer())
-    assert kernel.run([]) == []
-    job = make_jobs(make_plain)[0]
-    before = job.weights.copy()
-    job.weights.flags.writeable = False
-    job.examples.features.flags.writeable = False
-    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
-    kept, zero, _ = kernel.run([empty, replace(empty, work="gradient"), job])
-    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
-    assert not np.shares_memory(kept, job.weights)
-    assert not zero.any()
 
 
 def test_only_networks_that_fit_are_taken() -> None:
@@ -223,29 +165,3 @@ def test_only_networks_that_fit_are_taken() -> None:
     ]
     for module in others:
         assert not fits_cpu_kernel(module, optimizer)
-
-
-def test_bad_jobs_are_refused() -> None:
-    kernel = CnnCpuKernel(make_plain, "multiclass", LocalOptimizer())
-    job, labels = make_jobs(make_plain)[0], np.full(60, 3)
-    features = job.examples.features
-    small = Examples(np.ascontiguousarray(features[:, :, :9]), job.examples.labels)
-    cases = [
-        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
-        (replace(job, rows=np.array([60])), "must lie between 0 and 59, got 60"),
-        (replace(job, rows=np.array([-1])), "must lie between 0 and 59, got -1"),
-        (replace(job, batch_size=0), "batch_size must be at least 1"),
-        (replace(job, work=cast(Work, "rest")), "work must be train or gradient"),
-        (replace(job, examples=Examples(features, labels)), "labels of job 1 must lie"),
-        (replace(job, examples=make_binary(job.examples)), "labels of a multiclass loss"),
-        (replace(job, examples=small), r"fit the model, got shape \(2, 9, 11\)"),
-    ]
-    for case, message in cases:
-        with pytest.raises(InvalidInput, match=message):
-            kernel.run([job, case])
-    with pytest.raises(InvalidInput, match="32-bit floats, got float64"):
-        kernel.predict(job.weights, cast(Vector, features.astype(np.float64)))
-    with pytest.raises(InvalidInput, match="one output, got 3"):
-        CnnCpuKernel(make_plain, "binary", LocalOptimizer()).run([job])
-    with pytest.raises(InvalidInput, match="threads must be at least 1"):
-        CnnCpuKernel(make_plain, "multiclass", LocalOptimizer(), threads=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from covertfl.errors import InvalidInput
@@ -18,13 +17,12 @@ import torch
 from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
-from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.cnn.kernel import CnnKernel
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
-from tests.support.plain_loop import OPTIMIZERS, train_plainly
+from tests.support.plain_loop import OPTIMIZERS
 from tests.support.small_cnns import (
     make_chains,
     make_dropping,
@@ -33,28 +31,6 @@ from tests.support.small_cnns import (
     make_plain,
     start_together,
 )
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_passes_are_those_of_a_plain_loop(optimizer: str) -> None:
-    """Uneven jobs together: with a last batch that is short, with one short batch, with none."""
-    options = OPTIMIZERS[optimizer]
-    jobs = make_jobs(make_plain)[:6]
-    results = CnnKernel(make_plain, "multiclass", options, "cpu").run(jobs)
-    for job, result in zip(jobs, results, strict=True):
-        plain = train_plainly(make_plain, options, job)
-        np.testing.assert_allclose(result, plain, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
-    assert np.abs(results[0] - jobs[0].weights).max() > 1e-3
-
-
-@pytest.mark.parametrize("make_model", [make_plain, make_dropping])
-def test_jobs_are_those_of_the_general_kernel(make_model: ModelFactory) -> None:
-    """With dropout and gradients: both kernels hash the same masks."""
-    jobs, options = make_jobs(make_model), OPTIMIZERS["adamw"]
-    one = CnnKernel(make_model, "multiclass", options, "cpu").run(jobs)
-    other = TorchKernel(make_model, "multiclass", options).run(jobs)
-    for job, result, expected in zip(jobs, one, other, strict=True):
-        np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-5, err_msg=str(job.seed))
 
 
 def test_the_networks_of_the_images_task() -> None:
@@ -75,14 +51,6 @@ def test_a_gradient_is_that_of_all_rows() -> None:
     first, whole = kernel.run([job, replace(job, batch_size=50)])
     np.testing.assert_allclose(first, whole, rtol=0.0, atol=1e-6)
     assert np.abs(first).max() > 1e-2
-
-
-def test_same_seed_same_bytes() -> None:
-    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer(), "cpu")
-    job = make_jobs(make_dropping)[0]
-    first, other = kernel.run([job, replace(job, seed=99)])
-    assert first.tobytes() == kernel.run([job, replace(job, seed=99)])[0].tobytes()
-    assert first.tobytes() != other.tobytes()
 
 
 def test_a_chain_is_its_jobs_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,19 +161,6 @@ def test_a_binary_loss_worked_by_hand() -> None:
     assert rated.coarse.tolist() == [0.75, 0.75] and rated.full == {0: 0.75, 1: 0.75}
 
 
-def test_what_is_not_finite_stays_with_its_job() -> None:
-    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
-    job = replace(make_jobs(make_plain)[0], rows=np.arange(1, 30))
-    features = job.examples.features.copy()
-    features[0] = np.nan
-    examples = Examples(features, job.examples.labels)
-    clean, spoiled = kernel.run(
-        [replace(job, examples=examples), replace(job, examples=examples, rows=np.arange(30))]
-    )
-    assert np.isfinite(clean).all()
-    assert not np.isfinite(spoiled).all()
-
-
 SGD = LocalOptimizer("sgd", lr=1e-9)
 
 
@@ -266,34 +221,9 @@ def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.predict(weights[0], features[:0]).shape == (0, 3)
 
 
-def test_no_jobs_and_inputs_left_alone() -> None:
-    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
-    assert kernel.run([]) == []
-    job = make_jobs(make_plain)[0]
-    before = job.weights.copy()
-    job.weights.flags.writeable = False
-    empty = replace(job, rows=np.zeros(0, dtype=np.int64))
-    kept, zero, _ = kernel.run([empty, replace(empty, work="gradient"), job])
-    assert kept.tobytes() == before.tobytes() == job.weights.tobytes()
-    assert not np.shares_memory(kept, job.weights)
-    assert not zero.any()
-
-
-def test_bad_jobs_are_refused() -> None:
+def test_bad_chains_are_refused() -> None:
     kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
     job = make_jobs(make_plain)[0]
-    features = job.examples.features
-    wide: npt.NDArray[np.float32] = np.zeros((60, 2, 40, 40), np.float32)
-    cases = [
-        (replace(job, weights=job.weights[:-1]), "weights must be a vector"),
-        (replace(job, rows=np.array([60])), "rows must lie between 0 and 59"),
-        (replace(job, batch_size=0), "batch_size must be at least 1"),
-        (replace(job, examples=Examples(features, np.full(60, 3))), "labels must lie"),
-        (replace(job, examples=Examples(wide, job.examples.labels)), "images that fit the model"),
-    ]
-    for case, message in cases:
-        with pytest.raises(InvalidInput, match=message):
-            kernel.run([case])
     for empty in ([], [[job], []]):
         with pytest.raises(InvalidInput, match="at least one job"):
             kernel.run_chains([empty])
@@ -303,8 +233,5 @@ def test_bad_jobs_are_refused() -> None:
         kernel.run_chains([[[job], [replace(job, batch_size=3)]]])
     with pytest.raises(InvalidInput, match="the same weights"):
         kernel.run_chains([[[job, replace(job, weights=job.weights + 1.0)]]])
-    with pytest.raises(InvalidInput, match="one output"):
-        binary = replace(job, examples=Examples(features, np.zeros(60, np.float32)))
-        CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu").run([binary])
     with pytest.raises(InvalidInput, match="precision must be float16 or tf32 or"):
         CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu", precision="half")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from covertfl.errors import Missing
+import covertfl as cf
 from tests import ROOT
 
 
@@ -140,7 +140,9 @@ def test_an_interrupted_run_keeps_what_it_measured(bench: Bench) -> None:
     assert entry["sections"] == {"guarded": {"a": 2.0}}
 
 
-@pytest.mark.parametrize(("error", "status"), [(RuntimeError("lost"), 1), (Missing("absent"), 4)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeError("lost"), 1), (cf.Missing("absent"), 4)]
+)
 def test_a_section_that_fails_is_left_out(
     bench: Bench, capsys: pytest.CaptureFixture[str], error: Exception, status: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.errors import Missing
+import covertfl as cf
 from tests import ROOT
 from tests.solvers.test_rare_passages import SOLVED
 
@@ -156,7 +156,7 @@ def test_run_that_takes_too_long_is_ended(load: Any, tmp_path: Path) -> None:
 
 
 def test_missing_solver_is_named(load: Any) -> None:
-    with pytest.raises(Missing, match="Nobody's solver is not installed"):
+    with pytest.raises(cf.Missing, match="Nobody's solver is not installed"):
         load("measurement").load_peer("nobodys_solver", "Nobody's solver")
 
 

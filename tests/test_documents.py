@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+import covertfl as cf
 from covertfl.cli.app import app
-from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import build_problem, read_preset
 from covertfl.planning.horizon import plan_horizon
 from covertfl.runs.run_file import build_run
@@ -71,13 +71,13 @@ def test_readme_policy_prints_what_it_says() -> None:
 def test_readme_problem_file_is_the_example() -> None:
     content = tomllib.loads(find_block("toml", "[oracle]"))
     loaded = build_problem(content, "README.md")
-    assert not isinstance(loaded.problem, FiniteHorizon)
+    assert not isinstance(loaded.problem, cf.FiniteHorizon)
     assert loaded.problem.limit == 3.0
 
 
 def test_readme_advice_is_the_planners() -> None:
     problem = read_preset("sound/main").problem
-    assert isinstance(problem, FiniteHorizon)
+    assert isinstance(problem, cf.FiniteHorizon)
     plan = plan_horizon(problem, generator=np.random.default_rng(0))
     quoted = README.replace("\n> ", " ")
     assert plan.advice in quoted

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.intervals import resampled_interval, t_interval, wilson_interval
 
 
@@ -91,15 +91,15 @@ def test_wilson_is_exact_at_the_ends() -> None:
     [(3, 2, "3 of 2"), (-1, 2, "-1 of 2"), (math.nan, 2, "nan of 2"), ([0, 9], [5, 8], "9 of 8")],
 )
 def test_wilson_refuses_impossible_counts(successes: float, trials: float, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(cf.InvalidInput, match=said):
         wilson_interval(successes, trials)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, math.nan])
 def test_confidence_must_lie_between_0_and_1(confidence: float) -> None:
-    with pytest.raises(InvalidInput, match="confidence"):
+    with pytest.raises(cf.InvalidInput, match="confidence"):
         wilson_interval(1, 2, confidence=confidence)
-    with pytest.raises(InvalidInput, match="confidence"):
+    with pytest.raises(cf.InvalidInput, match="confidence"):
         t_interval([1.0, 2.0], confidence=confidence)
 
 
@@ -130,7 +130,7 @@ def test_t_covers_the_mean_as_often_as_it_says() -> None:
     [([1.0], "at least 2 numbers, got 1"), ([], "got 0"), ([1.0, math.inf], "finite")],
 )
 def test_t_refuses_what_has_no_interval(values: list[float], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(cf.InvalidInput, match=said):
         t_interval(values)
 
 
@@ -151,5 +151,5 @@ def test_resampling_by_hand() -> None:
         low, high = resampled_interval(values, generator=generator, confidence=confidence)
         assert (low.tolist(), high.tolist()) == ([ends[0], 5.0], [ends[1], 5.0])
     for wrong in ([1.0], [1.0, math.nan], np.zeros((2, 2, 2))):
-        with pytest.raises(InvalidInput, match="values must be"):
+        with pytest.raises(cf.InvalidInput, match="values must be"):
             resampled_interval(wrong, generator=generator)

@@ -20,7 +20,6 @@ from covertfl.auditing.threats import listen
 from covertfl.decoys.registry import DECOY_PLUG_INS, make_decoy
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.registry import find_class, make_eavesdropper
-from covertfl.errors import InvalidInput
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings
@@ -139,9 +138,13 @@ def test_a_name_that_exists_is_refused(folder: Path) -> None:
     install(folder / "one", "one", entry)
     install(folder / "two", "two", {"covertfl.decoys": {"own": "shuffled:ShuffledDecoy"}})
     sys.path.extend([str(folder / "one"), str(folder / "two")])
-    with pytest.raises(InvalidInput, match=r"decoy public is built in and also a plug-in of one "):
+    with pytest.raises(
+        cf.InvalidInput, match=r"decoy public is built in and also a plug-in of one "
+    ):
         DECOY_PLUG_INS.find("public", "kind")
-    with pytest.raises(InvalidInput, match=r"plug-in of one \(broken:Decoy\) and two \(.*keep one"):
+    with pytest.raises(
+        cf.InvalidInput, match=r"plug-in of one \(broken:Decoy\) and two \(.*keep one"
+    ):
         DECOY_PLUG_INS.find("own", "kind")
     assert DECOY_PLUG_INS.find("random", "kind")
 
@@ -160,7 +163,7 @@ def test_a_name_that_exists_is_refused(folder: Path) -> None:
     ],
 )
 def test_a_decoy_that_cannot_be_used(folder: Path, kind: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence) as refused:
+    with pytest.raises(cf.InvalidInput, match=sentence) as refused:
         make_decoy(kind, make_small_task(), batch_size=5)
     assert "\n" not in str(refused.value)
 
@@ -176,9 +179,11 @@ def test_what_a_decoy_returns_is_checked(folder: Path) -> None:
     decoy = make_decoy("odd:Odd", make_small_task(), batch_size=5)
     view: Any = type("View", (), {"weights": np.zeros(3, dtype=np.float32)})
     generator = np.random.default_rng(0)
-    with pytest.raises(InvalidInput, match="decoy odd:Odd: plan must return a list of LocalJob"):
+    with pytest.raises(cf.InvalidInput, match="decoy odd:Odd: plan must return a list of LocalJob"):
         decoy.plan(view, generator=generator)
-    with pytest.raises(InvalidInput, match=r"move must return weights of shape \(3,\), got \(2,\)"):
+    with pytest.raises(
+        cf.InvalidInput, match=r"move must return weights of shape \(3,\), got \(2,\)"
+    ):
         decoy.move(view, [], generator=generator)
     view.weights = np.zeros(2, dtype=np.float32)
     assert decoy.move(view, [], generator=generator).dtype == np.float32
@@ -196,13 +201,15 @@ def test_what_a_decoy_returns_is_checked(folder: Path) -> None:
     ],
 )
 def test_an_eavesdropper_that_cannot_be_used(folder: Path, name: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
+    with pytest.raises(cf.InvalidInput, match=sentence):
         find_class(name)
 
 
 def test_a_belief_must_be_probabilities(folder: Path) -> None:
     query = SeenQuery(1, 0, np.zeros(2, dtype=np.float32), None)
-    with pytest.raises(InvalidInput, match="belief of Curious must be probabilities of the 1 traj"):
+    with pytest.raises(
+        cf.InvalidInput, match="belief of Curious must be probabilities of the 1 traj"
+    ):
         listen(
             make_eavesdropper("wrong:Curious", Means(data=make_small_task().public)),
             [query],
@@ -229,7 +236,7 @@ def test_an_eavesdropper_gets_only_what_it_lists(folder: Path) -> None:
     ],
 )
 def test_a_task_that_cannot_be_made(folder: Path, run: Run, name: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
+    with pytest.raises(cf.InvalidInput, match=sentence):
         make_task(DataSettings(task=name))
     (folder / "run.toml").write_text(RUN_FILE.replace("planes:make_planes", name))
     assert re.search(sentence, refuse(run("train", "run.toml", "--out", "out"), 2))
@@ -242,7 +249,7 @@ def test_a_task_with_another_number_of_clients(folder: Path) -> None:
         "def make(): return make_planes(DataSettings(task='x', clients=3))\n"
     )
     content = {**tomllib.loads(RUN_FILE), "task": "few:make"}
-    with pytest.raises(InvalidInput, match=r"\[federation\] clients must be 3, the number"):
+    with pytest.raises(cf.InvalidInput, match=r"\[federation\] clients must be 3, the number"):
         train(build_run(content, "run.toml", folder=folder), folder / "out")
 
 
@@ -252,9 +259,11 @@ def test_what_cannot_be_deployed(folder: Path) -> None:
 
     content = tomllib.loads(RUN_FILE)
     settings = build_run(content, "run.toml", folder=folder)
-    with pytest.raises(InvalidInput, match="task = planes:make_planes cannot be deployed"):
+    with pytest.raises(cf.InvalidInput, match="task = planes:make_planes cannot be deployed"):
         check_deployable(settings, 4, has_own_app=False)
     check_deployable(settings, 4, has_own_app=True)
     settings = build_run({**content, "task": "digits"}, "run.toml", folder=folder)
-    with pytest.raises(InvalidInput, match=r"\[decoy\] kind = shuffled:.* installed packages only"):
+    with pytest.raises(
+        cf.InvalidInput, match=r"\[decoy\] kind = shuffled:.* installed packages only"
+    ):
         check_deployable(settings, 4, has_own_app=False)

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import covertfl as cf
-from covertfl.errors import CovertflError
 from covertfl.models.export import export_model
 from tests import ROOT
 from tests.support.paper_queues import TEXT_ORACLE, reference_queue
@@ -46,7 +45,7 @@ def call_all(folder: Path) -> dict[str, Callable[[], Any]]:
     errors = {
         name: getattr(cf, name)
         for name in cf.__all__
-        if inspect.isclass(getattr(cf, name)) and issubclass(getattr(cf, name), CovertflError)
+        if inspect.isclass(getattr(cf, name)) and issubclass(getattr(cf, name), cf.CovertflError)
     }
     return {
         **{

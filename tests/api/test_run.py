@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 import covertfl as cf
-from covertfl.runs.run_file import build_run
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings
 from tests import ROOT
+from tests.support.commands import Run
 from tests.support.small_runs import HORIZON, read_folder
 
 KEYS = {key: value for key, value in HORIZON.items() if key != "task"}
@@ -77,12 +78,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert (sections["rounds"], sections["federation"]["participation"]) == (30, [2, 4, 6])
 
 
-@pytest.mark.slow
-def test_training_is_that_of_the_command(trained: cf.TrainingResult, tmp_path: Path) -> None:
-    from covertfl.training import train
-
-    settings = build_run(HORIZON, "run.toml", folder=Path())
-    train(settings, tmp_path / "b", seeds=2)
+def test_training_is_that_of_the_command(
+    trained: cf.TrainingResult, tmp_path: Path, run: Run
+) -> None:
+    """The settings that a run keeps are a run file themselves."""
+    file = Path(shutil.copy(trained.folder / "seed-0/run.toml", tmp_path / "run.toml"))
+    assert run("train", file, "--out", tmp_path / "b", "--seeds", 2).status == 0
     assert read_folder(tmp_path / "b") == read_folder(trained.folder)
 
 

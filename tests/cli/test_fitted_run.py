@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covertfl.fitting.log import read_log
-from covertfl.fitting.oracle import fit_oracle
+import covertfl as cf
 from covertfl.intervals import wilson_interval
 from tests.support.commands import EXAMPLE_LOG, Run
 from tests.support.small_runs import read_column, read_folder
@@ -59,7 +58,7 @@ def test_a_log_from_fit_to_audit(
     replayed = write_run("run.toml", rounds=rounds, federation='log = "log.csv"')
     trained = run("train", replayed, "--out", "replayed", "--json").content["runs"][0]
     cuts = (8.0, 15.0) if options else None
-    fitted = fit_oracle(read_log("log.csv"), cuts=cuts, min_examples=6800.0)
+    fitted = cf.fit("log.csv", cuts=cuts, min_examples=6800).details
     out = fitted_folder / "replayed"
     assert read_column(out, "oracle_state") == fitted.states[:rounds].tolist()
     assert read_column(out, "accepted") == fitted.succeeded[:rounds].tolist()
@@ -144,7 +143,7 @@ def test_a_log_of_data_quality_from_fit_to_audit(fitted_folder: Path, run: Run) 
     write_quality_log(Path("log.csv"))
     fit = ("fit", "log.csv", "--column", "quality", "--cuts", "0.333,0.667", "-o", "problem.toml")
     assert run(*fit, "--rounds", 100, "--updates", 20).status == 0
-    fitted = fit_oracle(read_log("log.csv"), column="quality", cuts=(0.333, 0.667))
+    fitted = cf.fit("log.csv", column="quality", cuts=(0.333, 0.667)).details
     for name, how in {"replayed": 'log = "log.csv"', "drawn": 'acceptance = "model"'}.items():
         file = write_run(f"{name}.toml", rounds=100, federation=f"clients = 8\n{how}")
         assert run("train", file, "--out", name).status == 0

@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from covertfl.runs.run_file import format_toml
-from covertfl.training import train
+import covertfl as cf
 from tests.support.commands import Run, refuse
-from tests.support.small_runs import (
-    HORIZON,
-    Stopped,
-    make_run,
-    read_folder,
-    read_rounds,
-    stop_after,
-)
+from tests.support.small_runs import HORIZON, Stopped, merge, read_folder, read_rounds, stop_after
 
 pytest.importorskip("torch")
 
@@ -32,10 +24,11 @@ def test_a_run_without_all_weights_is_resumed_and_not_audited(
     tmp_path: Path, run: Run, keep: int | str
 ) -> None:
     whole, out = tmp_path / "whole", tmp_path / "run"
-    train(make_run(), whole)
+    kept_run = cf.Run(**merge(HORIZON, {"keep": keep}))
+    cf.Run(**HORIZON).train(whole)
     with pytest.raises(Stopped):
-        train(make_run(keep=keep), out, on_round=stop_after(4))
-    train(make_run(keep=keep), out, resume=True)
+        kept_run.train(out, on_round=stop_after(4))
+    kept_run.train(out, resume=True)
     sent = [line["weights"] for line in read_rounds(out, PUBLIC)]
     assert list_weights(out) == (set() if keep == "hashes" else set(sent[-2:]))
     others = ("public/weights", "run.toml")
@@ -49,9 +42,8 @@ def test_a_run_without_all_weights_is_resumed_and_not_audited(
     assert run("audit", whole, "--rehearsals", "0", "--json").status == 0
 
 
-def test_other_values_are_refused(tmp_path: Path, run: Run) -> None:
-    for value in ("none", 0, -3, 1.5, True, [1]):
-        file = tmp_path / "run.toml"
-        file.write_text(format_toml({"keep": value, **HORIZON}))
-        said = refuse(run("train", file, "--out", tmp_path / "run"), 2)
-        assert 'keep must be "all", "hashes" or a number of rounds, at least 1, got' in said
+@pytest.mark.parametrize("value", ['"none"', "0", "-3", "1.5", "true", "[1]"])
+def test_other_values_are_refused(tmp_path: Path, run: Run, value: str) -> None:
+    (tmp_path / "run.toml").write_text(f'keep = {value}\ntask = "digits"\nrounds = 4\n')
+    said = refuse(run("train", tmp_path / "run.toml", "--out", tmp_path / "run"), 2)
+    assert 'keep must be "all", "hashes" or a number of rounds, at least 1, got' in said

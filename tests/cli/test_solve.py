@@ -9,12 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covertfl.decision.policy import HorizonTable, QueueTable
-from covertfl.decision.policy_file import read_policy
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
-from covertfl.decision.problem_file import list_presets, read_preset, read_problem
-from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.evaluation.queue import evaluate_queue_policy
+import covertfl as cf
 from tests.support.commands import QUEUE_FILE, Run, refuse
 
 MATRIX = "[[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]"
@@ -48,7 +43,7 @@ def test_solved_presets(run: Run, preset: str, cost: float, digits: float) -> No
     assert content["privacy_cost"] == pytest.approx(cost, abs=digits)
 
 
-@pytest.mark.parametrize("preset", list_presets())
+@pytest.mark.parametrize("preset", cf.list_presets())
 def test_every_preset_can_be_solved_and_read(run: Run, preset: str) -> None:
     outcome = run("solve", "--preset", preset)
     assert outcome.status == 0 and outcome.err == ""
@@ -79,9 +74,9 @@ def test_a_queue_policy_written_and_read_costs_what_was_said(
     written = json.loads(path.read_text())
     assert written.keys() == {"format", "problem", "learn_prob"} and written["problem"] == "queue"
     assert np.shape(written["learn_prob"]) == (3, 2, content["capacity"] + 1)
-    problem, policy = read_problem(queue_file).problem, read_policy(path)
-    assert isinstance(problem, QueueProblem) and isinstance(policy, QueueTable)
-    evaluation = evaluate_queue_policy(problem.with_capacity(content["capacity"]), policy)
+    problem, policy = cf.load_problem(queue_file), cf.read_policy(path)
+    assert isinstance(problem, cf.QueueProblem) and isinstance(policy, cf.QueueTable)
+    evaluation = cf.evaluate_queue_policy(problem.with_capacity(content["capacity"]), policy)
     assert evaluation.privacy_cost == pytest.approx(content["privacy_cost"], rel=1e-12)
     assert evaluation.learning_cost == pytest.approx(content["learning_cost"], rel=1e-12)
     assert evaluation.learn_fraction == pytest.approx(content["learn_fraction"], rel=1e-12)
@@ -93,10 +88,10 @@ def test_a_horizon_policy_written_and_read_costs_what_was_said(run: Run, tmp_pat
     written = json.loads(path.read_text())
     assert written["problem"] == "horizon"
     assert np.shape(written["learn_prob"]) == (45, 3, 17)
-    problem, policy = read_preset("sound/main").problem, read_policy(path)
-    assert isinstance(problem, FiniteHorizon) and isinstance(policy, HorizonTable)
+    problem, policy = cf.load_problem("sound/main"), cf.read_policy(path)
+    assert isinstance(problem, cf.FiniteHorizon) and isinstance(policy, cf.HorizonTable)
     costs = [
-        evaluate_horizon_policy(problem, policy, first=np.eye(3)[state]).total_cost
+        cf.evaluate_horizon_policy(problem, policy, first=np.eye(3)[state]).total_cost
         for state in range(3)
     ]
     assert costs == pytest.approx(content["expected_cost"], rel=1e-12)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import sys
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covertfl.cli.app import main
+from tests.support.commands import EXAMPLE_LOG, Run
 
 STORED = Path(__file__).parent / "stored"
-LOG = Path(str(resources.files("covertfl") / "data" / "participation.csv"))
 RUN_FILE = """
 task = "digits"
 rounds = 12
@@ -76,13 +73,6 @@ TRAINING = {"train", "train_seeds", "audit", "audit_seeds", "export", "report"}
 LEFT_OUT = {"seconds", "version"}  # differ from one machine and release to the next
 
 
-def prepare(folder: Path) -> None:
-    """Write the files that the commands read."""
-    shutil.copy(LOG, folder / "log.csv")
-    (folder / "run.toml").write_text(RUN_FILE)
-    (folder / "seeds.toml").write_text(SEEDS_FILE)
-
-
 def leave_out(content: Any) -> Any:
     """Return the content without times and versions."""
     if isinstance(content, dict):
@@ -111,19 +101,16 @@ def assert_same(found: Any, stored: Any, relative: float, where: str) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_those_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     for extra in ("torch", "matplotlib", "jinja2"):
         pytest.importorskip(extra)
-    prepare(tmp_path)
+    shutil.copy(EXAMPLE_LOG, tmp_path / "log.csv")
+    (tmp_path / "run.toml").write_text(RUN_FILE)
+    (tmp_path / "seeds.toml").write_text(SEEDS_FILE)
     monkeypatch.chdir(tmp_path)
     for name, command in COMMANDS.items():
-        monkeypatch.setattr(sys, "argv", ["covertfl", *shlex.split(command)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        assert not stop.value.code, f"{command}: {err}"
         stored = json.loads((STORED / f"{name}.json").read_text())
         # Training rounds differently on other processors.
         relative = 1e-3 if name in TRAINING else 1e-9
-        assert_same(leave_out(json.loads(out)), stored, relative, name)
+        assert_same(leave_out(run(*shlex.split(command)).content), stored, relative, name)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import covertfl as cf
 from covertfl.cli import app as cli
-from covertfl.decision.problem import FiniteHorizon
 from covertfl.demo.run import (
     CONDITIONS,
     EXCHANGEABLE_ROUNDS,
@@ -24,8 +24,6 @@ from covertfl.demo.run import (
     run_demo,
 )
 from covertfl.display.run_tables import render_demo
-from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
 from covertfl.planning.exchangeable import find_rounds_for_accepted
 from covertfl.runs.build import KernelCache, build_federation
@@ -99,7 +97,7 @@ def test_replicas_leave_one_that_knows_the_scheme_a_guess(small_demo: Demo) -> N
 
 def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> None:
     problem = FEW[1].settings(0).problem
-    assert isinstance(problem, FiniteHorizon)
+    assert isinstance(problem, cf.FiniteHorizon)
     needed = find_rounds_for_accepted(problem.oracle, 2 * problem.updates, (0.95,))
     assert needed[0.95] == EXCHANGEABLE_ROUNDS
     row = small_demo[1][FEW[1]]
@@ -110,7 +108,7 @@ def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> No
 
 def test_minority_has_the_rounds_that_the_planner_names() -> None:
     problem = CONDITIONS[0].settings(0).problem
-    assert isinstance(problem, FiniteHorizon)
+    assert isinstance(problem, cf.FiniteHorizon)
     needed = rounds_needed(problem.oracle, problem.updates, (0.95,), max_rounds=100)
     assert needed[0.95] == MINORITY_ROUNDS
 
@@ -199,7 +197,7 @@ def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) ->
             assert losses[0] < losses[1]
 
 
-def cross_entropy(clients: ClientResponder, weights: Vector, examples: Examples) -> float:
+def cross_entropy(clients: ClientResponder, weights: Vector, examples: cf.Examples) -> float:
     logits = clients.kernel.predict(weights, examples.features)[:, 0].astype(np.float64)
     return float(np.mean(np.logaddexp(0.0, logits) - examples.labels * logits))
 
@@ -265,5 +263,5 @@ def test_the_command_prints_a_table(
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(InvalidInput, match="runs"):
+    with pytest.raises(cf.InvalidInput, match="runs"):
         run_demo(tmp_path, seeds=1, conditions=CONDITIONS[:1])

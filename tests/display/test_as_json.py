@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+import covertfl as cf
 from covertfl.decision.problem_file import Evidence, read_preset
 from covertfl.display import as_json as results
 from covertfl.fitting.log import read_log
@@ -33,14 +33,14 @@ def through_json(content: dict[str, Any]) -> Any:
 @cache
 def solve_code_queue() -> QueueSolution:
     problem = read_preset("paper-code/queue").problem
-    assert isinstance(problem, QueueProblem)
+    assert isinstance(problem, cf.QueueProblem)
     return solve_queue(problem)
 
 
 @cache
 def solve_main() -> HorizonSolution:
     problem = read_preset("sound/main").problem
-    assert isinstance(problem, FiniteHorizon)
+    assert isinstance(problem, cf.FiniteHorizon)
     return solve_horizon(problem)
 
 

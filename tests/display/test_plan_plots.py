@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+import covertfl as cf
 from covertfl.display.plan_plots import plot_completion, plot_exchangeable, plot_frontier, plot_plan
-from covertfl.errors import InvalidInput
 from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
 from covertfl.planning.queue import QueuePlan, plan_queue
@@ -90,5 +90,5 @@ def test_the_frontier_is_drawn_as_it_is() -> None:
 def test_what_cannot_be_drawn_is_refused() -> None:
     flood = plan_queue(replace(queue_preset("sound/queue"), arrival_prob=1.0))
     assert plot_plan(flood) == {}
-    with pytest.raises(InvalidInput, match="no frontier to draw"):
+    with pytest.raises(cf.InvalidInput, match="no frontier to draw"):
         plot_frontier(flood)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
+import covertfl as cf
 from covertfl.display import plots
-from covertfl.errors import InvalidInput, Missing
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from tests.support.paper_queues import uneven_queue
@@ -69,7 +68,7 @@ def test_files_begin_as_their_kind_does(tmp_path: Path, suffix: str, start: byte
 
 @pytest.mark.parametrize("name", ["picture.bmp", "picture", "picture.png.txt", ".png"])
 def test_other_kinds_are_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"must end in \.png, \.svg, \.pdf"):
+    with pytest.raises(cf.InvalidInput, match=r"must end in \.png, \.svg, \.pdf"):
         plots.save_figure(draw("horizon policy"), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -115,7 +114,7 @@ def test_thresholds_are_drawn_as_they_are() -> None:
 
 
 def test_a_policy_without_thresholds_is_drawn_as_a_table() -> None:
-    step = replace(horizon_preset("sound/main"), learning_cost=LearningCost("constant", 9.0))
+    step = replace(horizon_preset("sound/main"), learning_cost=cf.LearningCost("constant", 9.0))
     figure = plots.plot_horizon_policy(solve_horizon(step))
     assert len(figure.axes) == 3
     assert figure.axes[-1].get_xlabel() == "rounds left"
@@ -129,10 +128,10 @@ def test_few_and_many_states(tmp_path: Path, num_states: int) -> None:
     uniform = np.full((num_states, num_states), 1.0 / num_states)
     oracle = Oracle(uniform, np.linspace(0.2, 0.9, num_states))
     privacy = np.linspace(2.0, 1.0, num_states)
-    horizon = FiniteHorizon(oracle, privacy, LearningCost("quadratic", 0.6), 9, 3)
+    horizon = cf.FiniteHorizon(oracle, privacy, cf.LearningCost("quadratic", 0.6), 9, 3)
     plots.save_figure(plots.plot_horizon_policy(solve_horizon(horizon)), tmp_path / "a.png")
-    cost = LearningCost("linear", 0.6, "always")
-    queue = QueueProblem(oracle, privacy, cost, 0.05, 2, 8.0, capacity=12, overflow_cost=1.0)
+    cost = cf.LearningCost("linear", 0.6, "always")
+    queue = cf.QueueProblem(oracle, privacy, cost, 0.05, 2, 8.0, capacity=12, overflow_cost=1.0)
     plots.save_figure(plots.plot_queue_policy(solve_queue(queue)), tmp_path / "b.png")
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -141,5 +140,5 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for name in PICTURES:
-        with pytest.raises(Missing, match=r"pip install 'covertfl\[report\]'"):
+        with pytest.raises(cf.Missing, match=r"pip install 'covertfl\[report\]'"):
             draw(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.files.atomic import write_atomically
 from tests.support.ordinary_user import read_only
 
@@ -103,9 +103,9 @@ def test_a_full_disk_leaves_the_old_file(
     target.write_text("old")
     with pytest.MonkeyPatch.context() as patch:
         fail(patch)
-        with pytest.raises(InvalidInput, match=r"policy\.json cannot be written: No space left"):
+        with pytest.raises(cf.InvalidInput, match=r"policy\.json cannot be written: No space left"):
             write_atomically(target, "new")
-        with pytest.raises(InvalidInput, match=r"other\.json cannot be written: No space left"):
+        with pytest.raises(cf.InvalidInput, match=r"other\.json cannot be written: No space left"):
             write_atomically(tmp_path / "other.json", "new")
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["policy.json"]
@@ -126,12 +126,12 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"file cannot be written: No such file or directory"):
+    with pytest.raises(cf.InvalidInput, match=r"file cannot be written: No such file or directory"):
         write_atomically(tmp_path / "missing" / "file", "x")
-    with pytest.raises(InvalidInput, match=r"cannot be written: Is a directory"):
+    with pytest.raises(cf.InvalidInput, match=r"cannot be written: Is a directory"):
         write_atomically(tmp_path, "x")
     (tmp_path / "plain").write_text("")
-    with pytest.raises(InvalidInput, match=r"cannot be written: Not a directory"):
+    with pytest.raises(cf.InvalidInput, match=r"cannot be written: Not a directory"):
         write_atomically(tmp_path / "plain" / "file", "x")
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
@@ -140,7 +140,7 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", "x")
     with (
         read_only(tmp_path),
-        pytest.raises(InvalidInput, match="cannot be written: Permission denied"),
+        pytest.raises(cf.InvalidInput, match="cannot be written: Permission denied"),
     ):
         write_atomically(tmp_path / "file", "y")
     assert (tmp_path / "file").read_text() == "x"

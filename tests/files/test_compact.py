@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.files.compact import (
     BITS,
     MANY,
@@ -88,5 +88,5 @@ def test_a_broken_text_is_named(tmp_path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     record = json.loads(lines[1]) | {"clients": "5-x"}
     path.write_text(lines[0] + json.dumps(record) + "\n")
-    with pytest.raises(InvalidInput, match="line 2: clients must be a list"):
+    with pytest.raises(cf.InvalidInput, match="line 2: clients must be a list"):
         list(read_rounds(tmp_path, states=3, trajectories=2))

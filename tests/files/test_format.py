@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.files.format import FORMATS, Kind, require_format
 
 
@@ -19,7 +19,9 @@ def test_only_present_formats_are_accepted(kind: Kind) -> None:
         (None, "got nothing: an older version wrote the file"),
         *((older, f"got {older}: an older version") for older in range(1, present)),
     ):
-        with pytest.raises(InvalidInput, match=rf"^file: the format of .* {present} .*{said}") as e:
+        with pytest.raises(
+            cf.InvalidInput, match=rf"^file: the format of .* {present} .*{said}"
+        ) as e:
             require_format(kind, found, "file")
         assert e.value.exit_status == 2
         assert "\n" not in str(e.value)
@@ -27,5 +29,7 @@ def test_only_present_formats_are_accepted(kind: Kind) -> None:
 
 @pytest.mark.parametrize("found", [0, -1, 3.0, "three", True, [3], "3" * 1000])
 def test_what_is_not_a_version_is_refused(found: object) -> None:
-    with pytest.raises(InvalidInput, match=r"file: the format of a run must be 3 .*, got [^:]*$"):
+    with pytest.raises(
+        cf.InvalidInput, match=r"file: the format of a run must be 3 .*, got [^:]*$"
+    ):
         require_format("run", found, "file")

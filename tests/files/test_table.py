@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.files.table import read_table, write_table
 
 TEXT = 'id,text\n007,"a ""quoted"",\nlonger text"\n8,\n'
@@ -55,5 +55,5 @@ def test_dates_of_parquet_files_become_text(tmp_path: Path) -> None:
 
 def test_other_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text(TEXT)
-    with pytest.raises(InvalidInput, match=r"out\.xlsx must end in \.csv or \.tsv or \.parquet"):
+    with pytest.raises(cf.InvalidInput, match=r"out\.xlsx must end in \.csv or \.tsv or \.parquet"):
         write_table(tmp_path / "out.xlsx", read_table(tmp_path / "in.csv"), {})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.files.tensor_stream import (
     BLOCK,
     DTYPES,
@@ -78,5 +78,5 @@ def test_a_header_can_be_longer_than_it_must_be() -> None:
 
 
 def test_a_dtype_that_no_file_can_hold_is_named() -> None:
-    with pytest.raises(InvalidInput, match="the array a has dtype complex128"):
+    with pytest.raises(cf.InvalidInput, match="the array a has dtype complex128"):
         list(stream_tensors({"a": np.zeros(2, dtype=np.complex128)}))

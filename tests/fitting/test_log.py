@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from covertfl.decision.oracle import Oracle
-from covertfl.errors import InvalidInput
-from covertfl.fitting.log import Gaps, ParticipationLog, read_log
-from covertfl.fitting.oracle import fit_oracle
-
-PAPER = Oracle(
-    np.array([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]), np.array([0.1, 0.43, 0.95])
-)
+import covertfl as cf
+from tests.support.commands import Run, refuse
+from tests.support.participation import fit_text
 
 
-def write(folder: Path, content: str | bytes, name: str = "past.csv") -> Path:
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
+def test_a_log_is_read_column_by_column() -> None:
+    """States by any column, successes in any spelling, from any first round."""
+    text = "round,clients,quality,success\n7,3,-0.5,true\n8,4,1e2,0\n9,3,-1,FALSE\n10,4,7, 1 \n"
+    found = fit_text(text, column="quality", cuts=(0.0,)).details
+    assert found.states.tolist() == [0, 1, 0, 1]
+    assert found.succeeded.tolist() == [True, False, False, True]
+    assert fit_text(text, cuts=(4,)).details.states.tolist() == [0, 1, 0, 1]
 
 
-def make_log(**columns: Sequence[float]) -> ParticipationLog:
-    arrays = {name: np.array(values, dtype=np.float64) for name, values in columns.items()}
-    rounds = np.arange(1, 1 + len(next(iter(arrays.values()))))
-    return ParticipationLog("past.csv", rounds, arrays)
-
-
-# --- reading -------------------------------------------------------------------------------------
-
-
-def test_a_log_is_read_column_by_column(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, "round,clients,examples,success,quality\n7,3,120,true,-0.5\n8,4,0,0,1e2\n"
-    )
-    log = read_log(path)
-    assert log.path == str(path)
-    assert log.rounds.tolist() == [7, 8]
-    assert {name: values.tolist() for name, values in log.columns.items()} == {
-        "clients": [3.0, 4.0],
-        "examples": [120.0, 0.0],
-        "success": [1.0, 0.0],
-        "quality": [-0.5, 100.0],
-    }
-
-
-PLAIN = "round,clients,examples\n1,3,120\n2,4,0\n"
+PLAIN = "round,clients,examples\n1,3,120\n2,4,0\n3,3,7\n"
 
 
 @pytest.mark.parametrize(
@@ -66,18 +40,11 @@ PLAIN = "round,clients,examples\n1,3,120\n2,4,0\n"
     ids=["bom", "crlf", "cr", "blank end", "no newline", "spaces", "quotes", "exponent"],
 )
 def test_harmless_variations_read_the_same(tmp_path: Path, content: bytes) -> None:
-    log = read_log(write(tmp_path, content))
-    assert log.rounds.tolist() == [1, 2]
-    assert log.columns["clients"].tolist() == [3.0, 4.0]
-    assert log.columns["examples"].tolist() == [120.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("cell", "value"), [("0", 0), ("1", 1), ("true", 1), ("False", 0), ("TRUE", 1), (" 1 ", 1)]
-)
-def test_success_is_read_in_all_spellings(tmp_path: Path, cell: str, value: int) -> None:
-    log = read_log(write(tmp_path, f"round,success\n1,{cell}\n"))
-    assert log.columns["success"].tolist() == [value]
+    path = tmp_path / "past.csv"
+    path.write_bytes(content)
+    found = cf.fit(path, cuts=(4,), min_examples=7).details
+    assert found.states.tolist() == [0, 1, 0]
+    assert found.succeeded.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -129,52 +96,46 @@ def test_success_is_read_in_all_spellings(tmp_path: Path, cell: str, value: int)
         (b"round,clients\n1,3\n2,\xff\n", ["line 3", "UTF-8", "0xff"]),
         (PLAIN.encode("utf-16"), ["line 1", "UTF-8"]),
         ("round,clients\n1," + "x" * 999 + "\n", ["line 2", "clients", "'xxx", "..."]),
+        # Lines are counted through quoted line breaks.
+        ('round,note,clients\n1,"two\nlines",3\n2,x,many\n', ["line 4: clients", "'many'"]),
+        ("round,clients\n1,3\n2,4\n4,4\n", ["line 4: round 3 is missing", "gaps = skip (--gaps"]),
+        ("round,clients\n1,3\n2,\n3,4\n", ["got a blank cell", "gaps = skip (--gaps skip)"]),
+        ("round,examples\n1,4\n2,5\n", ["has no column clients"]),
+        ("round,clients\n1,4\n2,5\n3,4\n4,5\n", ["has no column examples"]),
+        ("round,clients,examples\n1,5,5\n2,5,6\n", ["clients is 5 in every round"]),
     ],
 )
 def test_a_wrong_log_gets_one_sentence(
-    tmp_path: Path, content: str | bytes, said: list[str]
+    tmp_path: Path, run: Run, content: str | bytes, said: list[str]
 ) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        read_log(write(tmp_path, content))
-    message = str(caught.value)
-    assert all(part in message.replace(str(tmp_path), "") for part in ["past.csv", *said]), message
-    assert "\n" not in message
-    assert len(message) < 200 + len(str(tmp_path))
+    path, problem = tmp_path / "past.csv", tmp_path / "problem.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    message = refuse(run("fit", path, "--states", "2", "--min-examples", "5", "-o", problem), 2)
+    assert message.startswith(str(path)) and len(message) < 200 + len(str(tmp_path))
+    assert all(part in message.replace(str(tmp_path), "") for part in said), message
+    assert not problem.exists()
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"none\.csv: no such file, a participation"):
-        read_log(tmp_path / "none.csv")
+def test_files_that_are_no_log(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "past.csv"
+    path.write_text(PLAIN)
+    for wrong, said in (
+        (tmp_path / "none.csv", "none.csv: no such file, a participation"),
+        (tmp_path, f"{tmp_path.name}: cannot be read: Is a directory"),
+        (path / "inner.csv", "inner.csv: cannot be read"),
+    ):
+        assert said in refuse(run("fit", wrong), 2)
 
 
-def test_a_directory_is_not_a_log(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=f"{tmp_path.name}: cannot be read: Is a directory"):
-        read_log(tmp_path)
-
-
-def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"inner\.csv: cannot be read"):
-        read_log(write(tmp_path, PLAIN) / "inner.csv")
-
-
-def test_lines_are_counted_through_quoted_line_breaks(tmp_path: Path) -> None:
-    content = 'round,note,clients\n1,"two\nlines",3\n2,x,many\n'
-    with pytest.raises(InvalidInput, match=r"line 4: clients .*'many'"):
-        read_log(write(tmp_path, content))
-
-
-def test_a_column_of_text_is_set_aside_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_column_of_text_is_set_aside_until_it_is_asked_for() -> None:
     content = "round,date,clients,success\n1,2024-01-01,3,0\n2,,9,1\n3,2024-01-03,3,0\n"
-    log = read_log(write(tmp_path, content))
-    assert list(log.columns) == ["clients", "success"]
-    assert fit_oracle(log, num_states=2).visits.tolist() == [2, 1]
-    with pytest.raises(InvalidInput, match=r"past\.csv line 2: date .*'2024-01-01'"):
-        fit_oracle(log, column="date")
+    assert fit_text(content, states=2).details.visits.tolist() == [2, 1]
+    with pytest.raises(cf.InvalidInput, match=r"past\.csv line 2: date .*'2024-01-01'"):
+        fit_text(content, column="date")
 
 
 # --- gaps and blank cells -----------------------------------------------------------------------
 
-GAPS: tuple[Gaps, ...] = ("refuse", "skip")
 GAPPY = (
     "round,time,clients,examples,success,arrival,note\n"
     "1,2024-01-01T00:00,3,10,0,0,a\n"
@@ -189,54 +150,74 @@ GAPPY = (
 )
 
 
-def test_a_gap_is_refused_with_the_option_that_skips_it(tmp_path: Path) -> None:
-    for content, said in (
-        ("round,clients\n1,3\n2,4\n4,4\n", "line 4: round 3 is missing"),
-        ("round,clients\n1,3\n2,\n3,4\n", "line 3: clients must be a number, got a blank cell"),
-        ("round,clients\n1,3\n\n2,4\n", "line 3: blank"),
-    ):
-        path = write(tmp_path, content)
-        with pytest.raises(InvalidInput, match=r"gaps = skip \(--gaps skip\)") as caught:
-            read_log(path)
-        assert said in str(caught.value)
-    with pytest.raises(InvalidInput, match="gaps must be refuse or skip, got 'drop'"):
-        read_log(path, gaps="drop")  # type: ignore[arg-type]
-
-
-def test_gaps_are_skipped_and_named(tmp_path: Path) -> None:
-    log = read_log(write(tmp_path, GAPPY), gaps="skip")
-    assert log.rounds.tolist() == [1, 2, 3, 6, 7, 8, 9, 10]
+def test_gaps_are_skipped_and_named() -> None:
     # By clients and examples, rounds 7 and 8 are blank: states 0 1 2 | 1 | 2 0 of 1 2 3 6 9 10.
-    fitted = fit_oracle(log, cuts=(8, 15), min_examples=50)
-    assert fitted.states.tolist() == [0, 1, 2, 1, 2, 0]
-    assert fitted.transition_counts.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    assert fitted.success_counts.tolist() == [[1, 2], [1, 2], [2, 2]]
-    assert fitted.skipped.missing == ((4, 5),)
-    assert fitted.skipped.blank == ((7, "clients"), (8, "examples"))
-    assert fitted.skipped.sentence == (
+    fitted = fit_text(GAPPY, gaps="skip", cuts=(8, 15), min_examples=50)
+    assert fitted.to_dict()["skipped"] == {
+        "missing": [[4, 5]],
+        "blank": [{"round": 7, "column": "clients"}, {"round": 8, "column": "examples"}],
+    }
+    details = fitted.details
+    assert details.states.tolist() == [0, 1, 2, 1, 2, 0]
+    assert details.transition_counts.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert details.success_counts.tolist() == [[1, 2], [1, 2], [2, 2]]
+    assert details.skipped.sentence == (
         "Skipped 2 rounds without a line (4 to 5) and 2 rounds with a blank cell (clients of "
         "round 7, examples of round 8); no transition is counted across a gap."
     )
     # With the column success, round 2 is blank and round 8 is not.
-    by_success = fit_oracle(log, cuts=(15,))
+    by_success = fit_text(GAPPY, gaps="skip", cuts=(15,)).details
     assert by_success.skipped.blank == ((2, "success"), (7, "clients"))
     assert by_success.num_rounds == 6
     assert by_success.transition_counts.tolist() == [[0, 1], [1, 0]]
 
 
-def test_a_whole_log_is_fitted_alike_however_gaps_are_treated(tmp_path: Path) -> None:
-    path = write(tmp_path, "round,clients,success\n1,3,0\n2,9,1\n3,2,0\n4,3,1\n5,8,1\n6,1,0\n")
-    plain, skipping = (fit_oracle(read_log(path, gaps=gaps), num_states=2) for gaps in GAPS)
-    assert plain.transition_counts.tolist() == skipping.transition_counts.tolist()
-    assert plain.markov == skipping.markov
-    assert skipping.skipped.sentence is None
-    assert (plain.meaning.gaps, skipping.meaning.gaps) == (None, "skip")
+def test_a_whole_log_is_fitted_alike_however_gaps_are_treated() -> None:
+    content = "round,clients,success\n1,3,0\n2,9,1\n3,2,0\n4,3,1\n5,8,1\n6,1,0\n"
+    plain, skipping = (fit_text(content, gaps=gaps, states=2) for gaps in ("refuse", "skip"))
+    assert plain.details.transition_counts.tolist() == skipping.details.transition_counts.tolist()
+    assert plain.details.markov == skipping.details.markov
+    assert skipping.details.skipped.sentence is None
+    states = [tomllib.loads(one.format_problem())["states"] for one in (plain, skipping)]
+    assert [each.get("gaps") for each in states] == [None, "skip"]
 
 
-def test_states_that_only_gaps_follow_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "round,clients,success\n1,3,0\n2,9,1\n4,3,0\n5,9,1\n7,3,1\n")
-    with pytest.raises(InvalidInput, match="only in the last round or before missing rounds"):
-        fit_oracle(read_log(path, gaps="skip"), num_states=2)
-    blank = write(tmp_path, "round,clients,success\n1,,0\n2,,1\n")
-    with pytest.raises(InvalidInput, match="every round has a blank cell in one of clients, succe"):
-        fit_oracle(read_log(blank, gaps="skip"), num_states=2)
+@pytest.mark.parametrize(
+    ("content", "gaps", "said"),
+    [
+        (
+            "1,3,0\n2,9,1\n4,3,0\n5,9,1\n7,3,1\n",
+            "skip",
+            "only in the last round or before missing rounds",
+        ),
+        ("1,,0\n2,,1\n", "skip", "every round has a blank cell in one of clients, success"),
+        ("1,3,0\n2,9,1\n", "drop", "gaps must be refuse or skip, got 'drop'"),
+    ],
+)
+def test_gaps_that_leave_too_little(content: str, gaps: str, said: str) -> None:
+    with pytest.raises(cf.InvalidInput, match=said):
+        fit_text("round,clients,success\n" + content, gaps=gaps, states=2)
+
+
+def test_a_long_log_with_gaps_from_the_command(run: Run, tmp_path: Path) -> None:
+    """400 hourly rounds with a gap of ten and a blank cell."""
+    generator, log = np.random.default_rng(3), tmp_path / "log.csv"
+    rows = ["round,time,clients,examples"]
+    for number in range(1, 401):
+        day, hour = divmod(number, 24)
+        clients = max(round(10 + 4 * np.sin(np.pi * hour / 12) + generator.normal(scale=3)), 0)
+        examples = "" if number == 50 else str(400 * clients)
+        rows.append(f"{number},2024-01-{1 + day:02}T{hour:02}:00,{clients},{examples}")
+    log.write_text("\n".join(rows[:101] + rows[111:]) + "\n")
+    given = ("fit", log, "--min-examples", 4000)
+    assert "line 51: examples must be a number, got a blank cell; gaps = skip" in (
+        refuse(run(*given), 2)
+    )
+    outcome = run(*given, "--gaps", "skip", "-o", tmp_path / "problem.toml")
+    assert "Skipped 10 rounds without a line (101 to 110) and 1 round with a blank cell" in (
+        outcome.out
+    )
+    assert tomllib.loads((tmp_path / "problem.toml").read_text())["states"]["gaps"] == "skip"
+    content = run(*given, "--gaps", "skip", "--json").content
+    assert content["rounds"] == 389
+    assert np.sum(content["transition_counts"]) == 389 - 1 - 2

@@ -4,60 +4,42 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covertfl.decision.oracle import Oracle, find_dominance_violation
-from covertfl.errors import InvalidInput
-from covertfl.fitting.log import ParticipationLog, read_log
-from covertfl.fitting.oracle import FittedOracle, fit_oracle, sample_oracles
+import covertfl as cf
+from covertfl.fitting.oracle import FittedOracle, sample_oracles
 from covertfl.intervals import wilson_interval
-from covertfl.solvers.spga.experience import SimulatedSource
 from tests import ROOT
-from tests.support.example_log import EXAMPLE_LOG
-
-PAPER = Oracle(
-    np.array([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]]), np.array([0.1, 0.43, 0.95])
-)
+from tests.support.participation import EXAMPLE_LOG, PAPER, draw_rounds, fit_log
 
 
-def write(folder: Path, content: str | bytes, name: str = "past.csv") -> Path:
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def make_log(**columns: Sequence[float]) -> ParticipationLog:
-    arrays = {name: np.array(values, dtype=np.float64) for name, values in columns.items()}
-    rounds = np.arange(1, 1 + len(next(iter(arrays.values()))))
-    return ParticipationLog("past.csv", rounds, arrays)
+def fit(options: dict[str, Any] | None = None, **columns: Iterable[float]) -> FittedOracle:
+    return fit_log(options, **columns).details
 
 
 # --- fitting by hand -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_log() -> ParticipationLog:
-    return make_log(
-        clients=[3, 8, 15, 14, 8, 2, 3, 20],
-        examples=[10, 50, 90, 49, 60, 5, 50, 80],
-        success=[0, 0, 1, 1, 1, 0, 0, 1],
-        arrival=[0, 4, 0, 0, 0, 4, 0, 0],
-    )
+SMALL: dict[str, list[float]] = {
+    "clients": [3, 8, 15, 14, 8, 2, 3, 20],
+    "examples": [10, 50, 90, 49, 60, 5, 50, 80],
+    "success": [0, 0, 1, 1, 1, 0, 0, 1],
+    "arrival": [0, 4, 0, 0, 0, 4, 0, 0],
+}
 
 
-def test_counts_of_a_small_log_by_hand(small_log: ParticipationLog) -> None:
+def test_a_small_log_by_hand() -> None:
     # States 0 1 2 1 1 0 0 2: a value equal to a cut belongs to the better state.
-    fitted = fit_oracle(small_log, cuts=(8, 15))
-    assert fitted.cuts == (8.0, 15.0)
-    assert fitted.column == "clients"
-    assert fitted.num_rounds == 8
+    fitted = fit({"cuts": (8, 15)}, **SMALL)
+    assert (fitted.cuts, fitted.column, fitted.num_rounds) == ((8.0, 15.0), "clients", 8)
+    assert fitted.min_examples is None
     assert fitted.visits.tolist() == [3, 3, 2]
     assert fitted.transition_counts.tolist() == [[1, 1, 1], [1, 1, 1], [0, 1, 0]]
     assert fitted.success_counts.tolist() == [[0, 3], [2, 3], [2, 2]]
@@ -65,32 +47,21 @@ def test_counts_of_a_small_log_by_hand(small_log: ParticipationLog) -> None:
         fitted.oracle.transition, [[1 / 3] * 3, [1 / 3] * 3, [0.0, 1.0, 0.0]]
     )
     np.testing.assert_allclose(fitted.oracle.success, [0, 2 / 3, 1])
-
-
-def test_intervals_of_a_small_log_by_hand(small_log: ParticipationLog) -> None:
-    fitted = fit_oracle(small_log, cuts=(8, 15))
-    assert fitted.transition_interval.shape == (3, 3, 2)
-    assert fitted.success_interval.shape == (3, 2)
     z2 = 1.959963984540054**2
     # No success in n trials: the upper end solves p / (1 - p) = z^2 / n.
     np.testing.assert_allclose(fitted.success_interval[0], [0.0, z2 / (3 + z2)])
     np.testing.assert_allclose(fitted.success_interval[2], [2 / (2 + z2), 1.0])
     np.testing.assert_allclose(fitted.transition_interval[2, 0], [0.0, z2 / (1 + z2)])
-
-
-def test_min_examples_goes_before_the_success_column(small_log: ParticipationLog) -> None:
-    fitted = fit_oracle(small_log, cuts=(8, 15), min_examples=50)
-    assert fitted.min_examples == 50
-    assert fitted.success_counts.tolist() == [[1, 3], [2, 3], [2, 2]]
-    assert fit_oracle(small_log, cuts=(8, 15)).min_examples is None
-
-
-def test_arrivals_of_a_small_log(small_log: ParticipationLog) -> None:
-    arrival = fit_oracle(small_log, cuts=(8, 15)).arrival
-    assert arrival is not None
-    assert arrival.arrival_prob == 0.25
+    arrival = fitted.arrival
+    assert arrival is not None and arrival.arrival_prob == 0.25
     np.testing.assert_allclose(arrival.interval, wilson_interval(2, 8))
     assert (arrival.arrival_size, arrival.sizes_vary, arrival.num_arrivals) == (4, False, 2)
+
+
+def test_min_examples_goes_before_the_success_column() -> None:
+    fitted = fit({"cuts": (8, 15), "min_examples": 50}, **SMALL)
+    assert fitted.min_examples == 50
+    assert fitted.success_counts.tolist() == [[1, 3], [2, 3], [2, 2]]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +71,15 @@ def test_arrivals_of_a_small_log(small_log: ParticipationLog) -> None:
 def test_arrival_sizes_are_averaged_over_arrivals(
     arrivals: list[int], size: float, varies: bool
 ) -> None:
-    log = make_log(clients=[1, 2, 1], success=[0, 1, 0], arrival=arrivals)
-    arrival = fit_oracle(log, num_states=2).arrival
+    arrival = fit({"states": 2}, clients=[1, 2, 1], success=[0, 1, 0], arrival=arrivals).arrival
     assert arrival is not None
     assert (arrival.arrival_size, arrival.sizes_vary) == (size, varies)
 
 
 def test_each_size_has_its_share_of_rounds() -> None:
-    log = make_log(clients=[1, 2] * 4, success=[0, 1] * 4, arrival=[0, 4, 0, 1, 0, 4, 0, 0])
-    arrival = fit_oracle(log, num_states=2).arrival
+    arrival = fit(
+        {"states": 2}, clients=[1, 2] * 4, success=[0, 1] * 4, arrival=[0, 4, 0, 1, 0, 4, 0, 0]
+    ).arrival
     assert arrival is not None
     assert (arrival.sizes, arrival.size_probs) == ((1, 4), (0.125, 0.25))
     for interval, count in zip(arrival.size_intervals, (1, 2), strict=True):
@@ -116,30 +87,30 @@ def test_each_size_has_its_share_of_rounds() -> None:
 
 
 def test_no_arrivals_no_estimate() -> None:
-    columns = {"clients": [1, 2, 1], "success": [0, 1, 0]}
-    assert fit_oracle(make_log(**columns), num_states=2).arrival is None
-    assert fit_oracle(make_log(**columns, arrival=[0, 0, 0]), num_states=2).arrival is None
+    columns: dict[str, list[float]] = {"clients": [1, 2, 1], "success": [0, 1, 0]}
+    assert fit({"states": 2}, **columns).arrival is None
+    assert fit({"states": 2}, **columns, arrival=[0, 0, 0]).arrival is None
 
 
 def test_a_dominance_violation_of_the_estimate_is_reported() -> None:
     # After the better state the better one never follows, after the worse one it always does.
-    log = make_log(clients=[1, 2, 1, 2, 1], success=[0, 1, 0, 1, 0])
-    fitted = fit_oracle(log, num_states=2)
-    assert fitted.dominance_violation == find_dominance_violation(fitted.oracle)
+    fitted = fit({"states": 2}, clients=[1, 2, 1, 2, 1], success=[0, 1, 0, 1, 0])
     assert fitted.dominance_violation is not None
     assert "rows 0 and 1" in str(fitted.dominance_violation)
 
 
 def test_any_numeric_column_can_form_the_states() -> None:
-    log = make_log(quality=[-0.5, 0.5, -0.2, 0.9, -1.0], success=[0, 1, 0, 1, 0])
-    fitted = fit_oracle(log, column="quality", cuts=(0.0,))
+    columns: dict[str, list[float]] = {
+        "quality": [-0.5, 0.5, -0.2, 0.9, -1.0],
+        "success": [0, 1, 0, 1, 0],
+    }
+    fitted = fit({"column": "quality", "cuts": (0.0,)}, **columns)
     assert fitted.visits.tolist() == [3, 2]
     assert fitted.column == "quality"
 
 
 def test_three_states_without_a_word() -> None:
-    log = make_log(clients=[1, 2, 3] * 4 + [1], success=[0] * 13)
-    assert fit_oracle(log).cuts == (2.0, 3.0)
+    assert fit(clients=[1, 2, 3] * 4 + [1], success=[0] * 13).cuts == (2.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +118,10 @@ def test_three_states_without_a_word() -> None:
     [
         ({"column": "quality"}, ["past.csv", "quality", "clients"]),
         ({"column": "round"}, ["past.csv", "round"]),
-        ({"num_states": 2, "cuts": (8,)}, ["states", "cuts"]),
-        ({"num_states": 1}, ["states", "at least 2", "got 1"]),
-        ({"num_states": -3}, ["states", "got -3"]),
-        ({"num_states": 9}, ["past.csv", "clients", "at most 6 states", "9"]),
+        ({"states": 2, "cuts": (8,)}, ["states", "cuts"]),
+        ({"states": 1}, ["states", "at least 2", "got 1"]),
+        ({"states": -3}, ["states", "got -3"]),
+        ({"states": 9}, ["past.csv", "clients", "at most 6 states", "9"]),
         ({"cuts": ()}, ["cuts", "at least one"]),
         ({"cuts": (8, 8)}, ["cuts", "increase", "8, 8"]),
         ({"cuts": (15, 8)}, ["cuts", "increase", "15, 8"]),
@@ -164,7 +135,7 @@ def test_three_states_without_a_word() -> None:
         ({"cuts": (8,), "min_examples": 0}, ["min_examples (--min-examples)", "got 0"]),
         ({"cuts": (8,), "min_examples": float("inf")}, ["min_examples", "got inf"]),
         *(({"min_examples": wrong}, ["min_examples", "number"]) for wrong in ("x", [1], {1}, True)),
-        *(({"num_states": wrong}, ["states", "whole number"]) for wrong in ("3", [3], 2.5, True)),
+        *(({"states": wrong}, ["states", "whole number"]) for wrong in ("3", [3], 2.5, True)),
         *(({"cuts": wrong}, ["cuts must be"]) for wrong in (1, "a", float("nan"), ["a"], [[1.0]])),
         *(({"column": wrong}, ["column must be of type str"]) for wrong in (["a"], {1: 1}, None)),
     ],
@@ -173,40 +144,40 @@ def test_what_a_log_cannot_tell_gets_one_sentence(
     options: dict[str, object], said: list[str]
 ) -> None:
     clients = [3, 8, 15, 14, 8, 4, 20]
-    log = make_log(clients=clients, examples=[100] * 7, success=[1] * 7)
-    with pytest.raises(InvalidInput) as caught:
-        fit_oracle(log, **options)  # type: ignore[arg-type]
+    with pytest.raises(cf.InvalidInput) as caught:
+        fit(options, clients=clients, examples=[100] * 7, success=[1] * 7)
     assert all(part in str(caught.value) for part in said), caught.value
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_log_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"log must be of type ParticipationLog, got 'past"):
-        fit_oracle("past.csv")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "columns", "said"),
+    [
+        ({}, {"clients": [5, 5, 5], "success": [0, 1, 1]}, "clients is 5 in every round"),
+        ({}, {"clients": [5], "success": [1]}, "past.csv"),
+        (
+            {"states": 2},
+            {"clients": [1, 2, 1], "examples": [10, 20, 10]},
+            "past.csv has no column success: give min_ex",
+        ),
+        (
+            {"states": 2, "min_examples": 15},
+            {"clients": [1, 2, 1], "success": [0, 1, 0]},
+            "past.csv has no column examples",
+        ),
+    ],
+)
+def test_columns_that_make_no_oracle(
+    options: dict[str, Any], columns: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(cf.InvalidInput) as caught:
+        fit(options, **columns)
+    assert said in str(caught.value)
 
 
-def test_a_constant_column_makes_one_state() -> None:
-    log = make_log(clients=[5, 5, 5], success=[0, 1, 1])
-    with pytest.raises(InvalidInput, match=r"past\.csv: column clients is 5 in every round"):
-        fit_oracle(log)
-
-
-def test_a_single_round_makes_no_oracle() -> None:
-    with pytest.raises(InvalidInput, match=r"past\.csv"):
-        fit_oracle(make_log(clients=[5], success=[1]))
-
-
-def test_without_success_the_threshold_is_asked_for() -> None:
-    log = make_log(clients=[1, 2, 1], examples=[10, 20, 10])
-    with pytest.raises(InvalidInput, match=r"past\.csv has no column success: give min_ex"):
-        fit_oracle(log, num_states=2)
-    assert fit_oracle(log, num_states=2, min_examples=15).oracle.success.tolist() == [0.0, 1.0]
-
-
-def test_a_threshold_needs_the_examples() -> None:
-    log = make_log(clients=[1, 2, 1], success=[0, 1, 0])
-    with pytest.raises(InvalidInput, match=r"past\.csv has no column examples .* clients, success"):
-        fit_oracle(log, num_states=2, min_examples=15)
+def test_examples_from_which_a_round_is_a_success() -> None:
+    columns = {"clients": [1, 2, 1], "examples": [10, 20, 10]}
+    assert fit({"states": 2, "min_examples": 15}, **columns).oracle.success.tolist() == [0.0, 1.0]
 
 
 # --- properties ----------------------------------------------------------------------------------
@@ -220,8 +191,8 @@ def test_quantile_cuts_fill_the_states_as_evenly_as_any_cuts(
     sizes = data.draw(st.lists(st.integers(1, 12), min_size=num_states, max_size=9))
     values = np.repeat(np.arange(len(sizes)), sizes)
     # Every value comes back at the end, so that each state is followed by another round.
-    log = make_log(clients=[*values, 0], success=[0] * (len(values) + 1))
-    visits = fit_oracle(log, num_states=num_states).visits
+    columns = {"clients": [*values, 0], "success": [0] * (len(values) + 1)}
+    visits = fit({"states": num_states}, **columns).visits
 
     def spread(cuts: Sequence[int]) -> int:
         states = np.searchsorted(cuts, [*values, 0], side="right")
@@ -235,8 +206,8 @@ def test_quantile_cuts_fill_the_states_as_evenly_as_any_cuts(
 
 def test_quantile_cuts_of_distinct_values_are_the_quantiles() -> None:
     quality = np.random.default_rng(5).permutation(3000) / 7.0
-    log = make_log(quality=quality.tolist(), success=[0] * 3000)
-    fitted = fit_oracle(log, column="quality", num_states=4)
+    columns = {"quality": quality.tolist(), "success": [0] * 3000}
+    fitted = fit({"column": "quality", "states": 4}, **columns)
     assert fitted.cuts == (750 / 7.0, 1500 / 7.0, 2250 / 7.0)
     assert fitted.visits.tolist() == [750] * 4
 
@@ -252,12 +223,11 @@ def test_counting_agrees_with_a_literal_loop(
 ) -> None:
     success = np.random.default_rng(seed).integers(0, 2, len(clients)).tolist()
     states = [sum(cut <= value for cut in cuts) for value in clients]
-    log = make_log(clients=clients, success=success)
     if set(states[:-1]) != set(range(len(cuts) + 1)):
-        with pytest.raises(InvalidInput):
-            fit_oracle(log, cuts=cuts)
+        with pytest.raises(cf.InvalidInput):
+            fit({"cuts": cuts}, clients=clients, success=success)
         return
-    fitted = fit_oracle(log, cuts=cuts)
+    fitted = fit({"cuts": cuts}, clients=clients, success=success)
     assert fitted.transition_counts.sum() == len(clients) - 1
     assert fitted.visits.sum() == fitted.success_counts[:, 1].sum() == len(clients)
     for here in range(len(cuts) + 1):
@@ -273,10 +243,9 @@ def test_counting_agrees_with_a_literal_loop(
 
 def fit_simulated(rounds: int, seed: int) -> FittedOracle:
     generator = np.random.default_rng(seed)
-    sampled = SimulatedSource(PAPER, generator=generator).next_rounds(rounds)
-    clients = np.array([3, 8, 15])[sampled.oracle_state] + generator.integers(0, 5, rounds)
-    log = make_log(clients=clients.tolist(), success=sampled.success.astype(float).tolist())
-    return fit_oracle(log, cuts=(8, 15))
+    states, success = draw_rounds(PAPER, rounds, generator)
+    clients = np.array([3, 8, 15])[states] + generator.integers(0, 5, rounds)
+    return fit({"cuts": (8, 15)}, clients=clients.tolist(), success=success.astype(int).tolist())
 
 
 def test_a_long_log_recovers_the_oracle() -> None:
@@ -371,7 +340,7 @@ def test_the_script_makes_the_example_log_byte_for_byte(maker: ModuleType) -> No
 
 
 def test_the_example_log_gives_back_the_matrix_it_was_made_with() -> None:
-    fitted = fit_oracle(read_log(EXAMPLE_LOG), cuts=(8, 15), min_examples=QUARTER_OF_ALL_EXAMPLES)
+    fitted = cf.fit(EXAMPLE_LOG, cuts=(8, 15), min_examples=QUARTER_OF_ALL_EXAMPLES).details
     low, high = np.moveaxis(fitted.transition_interval, -1, 0)
     assert np.all((low <= PAPER.transition) & (PAPER.transition <= high))
     assert fitted.num_rounds == 600

@@ -9,8 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from covertfl.decision.oracle import Oracle
-from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem
+import covertfl as cf
 from covertfl.fitting.window import count_outdated, estimate_error, fit_window, measure_deviance
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from tests.support.paper_queues import (
@@ -22,7 +21,7 @@ from tests.support.paper_queues import (
 )
 
 
-def draw(problem: QueueProblem, rounds: int, seed: int) -> Experience:
+def draw(problem: cf.QueueProblem, rounds: int, seed: int) -> Experience:
     generator = np.random.default_rng(seed)
     probs, sizes = problem.arrival_probs[1:], problem.arrival_support[1:]
     return SimulatedSource(problem.oracle, probs, sizes, generator=generator).next_rounds(rounds)
@@ -37,8 +36,8 @@ def make_experience(states: list[int], arrivals: list[int], successes: list[int]
     return Experience(np.array(states), np.array(arrivals), np.array(successes, dtype=bool))
 
 
-def fit_queue(problem: QueueProblem, seen: Experience) -> QueueProblem:
-    return cast(QueueProblem, fit_window(problem, seen))
+def fit_queue(problem: cf.QueueProblem, seen: Experience) -> cf.QueueProblem:
+    return cast(cf.QueueProblem, fit_window(problem, seen))
 
 
 def test_shares_are_those_counted_by_hand() -> None:
@@ -63,7 +62,7 @@ def test_sizes_keep_the_arrival_indices_of_the_problem() -> None:
     arrival = np.array([0, 1, 0, 3, 2, 0, 4, 4, 0, 0])
     seen = Experience(np.arange(10) % 3, arrival, np.ones(10, dtype=bool))
     fitted = fit_window(problem, seen)
-    assert isinstance(fitted, QueueProblem)
+    assert isinstance(fitted, cf.QueueProblem)
     assert fitted.arrival_support.tolist() == [0, 2, 4, 9]
     assert fitted.arrival_probs[1:3] == pytest.approx([0.3, 0.2])
     assert 0.0 < fitted.arrival_probs[3] < 1e-9
@@ -112,9 +111,9 @@ def test_without_arrivals_or_with_too_many_there_is_no_queue(arrivals: list[int]
 
 
 def test_a_horizon_keeps_its_rounds_and_updates() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, [1.8, 0.8, 0.3], LearningCost("quadratic"), 45, 16)
+    problem = cf.FiniteHorizon(TEXT_ORACLE, [1.8, 0.8, 0.3], cf.LearningCost("quadratic"), 45, 16)
     fitted = fit_window(problem, draw(reference_queue(), 100, 4))
-    assert isinstance(fitted, FiniteHorizon)
+    assert isinstance(fitted, cf.FiniteHorizon)
     assert (fitted.rounds, fitted.updates) == (45, 16)
     assert fitted.oracle.transition[0, 2] > 0.0  # never seen, and yet possible
 
@@ -143,9 +142,9 @@ def test_rounds_of_one_system_are_all_kept() -> None:
     [
         {"arrival_prob": 0.3},
         {"arrival_size": 10},
-        {"oracle": Oracle(TEXT_ORACLE.transition, np.array([0.1, 0.9, 0.95]))},
+        {"oracle": cf.Oracle(TEXT_ORACLE.transition, np.array([0.1, 0.9, 0.95]))},
         {
-            "oracle": Oracle(
+            "oracle": cf.Oracle(
                 TEXT_ORACLE.transition[::-1, ::-1] @ TEXT_ORACLE.transition, [0.1, 0.43, 0.95]
             )
         },

@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.models.contents import read_contents
 from covertfl.models.export import ExportedModel, export_model
 from covertfl.runs.checkpoint import read_checkpoint
@@ -74,7 +74,7 @@ def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> Non
 def test_a_run_that_lacks_a_file_is_refused(tmp_path: Path, name: str) -> None:
     run_small(tmp_path / "run", **MAPPED)
     (tmp_path / "run" / name).unlink()
-    with pytest.raises(InvalidInput, match=f"{name}: no such file"):
+    with pytest.raises(cf.InvalidInput, match=f"{name}: no such file"):
         export_model(tmp_path / "run", tmp_path / "model.safetensors")
 
 
@@ -87,7 +87,7 @@ def test_a_run_in_the_place_of_another_has_no_map_of_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="holds no run with a complete round"):
+    with pytest.raises(cf.InvalidInput, match="holds no run with a complete round"):
         export_model(tmp_path, tmp_path / "model.safetensors")
     assert not (tmp_path / "model.safetensors").exists()
 
@@ -122,14 +122,14 @@ def test_another_format_is_refused(
 ) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"w": np.zeros(2, dtype=np.float32)}, path, metadata=metadata)
-    with pytest.raises(InvalidInput, match=rf"model\.safetensors: .*{said}"):
+    with pytest.raises(cf.InvalidInput, match=rf"model\.safetensors: .*{said}"):
         read_contents(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a model")
     for name in ("text", "none"):
-        with pytest.raises(InvalidInput, match=f"{name}: "):
+        with pytest.raises(cf.InvalidInput, match=f"{name}: "):
             read_contents(tmp_path / name)
 
 
@@ -151,7 +151,7 @@ def test_a_folder_of_seeds_says_which_to_take(tmp_path: Path) -> None:
     best = int(np.argmax([score["learner_accuracy"] for score in scores]))
     accuracy = f"{scores[best]['learner_accuracy']:.4f}"
     with pytest.raises(
-        InvalidInput,
+        cf.InvalidInput,
         match=rf"many holds 2 runs, seed-0 to seed-1, .* export one of them, such as .*seed-{best}"
         rf", whose validation accuracy is the highest \({accuracy}\)",
     ):
@@ -161,10 +161,10 @@ def test_a_folder_of_seeds_says_which_to_take(tmp_path: Path) -> None:
 def test_names_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     run_small(tmp_path / "run")
     for name in ("model.pt", "model"):
-        with pytest.raises(InvalidInput, match=r"must end in \.safetensors"):
+        with pytest.raises(cf.InvalidInput, match=r"must end in \.safetensors"):
             export_model(tmp_path / "run", tmp_path / name)
     (tmp_path / "notes.md").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"notes\.md exists and is no model card"):
+    with pytest.raises(cf.InvalidInput, match=r"notes\.md exists and is no model card"):
         export_model(tmp_path / "run", tmp_path / "notes.safetensors")
     assert (tmp_path / "notes.md").read_text() == "mine"
 
@@ -189,6 +189,6 @@ def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:
 def test_a_damaged_description_is_refused(tmp_path: Path, content: str) -> None:
     run_small(tmp_path / "run", DRAWN_QUEUE, rounds=2)
     (tmp_path / "run" / "model.json").write_text(content)
-    with pytest.raises(InvalidInput, match=r"model\.json"):
+    with pytest.raises(cf.InvalidInput, match=r"model\.json"):
         export_model(tmp_path / "run", tmp_path / "model.safetensors")
     assert not (tmp_path / "model.safetensors").exists()

@@ -16,8 +16,6 @@ import torch
 from torch import nn
 
 import covertfl as cf
-from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples
 from covertfl.models.contents import ModelContents, pack_model, read_contents
 from covertfl.models.export import export_model
 from covertfl.models.predict import predict_file
@@ -25,13 +23,12 @@ from covertfl.tasks.architecture import describe_model, describe_module
 from covertfl.tasks.inputs import Inputs, Standardisation
 from covertfl.tasks.models import make_logistic
 from covertfl.tasks.public_map import compute_public_map
-from covertfl.tasks.task import TrainingTask
 from covertfl.tasks.toxicity import ENCODER
 
 GENERATOR = np.random.default_rng(5)
 ROWS = GENERATOR.normal(2.0, 3.0, size=(30, 4))
 STANDARD = Standardisation(ROWS.mean(axis=0), ROWS.std(axis=0))
-PUBLIC = Examples(STANDARD.apply(ROWS), (np.arange(30) % 3 == 0).astype(np.float32))
+PUBLIC = cf.Examples(STANDARD.apply(ROWS), (np.arange(30) % 3 == 0).astype(np.float32))
 WEIGHT, BIAS = GENERATOR.normal(size=(3, 4)), GENERATOR.normal(size=3)
 
 
@@ -56,7 +53,7 @@ class Own(nn.Module):
         return torch.mul(self.layer(inputs[:, self.order]), 2.0)
 
 
-TASK = TrainingTask(
+TASK = cf.TrainingTask(
     name="own",
     make_model=make_model,
     loss="binary",
@@ -69,7 +66,7 @@ TASK = TrainingTask(
 )
 
 
-def write_model(path: Path, task: TrainingTask = TASK, name: str = "0", **changes: Any) -> Path:
+def write_model(path: Path, task: cf.TrainingTask = TASK, name: str = "0", **changes: Any) -> Path:
     """Write a model of a task with known weights; its facts are changed as given."""
     outputs = 1 if task.loss == "binary" else 3
     weights = {
@@ -114,7 +111,7 @@ def test_an_even_chance_is_not_above_the_threshold(tmp_path: Path) -> None:
 
 def test_three_classes_without_names_and_with_a_map(tmp_path: Path) -> None:
     labels = (np.arange(30) % 3).astype(np.int64)
-    public_map = compute_public_map(Examples(PUBLIC.features, labels), "multiclass")
+    public_map = compute_public_map(cf.Examples(PUBLIC.features, labels), "multiclass")
     task = dataclasses.replace(
         TASK, make_model=make_three, loss="multiclass", classes=(), public_map=public_map
     )
@@ -135,7 +132,7 @@ def test_no_inputs_give_no_predictions(tmp_path: Path) -> None:
 def test_a_module_of_ones_own_is_passed(tmp_path: Path) -> None:
     task = dataclasses.replace(TASK, make_model=Own)
     path = write_model(tmp_path / "model.safetensors", task, "layer")
-    with pytest.raises(InvalidInput, match=r"holds a .*Own, which it cannot describe: "):
+    with pytest.raises(cf.InvalidInput, match=r"holds a .*Own, which it cannot describe: "):
         cf.load_model(path)
     found = cf.load_model(path, Own).predict(ROWS)
     other = cf.load_model(write_model(tmp_path / "plain.safetensors")).predict(ROWS)
@@ -173,7 +170,7 @@ def test_running_statistics_are_part_of_the_model(tmp_path: Path) -> None:
 )
 def test_other_inputs_are_refused(tmp_path: Path, inputs: Any, said: str) -> None:
     model = cf.load_model(write_model(tmp_path / "model.safetensors"))
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(cf.InvalidInput, match=said):
         model.predict(inputs)
 
 
@@ -196,7 +193,7 @@ def test_files_that_do_not_describe_their_model_are_refused(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     path = write_model(tmp_path / "model.safetensors", **changes)
-    with pytest.raises(InvalidInput, match=r"model\.safetensors"):
+    with pytest.raises(cf.InvalidInput, match=r"model\.safetensors"):
         cf.load_model(path)
 
 
@@ -207,7 +204,7 @@ def test_files_of_vectors_are_scored(tmp_path: Path) -> None:
     lines = (tmp_path / "scored.csv").read_text().splitlines()
     assert lines[0] == "label,score"
     assert lines[1:] == [f"{a},{b}" for a, b in zip(found.labels, found.scores, strict=True)]
-    with pytest.raises(InvalidInput, match=r"rows\.npz holds vectors and no column text"):
+    with pytest.raises(cf.InvalidInput, match=r"rows\.npz holds vectors and no column text"):
         predict_file(model, tmp_path / "rows.npz", tmp_path / "x.csv", text_column="text")
 
 
@@ -216,7 +213,7 @@ def text_model(tmp_path: Path) -> Path:
     """A model of texts with weights of zero."""
     pytest.importorskip("wordllama")
     encoder = dataclasses.replace(ENCODER, text_column="comment")
-    nothing = Examples(np.zeros((1, 128), dtype=np.float32), np.zeros(1, dtype=np.float32))
+    nothing = cf.Examples(np.zeros((1, 128), dtype=np.float32), np.zeros(1, dtype=np.float32))
     task = dataclasses.replace(TASK, public=nothing, inputs=Inputs(encoder=encoder))
     facts = describe_model(task) | {"architecture": describe_module(make_logistic(128, 1))}
     weights = {"0.weight": np.zeros((1, 128), np.float32), "0.bias": np.ones(1, np.float32)}
@@ -244,7 +241,7 @@ def test_the_column_of_texts(
     path, scored = tmp_path / "new.csv", tmp_path / "scored.csv"
     path.write_text(content)
     if said:
-        with pytest.raises(InvalidInput, match=rf"new\.csv.*{said}"):
+        with pytest.raises(cf.InvalidInput, match=rf"new\.csv.*{said}"):
             predict_file(text_model, path, scored, text_column=column)
         assert not scored.exists()
     else:

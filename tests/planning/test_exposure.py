@@ -7,12 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from covertfl.decision.problem import LearningCost
-from covertfl.errors import InvalidInput, NoSolution
-from covertfl.evaluation.horizon import evaluate_horizon_policy
+import covertfl as cf
 from covertfl.planning.exposure import find_limit_for_exposure, find_scale_for_exposure
-from covertfl.solvers.backward_induction import solve_horizon
-from covertfl.solvers.constrained import solve_queue
 from tests.support.presets import horizon_preset, queue_preset
 
 pytestmark = pytest.mark.slow
@@ -31,7 +27,7 @@ def test_the_limit_found_gives_the_exposure(name: str, target: float) -> None:
     problem = queue_preset(name)
     answer = find_limit_for_exposure(problem, target)
     assert (answer.target, answer.setting) == (target, "learning_limit")
-    again = solve_queue(problem.with_limit(answer.value)).evaluation
+    again = cf.solve(problem.with_limit(answer.value))
     assert again.learn_fraction == pytest.approx(target, abs=1e-5)
     assert answer.exposure == pytest.approx(again.learn_fraction, abs=1e-9)
     assert answer.privacy_cost == pytest.approx(again.privacy_cost, rel=1e-9)
@@ -41,7 +37,7 @@ def test_the_privacy_limit_found_gives_the_exposure() -> None:
     problem = replace(queue_preset("sound/queue"), objective="learning", limit=0.77)
     answer = find_limit_for_exposure(problem, 0.75)
     assert answer.setting == "privacy_limit"
-    again = solve_queue(problem.with_limit(answer.value)).evaluation
+    again = cf.solve(problem.with_limit(answer.value))
     assert again.learn_fraction == pytest.approx(0.75, abs=1e-5)
 
 
@@ -50,23 +46,25 @@ def test_a_light_queue_down_to_its_least_exposure() -> None:
     problem = replace(queue_preset("sound/queue"), arrival_prob=0.05, limit=3.0)
     answer = find_limit_for_exposure(problem, 0.212)
     assert answer.exposure == pytest.approx(0.212, abs=1e-5)
-    with pytest.raises(NoSolution, match=r"no learning_limit .* 20\.0%: .* more than 21\.1%"):
+    with pytest.raises(cf.NoSolution, match=r"no learning_limit .* 20\.0%: .* more than 21\.1%"):
         find_limit_for_exposure(problem, 0.20)
 
 
 def test_exposures_that_no_limit_gives() -> None:
     problem = queue_preset("sound/queue")
-    with pytest.raises(NoSolution, match=r"62\.0%: a queue that keeps up sends more than 62\.9%"):
+    with pytest.raises(
+        cf.NoSolution, match=r"62\.0%: a queue that keeps up sends more than 62\.9%"
+    ):
         find_limit_for_exposure(problem, 0.62)
-    with pytest.raises(NoSolution, match=r"99\.9%: the optimal policies .* from .* to 9\d\.\d%"):
+    with pytest.raises(cf.NoSolution, match=r"99\.9%: the optimal policies .* from .* to 9\d\.\d%"):
         find_limit_for_exposure(problem, 0.999)
     # A buffer that may lose work has no such floor, but a queue that is never full has a ceiling.
-    with pytest.raises(NoSolution, match=r"no learning_limit leads to an exposure of 95\.0%"):
+    with pytest.raises(cf.NoSolution, match=r"no learning_limit leads to an exposure of 95\.0%"):
         find_limit_for_exposure(queue_preset("sound/tracking-before"), 0.95)
 
 
 def test_a_queue_that_cannot_be_kept_up_with_has_no_limit() -> None:
-    with pytest.raises(NoSolution, match="more updates arrive than can be done"):
+    with pytest.raises(cf.NoSolution, match="more updates arrive than can be done"):
         find_limit_for_exposure(replace(queue_preset("sound/queue"), arrival_prob=0.2), 0.9)
 
 
@@ -74,9 +72,7 @@ def test_where_bad_rounds_are_cheap_a_looser_limit_means_more_true_queries() -> 
     problem = replace(
         queue_preset("paper-code/queue"), privacy_cost=np.array([0.01, 0.8, 2.0]), arrival_prob=0.02
     )
-    shares = [
-        solve_queue(problem.with_limit(limit)).evaluation.learn_fraction for limit in (0.05, 0.4)
-    ]
+    shares = [cf.solve(problem.with_limit(limit)).learn_fraction for limit in (0.05, 0.4)]
     assert shares[0] < shares[1]
     target = 0.5 * (shares[0] + shares[1])
     for limit in (0.05, 0.4):
@@ -92,7 +88,7 @@ def test_the_scale_found_is_the_last_before_the_target(target: float) -> None:
 
     def exposure_at(scale: float) -> float:
         rescaled = replace(problem, learning_cost=replace(problem.learning_cost, scale=scale))
-        return evaluate_horizon_policy(rescaled, solve_horizon(rescaled).policy).exposure
+        return cf.evaluate_horizon_policy(rescaled, cf.solve(rescaled).policy).exposure
 
     assert answer.exposure == exposure_at(answer.value) <= target
     assert exposure_at(answer.value * (1.0 + 1e-9)) > target
@@ -101,7 +97,7 @@ def test_the_scale_found_is_the_last_before_the_target(target: float) -> None:
 def test_a_table_is_scaled_as_a_whole() -> None:
     problem = replace(
         horizon_preset("sound/main"),
-        learning_cost=LearningCost("table", values=tuple(0.6 * y * y for y in range(17))),
+        learning_cost=cf.LearningCost("table", values=tuple(0.6 * y * y for y in range(17))),
     )
     factor = find_scale_for_exposure(problem, 0.4)
     scale = find_scale_for_exposure(horizon_preset("sound/main"), 0.4)
@@ -110,13 +106,13 @@ def test_a_table_is_scaled_as_a_whole() -> None:
 
 
 def test_exposures_that_no_scale_gives() -> None:
-    with pytest.raises(NoSolution, match=r"no scale .* 95\.0%: however much .* sends 7\d\.\d%"):
+    with pytest.raises(cf.NoSolution, match=r"no scale .* 95\.0%: however much .* sends 7\d\.\d%"):
         find_scale_for_exposure(horizon_preset("sound/main"), 0.95)
 
 
 @pytest.mark.parametrize("target", [0.0, 1.0, -0.1, 1.5, float("nan")])
 def test_shares_that_are_none(target: float) -> None:
-    with pytest.raises(InvalidInput, match="exposure must lie strictly between 0 and 1, got"):
+    with pytest.raises(cf.InvalidInput, match="exposure must lie strictly between 0 and 1, got"):
         find_limit_for_exposure(queue_preset("sound/queue"), target)
-    with pytest.raises(InvalidInput, match="exposure must lie strictly between 0 and 1, got"):
+    with pytest.raises(cf.InvalidInput, match="exposure must lie strictly between 0 and 1, got"):
         find_scale_for_exposure(horizon_preset("sound/main"), target)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covertfl.errors import InvalidInput, NoSolution
+import covertfl as cf
 from covertfl.planning.updates import (
     bound_constant_step,
     bound_decreasing_step,
@@ -74,7 +74,7 @@ def test_both_bounds_and_none_where_there_is_no_number() -> None:
 
 
 def test_out_of_reach() -> None:
-    with pytest.raises(NoSolution, match=r"epsilon = 0.001 needs e\^1822 updates"):
+    with pytest.raises(cf.NoSolution, match=r"epsilon = 0.001 needs e\^1822 updates"):
         updates_needed_decreasing_step(1.0, 1.0, 0.001)
 
 
@@ -89,5 +89,5 @@ def test_out_of_reach() -> None:
 )
 def test_refusals(arguments: tuple[float, float, float], message: str) -> None:
     for function in (updates_needed_decreasing_step, updates_needed_constant_step):
-        with pytest.raises(InvalidInput, match=message):
+        with pytest.raises(cf.InvalidInput, match=message):
             function(*arguments)

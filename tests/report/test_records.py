@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from covertfl.errors import InvalidInput
+import covertfl as cf
 from covertfl.report.measures import compute_little_wait
 from covertfl.report.records import read_audit, read_run_records
 from covertfl.report.write import list_notes, write_report
@@ -53,7 +53,7 @@ def test_a_public_folder_alone(folder: Path) -> None:
     public, output = folder / "seed-0" / "public", folder.parent / "page"
     before = sorted(public.rglob("*"))
     for place in (None, public, public / "weights"):
-        with pytest.raises(InvalidInput, match="what clients were sent and nothing else"):
+        with pytest.raises(cf.InvalidInput, match="what clients were sent and nothing else"):
             write_report(public, command=COMMAND, output=place)
     page = Page(write_report(public, command=COMMAND, output=output).read_text("utf-8"))
     assert sorted(public.rglob("*")) == before and (output / "report").is_dir()
@@ -164,13 +164,13 @@ def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
 )
 def test_damaged_files_are_named(folder: Path, file: str, content: str, words: str) -> None:
     (folder / file).write_text(content)
-    with pytest.raises(InvalidInput, match=re.escape(words)):
+    with pytest.raises(cf.InvalidInput, match=re.escape(words)):
         write_report(folder, command=COMMAND)
     assert not (folder / "report.html").exists()
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="holds no run"):
+    with pytest.raises(cf.InvalidInput, match="holds no run"):
         write_report(tmp_path, command=COMMAND)
-    with pytest.raises(InvalidInput, match="no such folder"):
+    with pytest.raises(cf.InvalidInput, match="no such folder"):
         write_report(tmp_path / "nowhere", command=COMMAND)

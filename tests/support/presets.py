@@ -1,20 +1,17 @@
-"""The shipped problems, by kind."""
+"""Presets by name, with their type checked."""
 
 from __future__ import annotations
 
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
-from covertfl.decision.problem_file import read_preset
+import covertfl as cf
 
 
-def horizon_preset(name: str) -> FiniteHorizon:
-    """Return a shipped horizon."""
-    problem = read_preset(name).problem
-    assert isinstance(problem, FiniteHorizon)
+def queue_preset(name: str) -> cf.QueueProblem:
+    problem = cf.load_problem(name)
+    assert isinstance(problem, cf.QueueProblem)
     return problem
 
 
-def queue_preset(name: str) -> QueueProblem:
-    """Return a shipped queue."""
-    problem = read_preset(name).problem
-    assert isinstance(problem, QueueProblem)
+def horizon_preset(name: str) -> cf.FiniteHorizon:
+    problem = cf.load_problem(name)
+    assert isinstance(problem, cf.FiniteHorizon)
     return problem

@@ -36,7 +36,6 @@ def test_printed_numbers_of_the_main_experiment() -> None:
     assert found.prefix_minority == pytest.approx([0.317, 0.340, 0.374], abs=5e-4)
     assert found.rounds_needed == {0.9: 70, 0.95: 79, 0.99: 99}
     assert found.greedy_learning_queries == pytest.approx(39.2, abs=0.05)
-    assert found.budget == 22
     bound = found.best_eavesdropper
     assert bound.low <= 0.906 <= bound.high
     assert bound.high - bound.low < 0.02

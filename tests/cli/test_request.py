@@ -61,6 +61,36 @@ def test_all_options_of_a_purge(run: Run, service: RunningService, tmp_path: Pat
     assert run("request", "purge", *options, *more, "--json").content == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("row\n3\n5\n", [3, 5]),
+        ("3\n5\n", [3, 5]),
+        ("number\n3\n5", [3, 5]),
+        ("7", [7]),
+        ("name,row\nann,3\nbob,5\n", [3, 5]),
+        ("\ufeffrow\r\n3\r\n\r\n5\r\n", [3, 5]),
+        (" row , x\n 3 ,1\n", [3]),
+        ("", "must have a column row or only one column"),
+        ("a,b\n1,2\n", "must have a column row or only one column, got a, b"),
+        ("row\n", "must name at least one row"),
+        ("row\n3\nx\n", "line 3: row must be a whole number of at least 0, got 'x'"),
+        ("row\n-1\n", "line 2: row must be"),
+        ("row\n1.5\n", "got '1.5'"),
+        ("a,row\n1\n", "line 2: row must be"),
+    ],
+)
+def test_rows_are_read_from_a_column(
+    run: Run, service: RunningService, tmp_path: Path, text: str, numbers: list[int] | str
+) -> None:
+    (tmp_path / "rows.csv").write_text(text, newline="")
+    outcome = run("request", "purge", "--updates", 1, "--rows", tmp_path / "rows.csv", "--json")
+    if isinstance(numbers, str):
+        assert numbers in refuse(outcome, 2)
+    else:
+        assert service.store.find(outcome.content["id"]).body.rows == numbers
+
+
 def test_a_context_brings_a_file(run: Run, service: RunningService, tmp_path: Path) -> None:
     np.savez(tmp_path / "new.npz", features=np.zeros((3, 2)), labels=np.zeros(3, int))
     options = ("--client", 0, "--file", tmp_path / "new.npz", "--replace", "--updates", 2)
@@ -82,7 +112,11 @@ def test_a_rollback_to_the_start(run: Run, service: RunningService) -> None:
         (("shift", "--updates", 4, "--rows", "absent.csv"), "absent.csv: no such file"),
         (("shift", "--updates", 4, "--clients", "1"), "clients is for kind purge, got kind shift"),
         (("purge", "--updates", 4, "--clients", "9"), "clients must lie in 0..3, got 9"),
-        (("purge", "--updates", 4, "--clients", "a"), "--clients must be a whole number"),
+        *(
+            (("purge", "--updates", 4, "--clients", text), "--clients must be a whole number")
+            for text in ("a", "", "1,", "1;2")
+        ),
+        (("context", "--updates", 4, "--file", "absent.npz"), "absent.npz: no such file"),
         (("shift", "--updates", 4, "--due", "soon"), "due must be a date"),
         (("cancel",), "give the number of a request with cancel"),
         (("shift", 3), "give the number of a request with cancel, and only there"),

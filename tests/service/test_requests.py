@@ -1,4 +1,4 @@
-"""Requests: what they may say, and what the service can do for them."""
+"""What requests may say, as POST /requests takes or refuses it; the examples that they bring."""
 
 from __future__ import annotations
 
@@ -13,77 +13,131 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.service import requests
-from covertfl.service.requests import (
-    Limits,
-    RequestBody,
-    check_request,
-    count_rows,
-    parse_request,
-    read_examples,
-)
-from tests.support.services import make_body, pack_arrays
+from covertfl.service.requests import Limits, RequestBody, parse_request, read_examples
+from covertfl.service.store import Store
+from tests.support.services import LIMITS, make_version, pack_arrays, refusal
 
-LIMITS = Limits(clients=4, rows=100, changes_data=True, shape=(2,), classes=("no", "yes"))
+KNOWN = Limits(clients=4, rows=100, changes_data=True, shape=(2,), classes=("no", "yes"))
 GOOD = {"features": np.zeros((3, 2)), "labels": np.array([0, 1, 1])}
+SHIFT: dict[str, Any] = {"kind": "shift", "updates": 1}
+PURGE: dict[str, Any] = {"kind": "purge", "updates": 1}
+CONTEXT: dict[str, Any] = {"kind": "context", "updates": 1, "client": 1}
 
 
-def test_a_body_is_read_with_its_defaults() -> None:
-    body = parse_request(b'{"kind": "shift", "updates": 4}')
-    assert body == RequestBody(kind="shift", updates=4)
-    assert (body.size, body.note, body.restart, body.rows) == (4, "", False, [])
+def bring(**arrays: Any) -> dict[str, Any]:
+    """Return a context with other arrays than good ones."""
+    return {**CONTEXT, "data": pack_arrays(**{**GOOD, **arrays})}
 
 
+BAD: list[tuple[Any, str]] = [
+    (b"", "the body is not JSON"),
+    (b"\xff\xfe", "the body is not JSON"),
+    (b"[" * 50_000, "the body is not JSON"),
+    ([1], "the body must be a JSON object"),
+    ({}, "kind is missing; it must be one of purge"),
+    ({"kind": "x"}, "kind must be one of purge, context, shift, rollback, got 'x'"),
+    ({"kind": "shift"}, "updates is missing"),
+    ({**SHIFT, "updates": 0}, "updates must be a whole number in 1..1000000, got 0"),
+    ({**SHIFT, "updates": 10**7}, "updates must be a whole number"),
+    ({**SHIFT, "updates": True}, "updates must be a whole number"),
+    ({**SHIFT, "updates": 4.0}, "updates must be a whole number"),
+    ({"kind": "shift", "patience": 0}, "patience must be a whole number"),
+    ({**SHIFT, "note": "x" * 1001}, "note must be text of at most 1000"),
+    (b'{"kind": "shift", "updates": 1, "note": "\\ud800"}', "note must be text"),
+    (b'{"kind": "shift", "updates": 1, "\\ud800": 1}', "keys of valid text"),
+    ({**SHIFT, "due": "tomorrow"}, "due must be a date such as"),
+    ({**SHIFT, "due": "2026-02-30"}, "due must be a date such as"),
+    ({**SHIFT, "key": ""}, "key must be text of 1 to 1000 characters"),
+    ({**SHIFT, "upates": 1}, "did you mean updates?"),
+    ({**SHIFT, "rows": [1]}, "rows is for kind purge, got kind shift"),
+    (PURGE, "a purge needs rows or clients"),
+    ({**PURGE, "rows": [-1]}, "rows must be a list"),
+    ({**PURGE, "rows": [5, 100]}, "rows must lie in 0..99, got 100"),
+    ({**PURGE, "clients": [4]}, "clients must lie in 0..3, got 4"),
+    (CONTEXT, "data is missing"),
+    ({"kind": "context", "updates": 1, "data": ""}, "client is missing"),
+    ({**bring(), "client": 4}, "client must lie in 0..3"),
+    ({**CONTEXT, "data": "!"}, "data must be an .npz file in base64"),
+    ({**CONTEXT, "data": "AAAA"}, "data must be an .npz file in base64"),
+    ({**CONTEXT, "data": pack_arrays(features=GOOD["features"])}, "must hold the arrays features"),
+    (bring(features=np.zeros((3, 5))), "features must have shape (n, 2), got (3, 5)"),
+    (bring(features=np.zeros((0, 2)), labels=np.zeros(0)), "features must have shape"),
+    (bring(features=np.full((3, 2), np.nan)), "features must be finite"),
+    (bring(features=np.full((3, 2), "x")), "features must be finite"),
+    (bring(labels=np.zeros(4)), "labels must have shape"),
+    (bring(labels=np.full(3, np.inf)), "labels must be among no, yes, got inf"),
+    (bring(labels=np.array(["no", "b", "c"])), "labels must be among no, yes, got 'b'"),
+    (bring(labels=np.array([0.5, 0, 1])), "labels must be among no, yes, got 0.5"),
+    (bring(labels=np.array([None] * 3)), "data must be an .npz file"),
+    ({"kind": "rollback"}, "version is missing"),
+    ({"kind": "rollback", "version": 3}, "version must be one that was released, got 3"),
+    ({"kind": "rollback", "version": 1}, "got 1, which request 7 withdrew"),
+]
+
+
+@pytest.fixture
+def _versions(store: Store) -> None:
+    for number in (0, 1):
+        store.release(make_version(number))
+    store.withdraw([1], 7)
+
+
+@pytest.mark.usefixtures("_versions")
+def test_bad_bodies_are_refused_in_a_sentence(client: Any, store: Store) -> None:
+    for content, said in BAD:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        assert said in refusal(client.post("/requests", content=body), 422), said
+    assert store.count_states()["waiting"] == 0
+
+
+@pytest.mark.usefixtures("_versions")
 @pytest.mark.parametrize(
-    ("content", "size"),
+    ("body", "updates", "left"),
     [
-        ({"kind": "shift", "patience": 3}, 1000),
-        ({"kind": "shift", "patience": 3, "updates": 50}, 50),
-        ({"kind": "rollback", "version": 0}, 0),
-        ({"kind": "rollback", "version": 0, "updates": 0}, 0),
-        ({"kind": "purge", "rows": [1], "updates": 2}, 2),
+        (SHIFT, 1, 1),
+        ({"kind": "shift", "patience": 3}, 1000, 3),
+        ({"kind": "shift", "patience": 3, "updates": 2}, 2, 2),
+        ({**PURGE, "rows": [0, 99], "clients": [3], "exact": True}, 1, 1),
+        ({**bring(), "replace": True}, 1, 1),
+        ({"kind": "rollback", "version": 0}, 0, 0),
+        ({"kind": "rollback", "version": 0, "updates": 5}, 5, 5),
     ],
 )
-def test_the_most_updates_that_are_owed(content: dict[str, Any], size: int) -> None:
-    assert parse_request(json.dumps(content)).size == size
+def test_good_bodies_are_stored_as_they_are(
+    client: Any, store: Store, body: dict[str, Any], updates: int, left: int
+) -> None:
+    reply = client.post("/requests", json=body)
+    expected = {"id": 1, "state": "waiting", "updates_left": left, "version": None}
+    assert (reply.status_code, reply.json()) == (201, expected)
+    [listed] = client.get("/requests").json()["requests"]
+    assert (listed["kind"], listed["updates"]) == (body["kind"], updates)
+    rows = {"purge": len(body.get("rows", ())), "context": 3}
+    assert listed["num_rows"] == rows.get(body["kind"])
+    stored = store.find(1)
+    assert {**stored.body.model_dump(), "data": stored.data} == {
+        **RequestBody(kind="shift").model_dump(),
+        **body,
+    }
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("[1]", "the body must be a JSON object"),
-        ("{", "the body is not JSON"),
-        (b"\xff", "the body is not JSON"),
-        ({}, "kind is missing; it must be one of purge"),
-        ({"kind": "x"}, "kind must be one of purge, context, shift, rollback, got 'x'"),
-        ({"kind": "shift"}, "updates is missing"),
-        ({"kind": "shift", "updates": 0}, "updates must be a whole number in 1..1000000, got 0"),
-        ({"kind": "shift", "updates": 10**7}, "updates must be a whole number"),
-        ({"kind": "shift", "updates": "4"}, "updates must be a whole number"),
-        ({"kind": "shift", "updates": True}, "updates must be a whole number"),
-        ({"kind": "shift", "updates": 4.0}, "updates must be a whole number"),
-        ({"kind": "shift", "patience": 0}, "patience must be a whole number"),
-        ({"kind": "shift", "updates": 1, "note": "x" * 1001}, "note must be text of at most 1000"),
-        ({"kind": "shift", "updates": 1, "due": "tomorrow"}, "due must be a date such as"),
-        ({"kind": "shift", "updates": 1, "due": "2026-02-30"}, "due must be a date such as"),
-        ({"kind": "shift", "updates": 1, "key": ""}, "key must be text of 1 to 1000 characters"),
-        ({"kind": "shift", "updates": 1, "upates": 1}, "did you mean updates?"),
-        ({"kind": "shift", "updates": 1, "rows": [1]}, "rows is for kind purge, got kind shift"),
-        ({"kind": "purge", "updates": 1}, "a purge needs rows or clients"),
-        ({"kind": "purge", "updates": 1, "rows": [-1]}, "rows must be a list"),
-        ({"kind": "context", "updates": 1, "client": 1}, "data is missing"),
-        ({"kind": "context", "updates": 1, "data": ""}, "client is missing"),
-        ({"kind": "rollback"}, "version is missing"),
-        ('{"kind": "shift", "updates": 1, "\\ud800": 1}', "keys of valid text"),
-        ('{"kind": "shift", "updates": 1, "note": "\\ud800"}', "note must be text"),
-    ],
-)
-def test_bad_bodies_are_refused_in_a_sentence(content: Any, said: str) -> None:
-    text = content if isinstance(content, str | bytes) else json.dumps(content)
-    with pytest.raises(InvalidInput, match=r".") as refusal:
-        parse_request(text)
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+def test_clients_on_flower_keep_their_data(client: Any, store: Store) -> None:
+    store.keep_fact("limits", {**LIMITS, "rows": 0, "changes_data": False, "rolls_back": False})
+    assert client.post("/requests", json={**PURGE, "clients": [1]}).status_code == 201
+    for body, said in (
+        ({**PURGE, "clients": [1], "exact": True}, "got kind purge with exact"),
+        (bring(), "got kind context"),
+        ({"kind": "rollback", "version": 1}, "got rollback"),
+    ):
+        assert said in refusal(client.post("/requests", json=body), 422)
+    store.keep_fact("limits", {**LIMITS, "has_loss": False})
+    patient = client.post("/requests", json={**SHIFT, "patience": 3})
+    assert "patience needs validation data" in refusal(patient, 422)
+
+
+def test_before_the_limits_are_known_nothing_is_accepted(client: Any, store: Store) -> None:
+    store.connection.execute("DELETE FROM facts")
+    assert "is starting" in refusal(client.post("/requests", json=SHIFT), 503)
+    assert client.get("/status").json()["round"] == 0
 
 
 JSON = st.recursive(
@@ -104,90 +158,29 @@ def test_any_object_is_read_or_refused(content: dict[str, Any]) -> None:
     }
 
 
-# --- against what the service has -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (make_body("purge", rows=[5, 100]), "rows must lie in 0..99, got 100"),
-        (make_body("purge", clients=[4]), "clients must lie in 0..3, got 4"),
-        (make_body("context", client=4, data=pack_arrays(**GOOD)), "client must lie in 0..3"),
-        (make_body("context", client=1, data="AAAA"), "data must be an .npz file in base64"),
-    ],
-)
-def test_what_the_service_does_not_have_is_refused(body: RequestBody, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        check_request(body, LIMITS)
-
-
-def test_what_the_service_has_is_accepted() -> None:
-    for body in (
-        make_body("purge", rows=[0, 99], clients=[3], exact=True),
-        make_body("context", client=3, data=pack_arrays(**GOOD)),
-        make_body("rollback", version=7),
-    ):
-        check_request(body, LIMITS)
-
-
-def test_clients_on_flower_keep_their_data() -> None:
-    limits = Limits(clients=4, rows=0, changes_data=False, rolls_back=False)
-    check_request(make_body("purge", clients=[1]), limits)
-    with pytest.raises(InvalidInput, match=r"got kind purge with exact"):
-        check_request(make_body("purge", clients=[1], exact=True), limits)
-    with pytest.raises(InvalidInput, match="got kind context"):
-        check_request(make_body("context", client=1, data=pack_arrays(**GOOD)), limits)
-    with pytest.raises(InvalidInput, match="got rollback"):
-        check_request(make_body("rollback", version=1), limits)
-
-
 # --- examples -------------------------------------------------------------------------------------
-
-
-def test_examples_are_read_as_they_are() -> None:
-    features, labels = read_examples(pack_arrays(**GOOD), LIMITS)
-    assert features.tolist() == GOOD["features"].tolist()
-    assert labels.tolist() == [0, 1, 1]
 
 
 def test_labels_are_names_or_numbers_of_classes() -> None:
     names = np.array(["yes", "no"])
     for labels, further in (
+        (GOOD["labels"], {}),
         (np.array(["no", "yes", "yes"]), {}),
         (np.array([0.0, 1.0, 1.0]), {}),
         (np.array([1, 0, 0]), {"classes": names}),
     ):
-        data = pack_arrays(features=GOOD["features"], labels=labels, **further)
-        assert read_examples(data, LIMITS)[1].tolist() == [0, 1, 1]
-    digits = replace(LIMITS, classes=tuple("0123456789"))
+        features = np.arange(6.0).reshape(3, 2)
+        found = read_examples(pack_arrays(features=features, labels=labels, **further), KNOWN)
+        assert found[0].tolist() == features.tolist() and found[1].tolist() == [0, 1, 1]
+    digits = replace(KNOWN, classes=tuple("0123456789"))
     data = pack_arrays(features=GOOD["features"], labels=np.array([7, 0, 9]))
     assert read_examples(data, digits)[1].tolist() == [7, 0, 9]
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
-        ({"features": np.zeros((3, 2))}, "must hold the arrays features and labels"),
-        ({**GOOD, "features": np.zeros((3, 5))}, "features must have shape"),
-        ({**GOOD, "features": np.zeros((0, 2)), "labels": np.zeros(0)}, "features must have shape"),
-        ({**GOOD, "features": np.full((3, 2), np.nan)}, "features must be finite"),
-        ({**GOOD, "features": np.full((3, 2), "x")}, "features must be finite"),
-        ({**GOOD, "labels": np.zeros(4)}, "labels must have shape"),
-        ({**GOOD, "labels": np.full(3, np.inf)}, "labels must be among no, yes, got inf"),
-        ({**GOOD, "labels": np.array(["no", "b", "c"])}, "labels must be among no, yes, got 'b'"),
-        ({**GOOD, "labels": np.array([0.5, 0, 1])}, "labels must be among no, yes, got 0.5"),
-        ({**GOOD, "labels": np.array([None] * 3)}, "data must be an .npz file"),
-    ],
-)
-def test_bad_examples_are_refused(arrays: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        read_examples(pack_arrays(**arrays), LIMITS)
-
-
 def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MOST_BYTES", 10_000)
+    monkeypatch.setattr("covertfl.service.requests.MOST_BYTES", 10_000)
     with pytest.raises(InvalidInput, match="data must unpack to at most 10000 bytes"):
-        read_examples(pack_arrays(features=np.zeros((5000, 2)), labels=np.zeros(5000)), LIMITS)
+        read_examples(pack_arrays(features=np.zeros((5000, 2)), labels=np.zeros(5000)), KNOWN)
 
 
 @given(st.data())
@@ -196,13 +189,7 @@ def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
-        features, labels = read_examples(base64.b64encode(bytes(content)).decode(), LIMITS)
+        features, labels = read_examples(base64.b64encode(bytes(content)).decode(), KNOWN)
     except InvalidInput:
         return
     assert len(features) == len(labels)
-
-
-def test_rows_are_counted() -> None:
-    assert count_rows(make_body()) is None
-    assert count_rows(make_body("purge", rows=[1, 2])) == 2
-    assert count_rows(make_body("context", client=1, data=pack_arrays(**GOOD))) == 3

@@ -20,6 +20,7 @@ from covertfl.service.http_process import HttpProcess
 from covertfl.service.requests import RequestBody, parse_request
 from covertfl.service.store import Store, StoredRequest, Version
 
+TOKEN = "t" * 43
 LIMITS = {
     **{"clients": 4, "rows": 100, "changes_data": True, "rolls_back": True, "shape": [2]},
     "classes": ["no", "yes"],
@@ -76,6 +77,26 @@ def pack_arrays(**arrays: Any) -> str:
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     return base64.b64encode(file.getvalue()).decode()
+
+
+def open_client(folder: Path, **options: Any) -> Any:
+    """Return a client with the token of the HTTP interface of a folder, to be entered."""
+    from starlette.testclient import TestClient
+
+    from covertfl.service.api import make_app
+
+    app = make_app(folder, token=TOKEN, **options)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    return TestClient(app, base_url="http://localhost:8800", headers=headers)
+
+
+def refusal(reply: Any, status: int) -> str:
+    """Return the sentence of an answer that refuses."""
+    assert reply.status_code == status, reply.text
+    assert set(reply.json()) == {"error"}
+    sentence = str(reply.json()["error"])
+    assert "\n" not in sentence and sentence
+    return sentence
 
 
 class RunningService:

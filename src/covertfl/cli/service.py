@@ -183,7 +183,7 @@ def request(
 
 def _read_files(rows: Path | None, clients: str | None, file: Path | None) -> dict[str, Any]:
     """Return what a request says with lists and files."""
-    from covertfl.service.uploads import encode_file, parse_numbers, read_row_numbers
+    from covertfl.service.client import encode_file, parse_numbers, read_row_numbers
 
     return {
         "rows": None if rows is None else read_row_numbers(rows),

@@ -7,6 +7,6 @@ run, `replay` takes rows out of its past, `versions` are what it releases.  `loo
 on the simulated engine, `flower` on Flower, and `serve` starts all of it.
 
 Watching: `watch` records rounds, with what `promise` says of them.  `api`, `access`, `events`,
-`status` and `http_process` are the HTTP interface and page.html its page; `client` and `uploads`
-are what commands use.
+`status` and `http_process` are the HTTP interface and page.html its page; `client` is what commands
+use.
 """

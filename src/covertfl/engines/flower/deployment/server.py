@@ -1,7 +1,7 @@
 """The server app of a built-in task in a deployment; it exists on the server only.
 
-It writes its progress, and why it has failed, to a file that is read by whoever started it.
-Settings of a server app are environment variables that nodes do not share with it:
+It writes its progress, and the reason of a failure, to a file that its owner reads.  Its settings
+are environment variables that nodes do not share with it:
 
 COVERTFL_RUN       the run file
 COVERTFL_OUT       the folder of the run

@@ -14,7 +14,6 @@ from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.task import find_task
-from covertfl.service.loop import as_service
 from covertfl.service.store import Store, Version
 from covertfl.training import train
 from tests.support.played_services import (
@@ -27,7 +26,6 @@ from tests.support.played_services import (
 )
 from tests.support.small_runs import (
     DRAWN_QUEUE,
-    HORIZON,
     QUEUE,
     make_run,
     merge,
@@ -290,22 +288,6 @@ def test_a_long_queue_is_packed_in_few_rows(tmp_path: Path) -> None:
     assert len(packed["queue"]) == 3
     assert _unpack_queue(packed) == queue
     assert _pack_queue(UpdateQueue(tasks[:1]))["queue"] == [[4, 1, 4, 2]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"service": None}, "a service needs a section \\[service\\]"),
-        ({"arrivals": "x.csv"}, "arrivals must be absent in a service"),
-        ({"federation": {"log": "x.csv"}}, "log must be absent in a service"),
-    ],
-)
-def test_a_run_file_that_describes_no_service(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        as_service(make_run(SERVICE, **changes))
-    horizon = make_run(HORIZON, service={"round_seconds": 0.0})
-    with pytest.raises(InvalidInput, match="a service needs a problem with \\[queue\\]"):
-        as_service(horizon)
 
 
 def test_a_service_is_not_trained_and_a_run_is_not_served(tmp_path: Path) -> None:

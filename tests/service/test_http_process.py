@@ -186,6 +186,16 @@ def test_a_missing_dependency_is_named(
     assert said["is_missing"]
 
 
+def test_places_to_listen_at(tmp_path: Path) -> None:
+    assert check_listen("127.3.2.1:65535") == ("127.3.2.1", 65535)
+    assert check_listen("localhost:0") == ("localhost", 0)
+    assert check_listen("[::1]:8800") == ("::1", 8800)
+    files = tmp_path / "cert.pem", tmp_path / "key.pem"
+    for file in files:
+        file.touch()
+    assert check_listen("0.0.0.0:8800", *files) == ("0.0.0.0", 8800)
+
+
 # --- https ----------------------------------------------------------------------------------------
 
 
@@ -238,73 +248,3 @@ def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
     refused = pytest.raises(InvalidInput, match=r"\[service\] certificate .* cannot be used")
     with make_store(tmp_path), refused:
         http_process._make_server({**settings, "key": str(key)})
-
-
-# --- the token ------------------------------------------------------------------------------------
-
-
-def test_a_token_is_made_once_for_its_owner(tmp_path: Path) -> None:
-    token = make_token(tmp_path / "token")
-    assert (tmp_path / "token").read_text() == token + "\n"
-    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    assert make_token(tmp_path / "token") == token
-    assert len(token) >= 40
-
-
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    make_token(tmp_path / "token")
-    (tmp_path / "token").chmod(0o640)
-    with pytest.raises(InvalidInput, match=r"readable by its owner alone .* got mode 640"):
-        make_token(tmp_path / "token")
-
-
-@pytest.mark.parametrize("content", ["", "short\n", "with a space " * 3, "x" * 500])
-def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "token").write_text(content)
-    (tmp_path / "token").chmod(0o600)
-    with pytest.raises(InvalidInput, match="token must be a token"):
-        make_token(tmp_path / "token")
-
-
-# --- where to listen ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("listen", "place"),
-    [
-        ("127.0.0.1:8800", ("127.0.0.1", 8800)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:8800", ("::1", 8800)),
-        ("127.3.2.1:65535", ("127.3.2.1", 65535)),
-    ],
-)
-def test_places_on_this_machine(listen: str, place: tuple[str, int]) -> None:
-    assert check_listen(listen) == place
-
-
-@pytest.mark.parametrize(
-    "listen",
-    [
-        *("", "8800", ":8800", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"),
-        *("::1:8800", "127.0.0.1:-1", "127.0.0.1:²"),
-    ],
-)
-def test_what_is_no_place_is_refused(listen: str) -> None:
-    with pytest.raises(InvalidInput, match=r"\[service\] listen must be HOST:PORT"):
-        check_listen(listen)
-
-
-def test_other_machines_need_a_certificate(tmp_path: Path) -> None:
-    for listen in ("0.0.0.0:8800", "fl.example:8800", "[::]:8800", "192.168.1.2:8800"):
-        with pytest.raises(InvalidInput, match=r"\[service\] listen must be 127.0.0.1"):
-            check_listen(listen)
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    with pytest.raises(InvalidInput, match="got only key"):
-        check_listen("127.0.0.1:8800", None, key)
-    with pytest.raises(InvalidInput, match="needs the certificate, and there is no file"):
-        check_listen("0.0.0.0:8800", certificate, key)
-    certificate.touch()
-    with pytest.raises(InvalidInput, match="needs the key, and there is no file"):
-        check_listen("0.0.0.0:8800", certificate, key)
-    key.touch()
-    assert check_listen("0.0.0.0:8800", certificate, key) == ("0.0.0.0", 8800)

@@ -170,3 +170,13 @@ def run_covert(
     return strategy.start(
         grid=grid, initial_arrays=arrays or make_first(), num_rounds=ROUNDS, **(start or {})
     )
+
+
+def stop_after(number: int) -> Callable[[Any], None]:
+    """Return a callback that ends a run, as Ctrl-C does, after a round."""
+
+    def stop(progress: Any) -> None:
+        if progress.round == number:
+            raise KeyboardInterrupt
+
+    return stop

@@ -20,7 +20,6 @@ from torch import nn
 
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy
-from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.module import measure_losses
 from covertfl.kernels.job import Examples
 from covertfl.tasks.task import TrainingTask, make_server_task
@@ -155,38 +154,6 @@ def test_replicas_share_their_buffers(tmp_path: Path) -> None:
         for name in (*STATISTICS, "3.weight", "1.num_batches_tracked"):
             assert len({query[name].tobytes() for query in generation}) == 1
     assert shown[0]["1.running_mean"].tobytes() != shown[size]["1.running_mean"].tobytes()
-
-
-def test_what_replicas_cannot_have_is_refused(tmp_path: Path) -> None:
-    def start(make_model: Callable[[], nn.Module], **decoy: Any) -> None:
-        data = make_normed_task().public
-        task = make_server_task(make_model, "binary", data, clients=NODES, examples=40)
-        scheme = {"policy": {"kind": "exchangeable"}, "decoy": decoy, **RUN}
-        CovertStrategy(FedAvg, run=scheme, out=tmp_path, task=task).start(
-            InProcessGrid(make_app(), NODES)
-        )
-
-    def normalised_first() -> nn.Module:
-        return nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 1))
-
-    with pytest.raises(InvalidInput, match=r"nothing but 1\.weight may act on the inputs' signs"):
-        start(normalised_first)
-
-
-def test_gradients_and_shared_parameters_are_refused(tmp_path: Path) -> None:
-    task, grid = make_normed_task(), InProcessGrid(make_app(), NODES)
-    run = {**RUN, "federation": {**RUN["federation"], "algorithm": "fedsgd"}}
-    with pytest.raises(InvalidInput, match=r"algorithm must be fedavg for a model with buffers"):
-        CovertStrategy(run=run, out=tmp_path / "a", task=task).start(grid)
-
-    def make_tied() -> nn.Module:
-        module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 1))
-        module[1].weight = module[0].weight
-        return module
-
-    tied = make_server_task(make_tied, "binary", task.public, clients=NODES, examples=40)
-    with pytest.raises(InvalidInput, match=r"1\.weight is another one's second name"):
-        CovertStrategy(run=RUN, out=tmp_path / "b", task=tied).start(grid, draw_first(make_tied))
 
 
 def make_images(number: int, seed: int) -> Examples:

@@ -24,7 +24,15 @@ from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.faulty_grid import FaultyGrid
-from tests.support.flower_runs import NODES, ROUNDS, Witness, make_app, make_first, run_covert
+from tests.support.flower_runs import (
+    NODES,
+    ROUNDS,
+    Witness,
+    make_app,
+    make_first,
+    run_covert,
+    stop_after,
+)
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_rounds
 
@@ -411,11 +419,8 @@ def test_a_round_that_is_cut_off_sends_the_same_query_again(tmp_path: Path) -> N
 
 
 def test_a_run_whose_seed_is_lost_cannot_go_on(tmp_path: Path) -> None:
-    def stop(progress: Any) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, None, LEARNS, on_round=stop)
+        run_covert(tmp_path, None, LEARNS, on_round=stop_after(1))
     (tmp_path / "private" / "seed.json").unlink()
     with pytest.raises(InvalidInput, match=r"seed\.json is missing"):
         run_covert(tmp_path, None, LEARNS, resume=True)

@@ -17,12 +17,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, Strategy
 
-from covertfl.decision.policy import GreedyPolicy
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid, NodeCountGrid
 from covertfl.engines.flower.strategy_state import transfer_state
-from covertfl.errors import InvalidInput
 from covertfl.flower import CovertStrategy, Examples
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.progress import RunProgress
@@ -260,24 +258,6 @@ def test_a_copy_of_a_strategy_shares_nothing_that_changes() -> None:
     assert np.array_equal(own.m_t["w"], [1, 1])  # type: ignore[index]
     assert own.m_t is not source.inside.m_t
     assert target.act == target.configure_train
-
-
-@pytest.mark.parametrize(
-    ("options", "start", "message"),
-    [
-        ({}, {"initial_arrays": make_first()}, "draws the first weights in secret"),
-        ({"policy": GreedyPolicy()}, {}, "policy must be None"),
-        ({"decoy_start": "fresh"}, {}, "decoy_start must be 'same', got 'fresh'"),
-    ],
-)
-def test_arguments_that_replicas_exclude(
-    options: dict[str, Any], start: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    run = {**RUN, "policy": {"kind": "exchangeable"}}
-    strategy = CovertStrategy(None, run=run, out=tmp_path / "run", task=make_task(), **options)
-    with pytest.raises(InvalidInput, match=message):
-        strategy.start(grid=InProcessGrid(make_app(), NODES), **start)
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,18 +29,16 @@ from flwr.serverapp.strategy import (
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
     ROUNDS,
-    RUN,
     Witness,
     make_app,
     make_first,
-    make_task,
     run_covert,
+    stop_after,
 )
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import read_column, read_folder, read_rounds
@@ -92,12 +90,8 @@ def test_wrapped_strategies_go_on_to_the_same_bytes(name: str, tmp_path: Path) -
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     run_covert(whole, STRATEGIES[name], [1, 3, 4, 7])
 
-    def stop(progress: Any) -> None:
-        if progress.round == 5:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], on_round=stop)
+        run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], on_round=stop_after(5))
     grid = InProcessGrid(make_app(), NODES, first_round=6)
     run_covert(cut, STRATEGIES[name], [1, 3, 4, 7], grid=grid, resume=True)
     assert read_folder(cut) == read_folder(whole)
@@ -113,19 +107,10 @@ def test_what_a_strategy_cannot_keep_is_said_on_resume(tmp_path: Path) -> None:
             self.seen = {server_round}
             return super().aggregate_train(server_round, replies)
 
-    def stop(progress: Any) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, Odd, LEARNS, on_round=stop)
+        run_covert(tmp_path, Odd, LEARNS, on_round=stop_after(1))
     with pytest.raises(InvalidInput, match="strategy-0/seen"):
         run_covert(tmp_path, Odd, LEARNS, resume=True)
-
-
-def test_one_strategy_for_all_is_refused(tmp_path: Path) -> None:
-    shared = FedAdam()
-    with pytest.raises(InvalidInput, match="make a new strategy each time"):
-        run_covert(tmp_path, lambda: shared, LEARNS)
 
 
 def test_all_work_is_done_in_every_round(tmp_path: Path) -> None:
@@ -165,14 +150,10 @@ def test_a_query_is_ready_before_its_round_begins(
         finally:
             asks.append(False)
 
-    def stop(progress: Any) -> None:
-        if progress.round == 5:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(ArrayForm, "write", count)
     monkeypatch.setattr(Carrier, "ask", watch)
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, make_strategy, learns, on_round=stop)
+        run_covert(tmp_path, make_strategy, learns, on_round=stop_after(5))
     run_covert(tmp_path, make_strategy, learns, resume=True)
     assert asks.count(True) == ROUNDS
     # For both arms a result, and where a strategy is wrapped the average that it is given.
@@ -193,13 +174,9 @@ class Decays(FedAvg):
 
 
 def test_settings_go_on_as_they_were(tmp_path: Path) -> None:
-    def stop(progress: Any) -> None:
-        if progress.round == 4:
-            raise KeyboardInterrupt
-
     witness = Witness()
     with pytest.raises(KeyboardInterrupt):
-        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), on_round=stop)
+        run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), on_round=stop_after(4))
     run_covert(tmp_path, Decays, [1, 4], app=make_app(witness), resume=True)
     rates = [dict(shown["config"]["config"])["lr"] for shown in witness.seen]
     assert rates == [repr(0.5**number) for number in LEARNS for _ in range(NODES)]
@@ -239,16 +216,12 @@ def test_a_wrapper_can_be_wrapped(tmp_path: Path, never_sleeps: list[float]) -> 
         inner = FedAdam(min_available_nodes=3, min_train_nodes=3)
         return DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1e6, NODES)
 
-    def stop(progress: Any) -> None:
-        if progress.round == 5:
-            raise KeyboardInterrupt
-
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     result = run_covert(whole, make, LEARNS)
     plain = run_covert(tmp_path / "plain", FedAdam, LEARNS)
     np.testing.assert_allclose(as_numbers(result.arrays), as_numbers(plain.arrays), atol=1e-5)
     with pytest.raises(KeyboardInterrupt):
-        run_covert(cut, make, LEARNS, on_round=stop)
+        run_covert(cut, make, LEARNS, on_round=stop_after(5))
     run_covert(cut, make, LEARNS, grid=InProcessGrid(make_app(), NODES, first_round=6), resume=True)
     assert read_folder(cut) == read_folder(whole)
     assert not never_sleeps
@@ -262,25 +235,6 @@ def test_a_strategy_that_waits_for_nodes_is_told_of_them(
     assert len(never_sleeps) < 10
     with pytest.raises(InvalidInput, match="waits for more than 4096 nodes"):
         run_covert(tmp_path / "many", lambda: Outer(min_available_nodes=10**6), LEARNS)
-
-
-def test_a_shared_inner_strategy_is_refused(tmp_path: Path) -> None:
-    shared = FedAvg()
-    with pytest.raises(InvalidInput, match="make a new strategy each time"):
-        run_covert(
-            tmp_path,
-            lambda: DifferentialPrivacyServerSideFixedClipping(shared, 0.0, 1.0, NODES),
-            LEARNS,
-        )
-
-
-def test_a_strategy_that_cannot_speak_is_named(tmp_path: Path) -> None:
-    class Mute(FedAvg):
-        def configure_train(self, *given: Any) -> Any:
-            raise RuntimeError("mute")
-
-    with pytest.raises(InvalidInput, match="cannot configure round 1: RuntimeError: mute"):
-        run_covert(tmp_path, Mute, LEARNS)
 
 
 class KeepsLines(logging.Handler):
@@ -349,33 +303,3 @@ def test_an_own_rule_of_acceptance(tmp_path: Path) -> None:
 def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
     run_covert(tmp_path, FedAvg, [], policy=None, changes={"policy": {"kind": "always-learn"}})
     assert read_column(tmp_path, "action") == ["learn"] * ROUNDS
-
-
-@pytest.mark.parametrize(
-    ("options", "start", "message"),
-    [
-        ({"arrays": ArrayRecord([np.zeros(3)])}, {}, "must hold the parameters"),
-        (
-            {"changes": {"federation": {**RUN["federation"], "algorithm": "fedsgd"}}},
-            {},
-            "algorithm must be fedavg where a strategy is wrapped",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    options: dict[str, Any], start: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        run_covert(tmp_path, FedAvg, LEARNS, start=start, **options)
-
-
-def test_single_rounds_are_refused_and_nothing_is_evaluated(tmp_path: Path) -> None:
-    """Flower's own loop would hand over the true arrays to be evaluated."""
-    strategy = CovertStrategy(FedAvg, run=RUN, out=tmp_path, task=make_task())
-    grid = InProcessGrid(make_app(), NODES)
-    with pytest.raises(InvalidInput, match="call start"):
-        strategy.configure_train(1, make_first(), ConfigRecord(), grid)
-    with pytest.raises(InvalidInput, match="call start"):
-        strategy.aggregate_train(1, [])
-    assert not list(strategy.configure_evaluate(1, make_first(), ConfigRecord(), grid))
-    assert strategy.aggregate_evaluate(1, []) is None

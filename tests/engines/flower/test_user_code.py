@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,12 @@ pytest.importorskip("torch")
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
     Strategy,
 )
-from flwr.supercore.privacy_accounting import SamplingMethod
 
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
@@ -158,35 +153,6 @@ def test_client_side_clipping_tells_clients_the_same_norm(tmp_path: Path) -> Non
     run_covert(tmp_path, make, [2, 5], app=make_app(witness), changes={"decoy": {"kind": "public"}})
     norms = {dict(shown["config"]["config"])["clipping_norm"] for shown in witness.seen}
     assert norms == {"0.5"}
-
-
-def account(inner: Strategy) -> Strategy:
-    config = SimpleNamespace(sampling_method=SamplingMethod.NO_AMPLIFICATION)
-    accountant: Any = SimpleNamespace(config=config)
-    return DifferentialPrivacyServerSideFixedClipping(inner, 1.0, 0.5, NODES, accountant=accountant)
-
-
-def clip(inner: Strategy) -> Strategy:
-    return DifferentialPrivacyServerSideFixedClipping(inner, 1.0, 0.5, NODES)
-
-
-@pytest.mark.parametrize(
-    ("wrap", "kind", "reason"),
-    [
-        (lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.0, NODES),
-         "public", "ServerSideAdaptiveClipping cannot be made covert, because it counts"),
-        (lambda inner: DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.0, NODES),
-         "public", "ClientSideAdaptiveClipping cannot be made covert, because it counts"),
-        (account, "public", "must have no accountant"),
-        (clip, "mirrored", "needs a decoy that does not use replies"),
-        (lambda inner: SecAggPlusWorkflow(3, 2), "public", "secure aggregation cannot be made"),
-    ],
-)  # fmt: skip
-def test_privacy_that_cannot_be_kept_is_refused(
-    wrap: Callable[[Strategy], Any], kind: str, reason: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InvalidInput, match=reason):
-        run_covert(tmp_path, lambda: wrap(FedAvg()), [1], changes={"decoy": {"kind": kind}})
 
 
 def test_relative_paths_start_in_the_folder_of_the_app(

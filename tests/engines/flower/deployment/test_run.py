@@ -1,7 +1,8 @@
-"""What is refused before anything is started, and how signals end a deployment."""
+"""What is refused before a deployment starts; what the server app is told, and what it tells."""
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,22 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from covertfl import errors
 from covertfl.cli.app import app
 from covertfl.engines.flower.deployment.bundle import find_own_app
+from covertfl.engines.flower.deployment.checks import find_shortage
+from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.deployment.run import Deployment
+from covertfl.engines.flower.deployment.server import (
+    ProgressReader,
+    ServerSettings,
+    make_error,
+    make_round_callback,
+    read_server_settings,
+    reporting_failures,
+)
 from covertfl.errors import InvalidInput
+from covertfl.runs.progress import RunProgress
 from tests import ROOT
 from tests.support.small_runs import make_run
 
@@ -56,3 +69,75 @@ def test_options_that_exclude_or_need_each_other(tmp_path: Path) -> None:
         app(["deploy-local", str(run), "--resume", "--force"], standalone_mode=False)
     with pytest.raises(InvalidInput, match="go with --app"):
         app(["deploy-local", str(run), "--server", str(tmp_path)], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("federation", "nodes", "share"),
+    [
+        # 1290 digits: 65 for each of the first ten clients, of which three batches of 20 are used.
+        ({}, 4, 0.186),
+        ({}, 5, 0.233),
+        ({}, 6, None),
+        ({"batch_size": 1}, 4, 0.202),
+        ({"min_share": 1.0}, 20, 0.930),
+        ({"acceptance": "model"}, 4, None),
+        ({"clients": 4, "participation": [1, 2, 4]}, 4, None),
+    ],
+)
+def test_nodes_that_could_never_bring_an_accepted_round(
+    federation: dict[str, Any], nodes: int, share: float | None
+) -> None:
+    default = {"clients": 20, "participation": [5, 10, 20], **federation}
+    said = find_shortage(make_run(federation=default), nodes)
+    if share is None:
+        assert said is None
+    else:
+        assert said is not None and "\n" not in said
+        assert said.startswith(f"run.toml: no round can be accepted: {nodes} nodes")
+        assert f"{share:.3f} of the examples" in said
+
+
+def test_settings_pass_through_the_environment(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        tmp_path / "run.toml", tmp_path / "out", True, False, 7.5, tmp_path / "n"
+    )
+    assert read_server_settings(settings.as_environment()) == settings
+    assert ServerSettings(Path("r"), Path("o")) == read_server_settings(
+        {"COVERTFL_RUN": "r", "COVERTFL_OUT": "o"}
+    )
+    with pytest.raises(InvalidInput, match="COVERTFL_OUT must be set"):
+        read_server_settings({"COVERTFL_RUN": "r"})
+    for wrong in ("soon", "0", "nan", "inf"):
+        with pytest.raises(InvalidInput, match=f"COVERTFL_TIMEOUT .* got '{wrong}'"):
+            read_server_settings(
+                {"COVERTFL_RUN": "r", "COVERTFL_OUT": "o", "COVERTFL_TIMEOUT": wrong}
+            )
+
+
+def test_rounds_come_whole_and_failures_stay_on_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    reader, on_round = ProgressReader(path), make_round_callback(path)
+    assert list(reader.read_new()) == []
+    assert on_round is not None
+    assert make_round_callback(None) is None
+    progress = RunProgress(tmp_path, 0, 1, 9, 2, 3, 0.5, 0.7)
+    on_round(progress)
+    with path.open("ab") as stream:
+        stream.write(b'{"progress"')
+    assert list(reader.read_new()) == [progress]
+    path.write_bytes(path.read_bytes().removesuffix(b'{"progress"'))
+    on_round(progress)
+    with pytest.raises(RuntimeError, match=r"^the server has stopped$"), reporting_failures(path):
+        raise InvalidInput("[decoy] kind is wrong")
+    new = reader.read_new()
+    assert next(new) == progress
+    with pytest.raises(InvalidInput, match=r"^\[decoy\] kind is wrong$"):
+        next(new)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_other_failures_are_failures_of_the_deployment() -> None:
+    error = make_error({"failed": "ZeroDivisionError", "reason": "division by zero"})
+    assert type(error) is DeploymentFailed
+    assert error.exit_status == errors.NoSolution.exit_status
+    assert "ZeroDivisionError: division by zero" in str(error)

@@ -1,4 +1,4 @@
-"""Metrics of clients on the server: a line per round, whole after a cut."""
+"""Private files of a run on Flower: metrics of clients and numbers of nodes, whole after a cut."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 from flwr.app import MetricRecord
 
 from covertfl.engines.flower.carrier import METRICS_FILE, ClientMetrics
+from covertfl.engines.flower.node_numbers import KnownNodeNumbers, StoredNodeNumbers
 from covertfl.errors import InvalidInput
 
 
@@ -38,3 +39,24 @@ def test_a_cut_line_and_a_repeated_round(tmp_path: Path) -> None:
     path.write_text("[]\n")
     with pytest.raises(InvalidInput, match="does not hold the metrics of clients"):
         ClientMetrics(tmp_path, {})
+
+
+def test_known_nodes_only() -> None:
+    assert KnownNodeNumbers({9: 1, 7: 0}).assign([7, 8, 9]) == {0: 7, 1: 9}
+
+
+def test_nodes_keep_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.jsonl"
+    numbers = StoredNodeNumbers(path)
+    assert numbers.assign([70, 50]) == {0: 50, 1: 70}
+    assert numbers.assign([70, 60]) == {1: 70, 2: 60}
+    assert StoredNodeNumbers(path).assign([60, 50, 40]) == {0: 50, 2: 60, 3: 40}
+    assert path.stat().st_mode & 0o077 == 0
+    with path.open("a") as stream:
+        stream.write('{"client": 4, "no')  # cut off in the middle
+    assert StoredNodeNumbers(path).assign([40]) == {3: 40}
+    assert StoredNodeNumbers(path).assign([30]) == {4: 30}
+    assert StoredNodeNumbers(path).assign([30, 70]) == {1: 70, 4: 30}
+    path.write_text('{"client": 4}\n')
+    with pytest.raises(InvalidInput, match="does not hold the numbers of nodes"):
+        StoredNodeNumbers(path)

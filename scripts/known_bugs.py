@@ -271,7 +271,7 @@ MUTANTS = (
         "decoys/mirrored.py",
         "return move_by(view.weights, -displacement)",
         "return move_by(view.weights, displacement)",
-        "tests/decoys/test_mirrored.py",
+        "tests/decoys/test_decoys.py",
     ),
     Mutant(
         "contradict-the-frequent-class",

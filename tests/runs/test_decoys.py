@@ -33,7 +33,7 @@ def test_runs_of_a_federation_share_their_flips(tmp_path: Path) -> None:
         [
             find_clients(
                 make_exchangeable(trajectories=4, seed=seed, data={"seed": 3}, federation=section)
-            ).images
+            ).replicas
             for seed in (3, 4, 5)
         ]
         for section in ({"secret": str(path)}, {})
@@ -48,7 +48,7 @@ def test_more_trajectories_have_the_flips_of_fewer(tmp_path: Path) -> None:
     found = {
         count: find_clients(
             make_exchangeable(trajectories=count, federation={"secret": str(path)})
-        ).images
+        ).replicas
         for count in (2, 4, 8)
     }
     two, four, eight = (each.signs for each in found.values() if each is not None)

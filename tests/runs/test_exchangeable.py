@@ -189,7 +189,7 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
     """
     changes: dict[str, Any] = {"federation": {"algorithm": algorithm, "optimizer": {"lr": 0.01}}}
     clients = find_clients(make_exchangeable(base, trajectories, **changes))
-    replicas = clients.images
+    replicas = clients.replicas
     assert replicas is not None
     settings = make_run(
         merge(BASES[base], {"data": None}),
@@ -211,7 +211,7 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
         run = settings.with_task(reflect_task(clients.task, replicas.signs[moved]))
         train(run, tmp_path / str(moved))
         found.append(reflect_public(tmp_path / str(moved), replicas, moved))
-        assert find_clients(run).images.choice == 1 ^ moved  # type: ignore[union-attr]
+        assert find_clients(run).replicas.choice == 1 ^ moved  # type: ignore[union-attr]
     assert found[0] == read_public(tmp_path / "0")
     for other in found[1:]:
         assert other == found[0]
@@ -222,7 +222,7 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
 def test_decoys_are_exact_images_in_every_query(trajectories: int, tmp_path: Path) -> None:
     settings = make_exchangeable(trajectories=trajectories, rounds=60)
     train(settings, tmp_path / "run")
-    replicas = find_clients(settings).images
+    replicas = find_clients(settings).replicas
     assert replicas is not None
     transcript = PublicTranscript(tmp_path / "run" / "public")
     layout = replicas.layout

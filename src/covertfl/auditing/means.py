@@ -40,7 +40,7 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     """
     clients, settings = federation.responder, federation.settings
     known = Means(
-        scheme=find_scheme(federation), trajectories=1 + clients.num_decoys, seed=settings.seed
+        scheme=find_scheme(federation), trajectories=settings.num_trajectories, seed=settings.seed
     )
     batch_size, task = settings.sections.federation.batch_size, clients.task
     batches = max(len(task.clients[SPY]) // batch_size, 1)

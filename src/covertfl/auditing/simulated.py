@@ -57,7 +57,7 @@ def simulate(
 
 
 def _load(federation: Federation, records: MemoryRecords) -> LoadedRun:
-    trajectories = 1 + federation.responder.num_decoys
+    trajectories = federation.settings.num_trajectories
     private = tuple(records.lines[ROUNDS])
     run = LoadedRun(Path(), (), private, federation, trajectories)
     rounds = [int(record["round"]) for record in private]

@@ -222,7 +222,7 @@ def _find_bound(federation: Federation) -> ScheduleBound | None:
     schedule, so that nobody does better than a guess.
     """
     if federation.settings.sections.policy.kind == "exchangeable":
-        guess = exchangeable_bound(1 + federation.responder.num_decoys)
+        guess = exchangeable_bound(federation.settings.num_trajectories)
         return ScheduleBound(guess, guess, guess, num_samples=0, exact=True)
     refreshed = federation.settings.sections.policy.refresh is not None
     is_replayed = federation.recorded is not None

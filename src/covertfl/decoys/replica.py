@@ -59,23 +59,7 @@ class Replicas:
 
     def reflect(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Return the images of (..., P) weights, gradients or steps under T of a trajectory."""
-        image = values.copy()
-        self._reflect_in_place(image, trajectory)
-        return image
-
-    def _reflect_in_place(self, values: Float32Array, trajectory: int) -> None:
-        # Splitting an axis makes a view, so that the values themselves are changed.
-        shape = self.layout.shapes[self.layout.names.index(self.pivot)]
-        columns = values[..., self.layout.locate(self.pivot)].reshape(*values.shape[:-1], *shape)
-        columns *= self.signs[trajectory]
-        columns += np.float32(0.0)  # a flipped zero would keep its sign
-
-    def start(self, drawn: Vector) -> Vector:
-        """Return the first true weights: those that were drawn, in the slot of the truth.
-
-        So the first weights of slot 0 are those that were drawn, whichever slot is the truth's.
-        """
-        return self.reflect(drawn, self.choice)
+        return self.restore(values.copy(), trajectory)
 
     def restore(self, values: Float32Array, trajectory: int) -> Float32Array:
         """Turn (..., P) replies to a trajectory into replies to the true weights; return them.
@@ -83,5 +67,16 @@ class Replicas:
         They are changed in place: copies of large models take as long as the rest.  Trajectory 0 is
         reflected as well, by ones: the work must not tell the truth from others.
         """
-        self._reflect_in_place(values, trajectory)
+        # Splitting an axis makes a view, so that the values themselves are changed.
+        shape = self.layout.shapes[self.layout.names.index(self.pivot)]
+        columns = values[..., self.layout.locate(self.pivot)].reshape(*values.shape[:-1], *shape)
+        columns *= self.signs[trajectory]
+        columns += np.float32(0.0)  # a flipped zero would keep its sign
         return values
+
+    def start(self, drawn: Vector) -> Vector:
+        """Return the first true weights: those that were drawn, in the slot of the truth.
+
+        So the first weights of slot 0 are those that were drawn, whichever slot is the truth's.
+        """
+        return self.reflect(drawn, self.choice)

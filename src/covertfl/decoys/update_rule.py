@@ -35,10 +35,6 @@ class UpdateRule:
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: LocalOptimizer = field(default_factory=LocalOptimizer)
 
-    def __post_init__(self) -> None:
-        if self.algorithm not in ("fedavg", "fedsgd"):
-            raise InvalidInput(f"algorithm must be fedavg or fedsgd, got {self.algorithm!r}")
-
     @property
     def work(self) -> Work:
         """The kind of work that jobs do."""

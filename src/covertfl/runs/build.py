@@ -72,9 +72,9 @@ def build_federation(
         problem = with_success(problem, measured)
     with naming_run_file(settings):
         kernel = kernels.find(task, sections)
-        decoy, images = make_run_decoy(settings, task, kernel.layout)
+        decoy, replicas = make_run_decoy(settings, task, kernel.layout)
     success = problem.oracle.success
-    responder = ClientResponder(settings, task, kernel, decoy, success, recorded, images)
+    responder = ClientResponder(settings, task, kernel, decoy, success, recorded, replicas)
     check_policy_states(sections.policy, settings.states)
     with advising_on_success(settings, problem.oracle.success):
         policy = make_run_policy(sections.policy, problem, seed=settings.hidden_seed)

@@ -102,7 +102,7 @@ class ClientResponder:
     decoy : how the decoy trajectory moves, None with replicas
     success : probability of acceptance by oracle state, for acceptance by model
     recorded : participation to replay, None to draw it
-    images : replicas of an exchangeable run
+    replicas : how the trajectories of an exchangeable run are images of the true one, else None
     ignored : clients that are asked like all others, but whose replies are not used
     """
 
@@ -112,7 +112,7 @@ class ClientResponder:
     decoy: Decoy | None
     success: FloatArray
     recorded: RecordedRounds | None = None
-    images: Replicas | None = None
+    replicas: Replicas | None = None
     ignored: frozenset[int] = frozenset()
     sizes: IntArray = field(init=False)
 
@@ -125,19 +125,9 @@ class ClientResponder:
         return self.kernel.layout
 
     @property
-    def num_decoys(self) -> int:
-        """Number of decoy trajectories."""
-        return 1 if self.images is None else self.images.size - 1
-
-    @property
     def is_steady(self) -> bool:
         """Whether clients could measure how long the server works, which must then be constant."""
         return False
-
-    @property
-    def replicas(self) -> Replicas | None:
-        """How the trajectories of an exchangeable run are images of the true one, else None."""
-        return self.images
 
     @property
     def replies_are_weights(self) -> bool:
@@ -291,9 +281,9 @@ class ClientResponder:
         used = self.use_level(query, outcome)
         if used is None:
             return None
-        assert self.images is not None
+        assert self.replicas is not None
         # One vector is taken back instead of all replies: reflections commute with averages.
-        return self.images.restore(average_replies(used.replies), query.trajectory)
+        return self.replicas.restore(average_replies(used.replies), query.trajectory)
 
     @cached_property
     def level(self) -> Level | None:

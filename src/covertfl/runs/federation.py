@@ -106,18 +106,18 @@ def start_trajectories(
 
     Parameters
     ----------
-    first : weights that the true trajectory and each decoy start from, None to draw them
+    first : weights that the true trajectory and the decoy start from, None to draw them
     """
     replicas = responder.replicas
     if replicas is not None:
         drawn = responder.first_weights(draw_seed(settings.hidden_seed, Stream.INITIAL, 0))
         algorithm = settings.sections.federation.algorithm
         return show(start_learner(replicas.start(drawn), (), algorithm), replicas)
-    true, *decoys = first or (
+    true, decoy = first or (
         responder.first_weights(draw_seed(settings.hidden_seed, Stream.INITIAL, number))
-        for number in range(1 + responder.num_decoys)
+        for number in range(2)
     )
-    return start_learner(true, decoys, settings.sections.federation.algorithm)
+    return start_learner(true, [decoy], settings.sections.federation.algorithm)
 
 
 def start_run(federation: Federation, first: Sequence[Vector] | None = None) -> RunState:

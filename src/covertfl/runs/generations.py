@@ -97,15 +97,18 @@ def show(learner: LearnerState, replicas: Replicas, *, is_final: bool = False) -
     learner = replace(learner, true=true, decoys=tuple(decoys), moves=moves)
     if is_final:
         return learner
-    return replace(learner, shown=true, sent=learner.trajectories)
+    return replace(learner, sent=learner.trajectories)
 
 
 def recall(learner: LearnerState, replicas: Replicas, shown: Vector | None) -> LearnerState:
-    """Return the state of a checkpoint, which holds the true weights alone, and those shown."""
+    """Return the state of a checkpoint, which holds the true weights alone.
+
+    `shown` are those before the last update of a horizon, whose images are sent after it.
+    """
     if shown is None:
         return show(learner, replicas)
-    before = show(replace(learner, true=shown, updates=learner.updates - 1), replicas)
-    return show(replace(learner, shown=shown, sent=before.sent), replicas, is_final=True)
+    before = show(replace(learner, true=shown), replicas)
+    return show(replace(learner, sent=before.sent), replicas, is_final=True)
 
 
 def advance(

@@ -167,9 +167,8 @@ class LearnerState:
     updates : number of moves of the true trajectory
     moves : number of moves of each decoy
     memory : of the server's optimizer, None with FedAvg
-    shown : with replicas, the true weights whose images are sent; they are one update behind `true`
+    sent : with replicas, what queries of each trajectory send; one update behind `trajectories`
         after the last update of a horizon, because the final model is never sent
-    sent : with replicas, what queries of each trajectory send, images of `shown`
     """
 
     true: Vector
@@ -177,7 +176,6 @@ class LearnerState:
     updates: int
     moves: tuple[int, ...]
     memory: ServerMemory | None
-    shown: Vector | None = None
     sent: tuple[Vector, ...] | None = None
 
     @property

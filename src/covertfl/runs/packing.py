@@ -34,10 +34,10 @@ def pack_state(
     """
     learner = state.learner
     arrays = {"true": learner.true}
-    if learner.shown is None:
+    if learner.sent is None:
         arrays |= {f"decoy-{number}": weights for number, weights in enumerate(learner.decoys, 1)}
-    elif learner.shown is not learner.true:
-        arrays["shown"] = learner.shown
+    elif learner.sent[0] is not learner.true:
+        arrays["shown"] = learner.sent[0]
     if learner.memory is not None:
         arrays |= {"memory-mean": learner.memory.mean, "memory-square": learner.memory.square}
     shapes = zip(layout.names, map(list, layout.shapes), strict=True)

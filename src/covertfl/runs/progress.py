@@ -81,8 +81,11 @@ def _open_run(federation: Federation, folder: RunFolder, resume: bool, force: bo
     checkpoint = folder.resume(text)
     if checkpoint is None:
         return start_run(federation)
-    states, trajectories = federation.problem.oracle.num_states, 1 + federation.responder.num_decoys
-    records = read_rounds(folder.path, states=states, trajectories=trajectories)
+    records = read_rounds(
+        folder.path,
+        states=federation.problem.oracle.num_states,
+        trajectories=federation.settings.num_trajectories,
+    )
     state = unpack_state(checkpoint, records, federation.responder.replicas)
     found, size = state.learner.true, federation.responder.layout.size
     if found.shape != (size,):

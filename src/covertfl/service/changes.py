@@ -128,8 +128,7 @@ def land(federation: Federation, state: RunState, target: LearnerState) -> RunSt
     now, replicas = state.learner, federation.responder.replicas
     learner = replace(target, updates=now.updates, moves=now.moves)
     if replicas is not None:
-        unseen = replace(learner, updates=now.updates + 1, shown=None, sent=None)
-        learner = show(unseen, replicas)
+        learner = show(replace(learner, updates=now.updates + 1), replicas)
     return replace(
         state,
         learner=learner,

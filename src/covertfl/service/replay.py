@@ -108,7 +108,7 @@ class Replay:
         return read_rounds(
             self.folder,
             states=base.problem.oracle.num_states,
-            trajectories=1 + base.responder.num_decoys,
+            trajectories=base.settings.num_trajectories,
         )
 
     def _play(

@@ -198,7 +198,7 @@ class Beliefs:
         means = Means(scheme=find_scheme(federation))
         self._counting, self._scheme = MajorityEavesdropper(means), LikelihoodEavesdropper(means)
         self._places: dict[int, int] = {}
-        self.trajectories = 1 + federation.responder.num_decoys
+        self.trajectories = federation.settings.num_trajectories
         for record in records:
             self.observe(int(record["round"]), int(record["trajectory"]))
 

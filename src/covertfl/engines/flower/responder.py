@@ -37,8 +37,8 @@ def choose_keeping(inner: InnerStrategies | None, clients: ClientResponder) -> K
     Their mean is enough, unless a decoy uses them, a level chooses among them or the wrapped
     strategy may use them in another way.
     """
-    images, has_eager = clients.images, clients.decoy is not None and clients.decoy.needs_replies
-    is_chosen = images is not None and clients.level is not None
+    has_eager = clients.decoy is not None and clients.decoy.needs_replies
+    is_chosen = clients.replicas is not None and clients.level is not None
     if not (has_eager or is_chosen) and (inner is None or inner.takes_mean):
         return "mean"
     return "vectors" if inner is None or has_eager else "messages"
@@ -146,7 +146,7 @@ class GridResponder(ClientResponder):
 
         Replicas all move in the same rounds, so that they need not be scored in the others.
         """
-        if self.images is not None:
+        if self.replicas is not None:
             return super().rescore(scores, before, after)
         return tuple(self.score(weights) for weights in after.trajectories)
 
@@ -182,14 +182,14 @@ class GridResponder(ClientResponder):
         used = self.use_level(query, outcome)
         if used is None:
             return None
-        kept, images = outcome.accepted and query.trajectory == 0, self.images
-        assert images is not None
+        kept, replicas = outcome.accepted and query.trajectory == 0, self.replicas
+        assert replicas is not None
         if used.replies.average is not None:
-            restored = images.restore(average_replies(used.replies), query.trajectory)
+            restored = replicas.restore(average_replies(used.replies), query.trajectory)
             return self.inner.attempt(learner.true, restored, kept=kept)
         # As `restore` does, array by array.
-        signs = images.signs[query.trajectory]
-        messages = self.inner.flip(self._messages(used), images.pivot, signs)
+        signs = replicas.signs[query.trajectory]
+        messages = self.inner.flip(self._messages(used), replicas.pivot, signs)
         return self.inner.attempt(learner.true, messages, kept=kept)
 
     def settle(self, learner: LearnerState, average: Vector) -> LearnerState:

@@ -163,18 +163,15 @@ def find_state(
     checkpoint: Checkpoint | None,
 ) -> RunState:
     """Return the state in which a run starts or is resumed."""
+    settings = federation.settings
     if checkpoint is not None:
-        states, responder = federation.problem.oracle.num_states, federation.responder
-        records = read_rounds(given.folder, states=states, trajectories=1 + responder.num_decoys)
+        states, trajectories = federation.problem.oracle.num_states, settings.num_trajectories
+        records = read_rounds(given.folder, states=states, trajectories=trajectories)
         return unpack_state(checkpoint, records, federation.responder.replicas)
     if initial_arrays is None:
         return start_run(federation)
-    true, clients = form.flatten(initial_arrays), federation.responder
-    decoys = [true] * clients.num_decoys
+    true = decoy = form.flatten(initial_arrays)
     if given.decoy_start == "fresh":
-        seed = federation.settings.hidden_seed
-        decoys = [
-            clients.first_weights(draw_seed(seed, Stream.INITIAL, number))
-            for number in range(1, 1 + clients.num_decoys)
-        ]
-    return start_run(federation, [true, *decoys])
+        seed = draw_seed(settings.hidden_seed, Stream.INITIAL, 1)
+        decoy = federation.responder.first_weights(seed)
+    return start_run(federation, [true, decoy])

@@ -258,7 +258,7 @@ def _connect(
         clients.decoy,
         clients.success,
         clients.recorded,
-        clients.images,
+        clients.replicas,
         form=form,
         exchange=carrier,
         inner=inner,

@@ -1,10 +1,11 @@
-"""Run the attacks of tests/test_attacks_*.py with many seeds and print a table of what they got.
+"""Run the attacks of tests/attacks/ with many seeds and print a table of what they got.
 
-    python benchmarks/run_attacks.py [--seeds 300] [--jobs 1] [--write] [WORD...]
+    python benchmarks/run_attacks.py [--seeds 300] [--write] [WORD...]
 
-Each file is one attack; words choose those whose names contain one of them.  A statistical attack
-notes how often it was right (`tests/support/attacks.py: require_guess`).  --write puts the table,
-with the date, into docs/threat_model.md.  Exit status 1 if an attack succeeds.
+Each file has the attacks that an attacker in one place can make, one for each heading in it; words
+choose files whose names contain one of them.  A statistical attack notes how often it was right
+(`tests/support/attacks.py: require_guess`).  --write puts the table, with the date, into
+docs/threat_model.md.  Exit status 1 if an attack succeeds.
 """
 
 from __future__ import annotations
@@ -12,92 +13,81 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from section import DOCUMENTS, describe_date, describe_share, write_block
+from section import DOCUMENTS, describe_date, describe_share, render_table, write_block
 
 ROOT = DOCUMENTS.parent
+HEADING = re.compile("# --- (.*?) -{8,}$")
 OPEN = "open: "  # begins the name of a share that is recorded and not asserted
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one attack got: tests that withstood it, and shares of right guesses with their runs."""
-
-    title: str
-    passed: int
-    failed: int
-    skipped: int
-    shares: tuple[tuple[str, float, int], ...]
-
-    @property
-    def row(self) -> str:
-        """Return the row of a Markdown table."""
-        state = "fails" if self.failed == 0 else f"SUCCEEDS ({self.failed} tests)"
-        if self.failed == 0 and any(what.startswith(OPEN) for what, _, _ in self.shares):
-            state = "fails but where marked as open"
-        left_out = f", {self.skipped} left out" if self.skipped else ""
-        shares = "; ".join(
-            f"{what}: {describe_share(share, runs, 0.999, 0)} of {runs}"
-            for what, share, runs in self.shares
-        )
-        return f"| {self.title} | {state} | {self.passed}{left_out} | {shares} |"
+Case = ElementTree.Element  # a test and how it ended
 
 
-def run_attack(file: Path, seeds: int) -> Outcome:
-    """Run the tests of one attack, slow and deployed ones included."""
+def run_file(file: Path, seeds: int) -> dict[str, list[Case]]:
+    """Run the tests of one file, slow and deployed ones included; return them by attack."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-q", "-m", "", "-p", "no:cacheprovider", "-o", "junit_family=xunit1"]
-        options.append(f"--junitxml={report}")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, str(file)],
+            [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", str(file)],
             cwd=ROOT,
             env={**os.environ, "COVERTFL_ATTACK_SEEDS": str(seeds)},
             capture_output=True,
             text=True,
             check=False,
         )
-        if not report.exists():
+        if done.returncode not in (0, 1) or not report.exists():
             raise SystemExit(f"{file.name} could not be run:\n{done.stdout[-2000:]}")
         cases = list(ElementTree.parse(report).iter("testcase"))
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{file.name} could not be run:\n{done.stdout[-2000:]}")
-    failed = sum(
-        any(case.find(kind) is not None for kind in ("failure", "error")) for case in cases
-    )
+    attacks = find_attacks(file.read_text("utf-8"))
+    found: dict[str, list[Case]] = {title: [] for title in attacks}
+    for case in cases:
+        line = int(case.get("line", 0))
+        found[[title for title, start in attacks.items() if start <= line][-1]].append(case)
+    return found
+
+
+def find_attacks(text: str) -> dict[str, int]:
+    """Return the headings of a file and their lines; the docstring's sentence if there is none."""
+    found = {
+        heading[1].strip(): number
+        for number, line in enumerate(text.splitlines())
+        if (heading := HEADING.match(line))
+    }
+    title = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].rstrip(".")
+    if not found:
+        return {title: 0}
+    place = title.partition(":")[0].partition(",")[0]
+    return {f"{place}: {heading}": number for heading, number in found.items()}
+
+
+def describe_attack(title: str, cases: Sequence[Case]) -> list[str]:
+    """Return a row of the table: the outcome, tests, and shares of right guesses."""
+    failed = sum(bool({part.tag for part in case} & {"failure", "error"}) for case in cases)
     skipped = sum(case.find("skipped") is not None for case in cases)
-    shares = [
-        (str(noted.get("name")), *parse_share(str(noted.get("value"))))
+    noted = {
+        str(note.get("name")): str(note.get("value"))
         for case in cases
-        for noted in case.iter("property")
-    ]
-    return Outcome(find_title(file), len(cases) - failed - skipped, failed, skipped, tuple(shares))
-
-
-def parse_share(text: str) -> tuple[float, int]:
-    """Return the share and the number of runs that `require_guess` wrote."""
-    right, _, runs = text.partition(" of ")
-    return float(right) / int(runs), int(runs)
-
-
-def find_title(file: Path) -> str:
-    """Return the first sentence of a test file's docstring."""
-    described = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or file.stem
-    return described.partition("\n")[0].rstrip(".")
-
-
-def make_table(outcomes: Sequence[Outcome]) -> str:
-    """Return a Markdown table with one row for each attack."""
-    head = "| attack | outcome | tests | right guesses |\n| --- | --- | ---: | --- |"
-    return "\n".join([head, *(outcome.row for outcome in outcomes)])
+        for note in case.iter("property")
+    }
+    shares = []
+    for what, value in noted.items():
+        right, _, runs = value.partition(" of ")
+        share = describe_share(float(right) / int(runs), int(runs), 0.999, 0)
+        shares.append(f"{what}: {share} of {runs}")
+    state = "fails" if failed == 0 else f"SUCCEEDS ({failed} tests)"
+    if failed == 0 and any(what.startswith(OPEN) for what in noted):
+        state = "fails but where marked as open"
+    tests = f"{len(cases) - failed - skipped}{f', {skipped} left out' if skipped else ''}"
+    return [title, state, tests, "; ".join(shares)]
 
 
 def main() -> int:
@@ -105,27 +95,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="run the attacks with many seeds")
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=1, help="files at a time")
     parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")
     asked = parser.parse_args()
-    files = [
-        file
-        for file in sorted((ROOT / "tests").glob("test_attacks_*.py"))
-        if not asked.words or any(word in file.stem for word in asked.words)
-    ]
-    outcomes = []
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        for outcome in pool.map(lambda file: run_attack(file, asked.seeds), files):
-            outcomes.append(outcome)
-            print(outcome.row, file=sys.stderr, flush=True)
-    print(make_table(outcomes))
+    rows = []
+    for file in sorted((ROOT / "tests" / "attacks").glob("test_*.py")):
+        if not asked.words or any(word in file.stem for word in asked.words):
+            for title, cases in run_file(file, asked.seeds).items():
+                rows.append(describe_attack(title, cases))
+                print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    table = render_table(("attack", "outcome", "tests", "right guesses"), rows, left=2)
+    print(table)
     if asked.write:
         made = (
             f"{describe_date('make attack')}, {asked.seeds} seeds where an attack is statistical "
             "(share of right guesses with 99.9% interval)."
         )
-        write_block(DOCUMENTS / "threat_model.md", "attacks", f"{made}\n\n{make_table(outcomes)}")
-    return int(any(outcome.failed for outcome in outcomes))
+        write_block(DOCUMENTS / "threat_model.md", "attacks", f"{made}\n\n{table}")
+    return int(any(row[1].startswith("SUCCEEDS") for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attacks on the SuperLink of a local federation by a caller who can reach its port.
+"""A caller that reaches the SuperLink's port, and a node that sends in the name of others.
 
 Loopback is open to every user of a machine.  Without the owner's token only the calls of registered
 nodes are answered; with it, only the owner's bundle is executed.
@@ -18,6 +18,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fastapi import HTTPException
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     GetLoginDetailsRequest,
@@ -38,13 +41,20 @@ from flwr.proto.control_pb2 import (
     StreamLogsRequest,
     UnregisterNodeRequest,
 )
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, GetNodesRequest, PullTaskInputRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.superlink import main
+from flwr.superlink.servicer.fleet import fleet_handlers
 
+from covertfl import CovertflError
+from covertfl.engines.flower.deployment import roles
 from covertfl.engines.flower.deployment.bundle import PROJECT
 from covertfl.engines.flower.deployment.checks import count_model_bytes
 from covertfl.engines.flower.deployment.federation import (
@@ -53,13 +63,15 @@ from covertfl.engines.flower.deployment.federation import (
     TokenInterceptor,
     find_free_ports,
 )
-from covertfl.engines.flower.deployment.gate import Gate, find_request_limit
+from covertfl.engines.flower.deployment.gate import Gate, find_request_limit, require_own_messages
 from covertfl.engines.flower.deployment.processes import wait_until
 from covertfl.engines.flower.deployment.roles import RefusedBundle, accept_only
 from covertfl.engines.flower.deployment.run import Deployment
-from covertfl.errors import CovertflError
 from tests import ROOT
 from tests.support.small_runs import make_run
+
+# --- the control interface ------------------------------------------------------------------------
+
 
 # Of a dependency of Flower's, when a bundle is built.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
@@ -434,3 +446,63 @@ def test_a_killed_node_is_not_connected_and_may_come_back(deployment: Deployment
     assert federation.list_connected() == [1]
     federation.start_node(0)
     assert wait_until(lambda: federation.list_connected() == [0, 1], 30.0)
+
+
+# --- messages in the name of others ---------------------------------------------------------------
+
+
+OWN, OTHER = 17, 18
+
+
+def make_request(*senders: tuple[int, int]) -> PushMessagesRequest:
+    messages = [
+        Message(metadata=Metadata(src_node_id=source, dst_node_id=target))
+        for source, target in senders
+    ]
+    return PushMessagesRequest(node=Node(node_id=OWN), messages_list=messages)
+
+
+def push(request: PushMessagesRequest) -> list[Any]:
+    """Return what reaches Flower's own handler."""
+    taken: list[Any] = []
+    handler = require_own_messages(lambda request, state: taken.append((request, state)))
+    handler(request=request, state="state")
+    return taken
+
+
+def test_own_replies_reach_the_server() -> None:
+    request = make_request((OWN, SUPERLINK_NODE_ID))
+    assert push(request) == [(request, "state")]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        (OTHER, SUPERLINK_NODE_ID),
+        (SUPERLINK_NODE_ID, OTHER),
+        (SUPERLINK_NODE_ID, OWN),
+        (OWN, OTHER),
+    ],
+)
+def test_messages_in_the_name_of_others_are_refused(forged: tuple[int, int]) -> None:
+    for senders in ([forged], [(OWN, SUPERLINK_NODE_ID), forged]):
+        with pytest.raises(HTTPException) as refused:
+            push(make_request(*senders))
+        assert refused.value.status_code == 403
+
+
+def test_the_local_superlink_checks_senders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((fleet_handlers, "push_messages"), (main, "create_app")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
+    command = import_module("flwr.superlink.cli.flower_superlink")
+    monkeypatch.setattr(command, "flower_superlink", lambda: None)
+    monkeypatch.setattr(roles, "_watch_parent", lambda: None)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    roles.run_superlink({"token": str(token), "limit": 10})
+    handler: Any = fleet_handlers.push_messages
+    with pytest.raises(HTTPException) as refused:
+        handler(make_request((OTHER, SUPERLINK_NODE_ID)), state=None)
+    assert refused.value.status_code == 403

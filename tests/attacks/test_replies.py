@@ -246,7 +246,7 @@ def test_a_large_reply_is_neither_converted_nor_kept(fill: Any, tmp_path: Path) 
     assert peak < 20 * 10**6
 
 
-# --- who it is from ---------------------------------------------------------------------------
+# --- who it is from ---
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_the_same_answer_twice_counts_once(tmp_path: Path) -> None:
     assert read_folder(tmp_path / "twice") == read_folder(tmp_path / "once")
 
 
-# --- how much it weighs -----------------------------------------------------------------------
+# --- how much it weighs ---
 
 
 def claim(counts: Callable[[int], int]) -> Any:

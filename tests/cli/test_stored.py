@@ -1,8 +1,13 @@
-"""What `--json` prints stays as it is: commands and their stored outputs."""
+"""What commands print stays as it is, as JSON and for people: commands and their stored outputs.
+
+Where other words are meant, `COVERTFL_STORE=1 pytest tests/cli/test_stored.py` stores them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -99,16 +104,46 @@ def assert_same(found: Any, stored: Any, relative: float, where: str) -> None:
         assert found == stored, where
 
 
-@pytest.mark.slow
-def test_outputs_are_those_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+@pytest.fixture
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with the files that the commands read."""
     for extra in ("torch", "matplotlib", "jinja2"):
         pytest.importorskip(extra)
     shutil.copy(EXAMPLE_LOG, tmp_path / "log.csv")
     (tmp_path / "run.toml").write_text(RUN_FILE)
     (tmp_path / "seeds.toml").write_text(SEEDS_FILE)
     monkeypatch.chdir(tmp_path)
+
+
+def split_numbers(text: str) -> tuple[list[str], list[float]]:
+    """Return the words of a line and the numbers between them, but seconds at its end."""
+    words = re.split(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)", re.sub(r"[\d.]+ (│|s *)$", "", text))
+    return [" ".join(word.split()) for word in words[::2]], [float(word) for word in words[1::2]]
+
+
+@pytest.mark.usefixtures("_folder")
+def test_words_are_those_stored(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    printed = {}
+    for name, command in COMMANDS.items():
+        outcome = run(*shlex.split(command.removesuffix(" --json")))
+        assert outcome.status == 0, outcome.err
+        printed[name] = outcome.out.splitlines()
+    path = STORED / "printed.json"
+    if os.environ.get("COVERTFL_STORE") == "1":
+        path.write_text(json.dumps(printed, indent=1, ensure_ascii=False) + "\n")
+    stored = json.loads(path.read_text())
+    assert printed.keys() == stored.keys()
+    for name, lines in stored.items():
+        for found, line in zip(printed[name], lines, strict=True):
+            (words, numbers), (kept, expected) = split_numbers(found), split_numbers(line)
+            assert words == kept, name
+            relative = 0.05 if name in TRAINING else 1e-3
+            assert numbers == pytest.approx(expected, rel=relative, abs=relative), (name, line)
+
+
+@pytest.mark.usefixtures("_folder")
+def test_outputs_are_those_stored(run: Run) -> None:
     for name, command in COMMANDS.items():
         stored = json.loads((STORED / f"{name}.json").read_text())
         # Training rounds differently on other processors.

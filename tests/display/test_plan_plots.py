@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import covertfl as cf
-from covertfl.display.plan_plots import plot_completion, plot_exchangeable, plot_frontier, plot_plan
+from covertfl.display.plots import plot_completion, plot_exchangeable, plot_frontier, plot_plan
 from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve, plan_horizon
 from covertfl.planning.queue import QueuePlan, plan_queue

@@ -73,7 +73,7 @@ class Plan(Result):
 
     def figures(self) -> dict[str, Figure]:
         """Return all figures of the plan by name, none for a queue without a frontier."""
-        from covertfl.display.plan_plots import plot_plan
+        from covertfl.display.plots import plot_plan
 
         return {
             name.removesuffix(".png"): figure for name, figure in plot_plan(self.details).items()

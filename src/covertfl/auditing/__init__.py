@@ -1,7 +1,6 @@
 """What an eavesdropper could have learned from the queries of finished runs.
 
 `overheard`   the queries of a public folder, separated into trajectories
-`sources`     a run's settings with its task, or a public folder alone
 `run`         one run's folder loaded and audited: `audit_run`
 `coalitions`  clients that pool the queries they received
 `mismatch`    a test of the recorded rounds against the problem's oracle

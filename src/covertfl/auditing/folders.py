@@ -24,8 +24,14 @@ from covertfl.auditing.rehearsal import (
     name_settings,
     rehearse,
 )
-from covertfl.auditing.run import LoadedRun, RunAudit, audit_loaded_run, load_run
-from covertfl.auditing.sources import find_own_task, read_settings
+from covertfl.auditing.run import (
+    LoadedRun,
+    RunAudit,
+    audit_loaded_run,
+    find_own_task,
+    load_run,
+    read_settings,
+)
 from covertfl.auditing.summary import AuditSummary, summarise_audits
 from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, sort_names

@@ -22,9 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.auditing.overheard import find_truth
-from covertfl.auditing.run import LoadedRun, RunAudit, find_all
+from covertfl.auditing.run import LoadedRun, RunAudit, find_all, read_settings
 from covertfl.auditing.simulated import resample_clients, simulate_seeds
-from covertfl.auditing.sources import read_settings
 from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput

@@ -1,7 +1,7 @@
 """How the command line works: each command parses, calls and prints.
 
 - `app`: the application and `main`, which turns exceptions into exit statuses
-- `solve`, `plan`, `fit`, `presets`: commands on problems
+- `problems`: `solve`, `plan`, `fit` and `presets`
 - `runs`: `train`, `federation`, `export`, `predict` and `embed`; `deploy_local`
 - `service`: `serve`, `request`, `status` and `versions`
 - `results`: `audit`, `report` and `demo`

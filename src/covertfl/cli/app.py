@@ -19,16 +19,13 @@ from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.deploy_local import deploy_local
-from covertfl.cli.fit import fit
 from covertfl.cli.group import INTERRUPTED, CommandGroup, suggest
 from covertfl.cli.output import await_answer, print_error
-from covertfl.cli.plan import plan
-from covertfl.cli.presets import presets
+from covertfl.cli.problems import fit, plan, presets, solve
 from covertfl.cli.results import audit, demo, report
 from covertfl.cli.runs import embed, export, federation, predict, train
 from covertfl.cli.service import request, serve, versions
 from covertfl.cli.service import status as show_status
-from covertfl.cli.solve import solve
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"

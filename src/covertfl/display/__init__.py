@@ -4,8 +4,7 @@
 - `plan_tables`: plans and fitted oracles
 - `run_tables`: training runs, the demonstration and audits
 - `service_tables`: the status and the versions of a running service
-- `plots`: `new_figure` and `save_figure`; policies of queues and horizons
-- `plan_plots`: the curves of a plan
+- `plots`: `new_figure` and `save_figure`; policies of queues and horizons; the curves of a plan
 - `curves`: policy searches, trained runs and their audit
 - `as_json`: solutions, plans and fits as dictionaries, as `--json` prints them
 

@@ -5,8 +5,8 @@
 - `format`: format versions of covertfl's files, and `require_format`, which refuses another one
 - `toml`: reading text and TOML, and quoting what is wrong in it
 - `json_file`: reading JSON (`read_object`)
-- `tensors`: safetensors files with a format version (`read_tensors`)
+- `tensors`: safetensors files, with a format version (`read_tensors`) or written array by array
+  (`stream_tensors`)
 - `compact`: lists of client numbers in a short form (`pack_clients`, `unpack_record`)
-- `tensor_stream`: safetensors files written array by array (`stream_tensors`)
 - `table`: csv, tsv and parquet files (`read_table`, `write_table`)
 """

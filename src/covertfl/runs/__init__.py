@@ -21,8 +21,8 @@
 `packing`: `pack_state` and `unpack_state`, the state of a run as a checkpoint.
 `actions`: `decide`, which trajectory is queried in a round.
 `records`: `Records`, what a run needs of its records; `MemoryRecords`; `record_round`, `summarise`.
-`intake`: `Intake` and `RequestDesk`, who may change a run between two rounds.
-`rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper).
+`rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper), and
+`Intake`, who may change a run between two rounds.
 `driver`: `drive`, which runs generators and answers their requests in batches.
 `clients`: `ClientResponder`, clients with data that answer queries.
 `decoys`: `make_run_decoy`, the decoy or the replicas of a run, and the secret of a federation.

@@ -24,7 +24,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.json_file import parse_json
 from covertfl.files.regular import require_regular
-from covertfl.files.tensor_stream import cut, make_header, view_bytes, write_fully
+from covertfl.files.tensors import cut, make_header, view_bytes, write_fully
 from covertfl.kernels.weights import Vector
 
 STATE = "state.safetensors"

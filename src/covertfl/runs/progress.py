@@ -14,10 +14,9 @@ from covertfl.runs.checkpoint import CHECKPOINT
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import SETTINGS, read_rounds
 from covertfl.runs.folder import DATABASE, RunFolder
-from covertfl.runs.intake import Intake
 from covertfl.runs.packing import unpack_state
 from covertfl.runs.records import seal_state, summarise
-from covertfl.runs.rounds import OnState, Rounds, run_rounds
+from covertfl.runs.rounds import Intake, OnState, Rounds, run_rounds
 from covertfl.runs.run_file import describe_run, find_change, format_run, list_versions
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.summary import RunSummary

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.runs.actions import Decision, decide
 from covertfl.runs.federation import TOTALS, Federation, RunState
 from covertfl.runs.generations import advance
-from covertfl.runs.intake import Intake
 from covertfl.runs.learner import LearnerState
 from covertfl.runs.live import SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.policy import RunPolicy
@@ -262,3 +263,35 @@ def _add_totals(
         totals["wait"] += done.done - done.came
         totals["finished"] += done.finished
     return totals
+
+
+class Intake(Protocol):
+    """What comes to a run from outside."""
+
+    def begin(
+        self, federation: Federation, state: RunState, *, is_repeated: bool
+    ) -> tuple[Federation, RunState] | None:
+        """Return the federation and the state that the next round starts from, None to end the run.
+
+        What it returns may depend only on the state and on what it has stored itself: a round that
+        was interrupted is begun again.  Whatever it does to the true trajectory it does to all.
+
+        Parameters
+        ----------
+        federation : of the round before
+        is_repeated : whether the round was decided before it was interrupted, so that nothing new
+            may come to it
+        """
+        ...
+
+
+class RequestDesk(Intake, Protocol):
+    """An intake that is told what has become of every round."""
+
+    def end(self, state: RunState) -> None:
+        """Take note of the state after a round, which is on the disk."""
+        ...
+
+
+# Opens the desk of a run: its folder, its federation and the state that it starts from.
+OpenDesk = Callable[[Path, Federation, RunState], AbstractContextManager[RequestDesk]]

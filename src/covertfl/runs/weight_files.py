@@ -14,7 +14,7 @@ from typing import IO, Literal
 
 import numpy as np
 
-from covertfl.files.tensor_stream import name_blocks, stream_tensors, write_blocks
+from covertfl.files.tensors import name_blocks, stream_tensors, write_blocks
 from covertfl.kernels.weights import Layout, Vector
 
 Keep = Literal["all", "hashes"] | int

@@ -16,8 +16,8 @@ from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.runs.build import simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
+from covertfl.runs.rounds import OpenDesk
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_task
 

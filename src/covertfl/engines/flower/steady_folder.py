@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from covertfl.files.tensor_stream import name_blocks, write_blocks
+from covertfl.files.tensors import name_blocks, write_blocks
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, CheckpointDraft
 from covertfl.runs.folder import PENDING, RunFolder, report_errors, write_new

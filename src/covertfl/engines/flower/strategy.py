@@ -66,11 +66,10 @@ from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import CLOCK, Clock
 from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.intake import Intake, RequestDesk
 from covertfl.runs.policy import RunPolicy
 from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.responder import Remembered
-from covertfl.runs.rounds import OnState
+from covertfl.runs.rounds import Intake, OnState, RequestDesk
 from covertfl.runs.settings import RunSettings
 
 # Seconds that a round waits for replies, as in Flower's own strategies.

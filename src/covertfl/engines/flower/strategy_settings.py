@@ -18,8 +18,8 @@ from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
 from covertfl.files.json_file import is_number
 from covertfl.runs.build import require_torch
-from covertfl.runs.intake import OpenDesk
 from covertfl.runs.progress import OnRound
+from covertfl.runs.rounds import OpenDesk
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.task import TrainingTask

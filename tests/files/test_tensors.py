@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load, save
 
 import covertfl as cf
-from covertfl.files.tensor_stream import (
+from covertfl.files.tensors import (
     BLOCK,
     DTYPES,
     join_small,

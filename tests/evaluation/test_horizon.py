@@ -31,15 +31,14 @@ from covertfl.evaluation.horizon import (
     simulate_horizon_policy,
 )
 from covertfl.solvers.backward_induction import solve_horizon
+from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE
 
 
 def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
     return Oracle(np.array(transition), np.array(success))
 
 
-TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
-PRIVACY = np.array([1.8, 0.8, 0.3])
-MAIN = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 45, 16)
+MAIN = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 45, 16)
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def test_the_optimal_policy_costs_what_backward_induction_says() -> None:
 
 
 def test_random_placement_sends_exactly_its_queries_and_learns_at_backlog_0() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 1.0), 12, 2)
+    problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("linear", 1.0), 12, 2)
     evaluation = evaluate_horizon_policy(problem, RandomPlacement(7))
     distribution = compute_stationary_distribution(TEXT_ORACLE)
     assert evaluation.learning_queries == pytest.approx(7.0)

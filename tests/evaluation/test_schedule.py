@@ -25,15 +25,13 @@ from covertfl.evaluation.schedule import (
 )
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.minority import solve_minority
+from tests.support.paper_queues import TEXT_ORACLE
 
 pytestmark = pytest.mark.slow
 
 
 def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
     return Oracle(np.array(transition), np.array(success))
-
-
-TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
 
 
 def make_problem(rounds: int, updates: int, oracle: Oracle = TEXT_ORACLE) -> FiniteHorizon:

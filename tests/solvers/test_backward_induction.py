@@ -22,14 +22,12 @@ from covertfl.solvers.backward_induction import (
     has_convex_terminal_cost,
     solve_horizon,
 )
+from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE
 
 
 def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
     return Oracle(np.array(transition), np.array(success))
 
-
-TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], [0.1, 0.43, 0.95])
-PRIVACY = np.array([1.8, 0.8, 0.3])
 
 FractionTable = list[list[Fraction]]
 BoolTable = list[list[bool]]
@@ -194,7 +192,7 @@ def test_the_compiled_recursion_is_that_of_arrays_to_the_last_bit(
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 700])
 def test_the_compiled_recursion_at_other_sizes(rounds: int) -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), rounds, 130)
+    problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), rounds, 130)
     values, actions = solve_with_arrays(problem)
     for solution in (solve_horizon(problem), solve_horizon(problem, keep_values=True)):
         np.testing.assert_array_equal(solution.learn, actions)
@@ -227,13 +225,6 @@ def test_the_compiled_recursion_needs_room_for_two_values() -> None:
         _induction.induct(ones, ones, ones, np.ones(2), learn, 1, 1, 2, 1, 1e-12, 1e-15, True)
 
 
-def test_thresholds_are_computed_when_asked() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 5, 4)
-    solution = solve_horizon(problem)
-    assert "thresholds" not in vars(solution)
-    assert solution.thresholds is solution.thresholds is not None
-
-
 # --- structure -----------------------------------------------------------------------------------
 
 
@@ -261,27 +252,6 @@ def test_thresholds_are_the_table(problem: FiniteHorizon) -> None:
     np.testing.assert_array_equal(solution.learn, levels >= solution.thresholds[:, :, None])
     np.testing.assert_array_equal(solution.policy.table, solution.learn)
     assert solution.values is None
-
-
-def test_the_papers_problem_against_plain_loops() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 45, 16)
-    g, transition = TEXT_ORACLE.success, TEXT_ORACLE.transition
-    value = [[0.6 * y * y for y in range(17)] for _ in range(3)]
-    thresholds = []
-    for _ in range(45):
-        new, row = [], []
-        for o in range(3):
-            later = [sum(transition[o][p] * value[p][y] for p in range(3)) for y in range(17)]
-            learn = [PRIVACY[o] + g[o] * later[y - 1] + (1 - g[o]) * later[y] for y in range(1, 17)]
-            new.append([later[0]] + [min(a, b) for a, b in zip(later[1:], learn, strict=True)])
-            row.append(next((y for y in range(1, 17) if learn[y - 1] < later[y] - 1e-9), 17))
-        value = new
-        thresholds.append(row)
-    solution = solve_horizon(problem)
-    assert solution.thresholds is not None
-    np.testing.assert_array_equal(solution.thresholds, thresholds)
-    assert solution.expected_cost == pytest.approx([row[16] for row in value], rel=1e-12)
-    assert find_oracle_reversal(solution.thresholds) is None
 
 
 def test_one_round_by_hand() -> None:
@@ -321,7 +291,7 @@ def test_a_nearly_tied_linear_cost_is_still_a_threshold_policy(gain: float) -> N
 
 def test_a_linear_cost_stays_a_threshold_policy_as_its_gain_fades() -> None:
     # The gain of the best state tends to 0 with the rounds left, alike at every backlog.
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("linear", 0.6), 1500, 60)
+    problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("linear", 0.6), 1500, 60)
     solution = solve_horizon(problem)
     assert solution.thresholds is not None
     assert find_rounds_reversal(solution.thresholds) is None
@@ -330,38 +300,13 @@ def test_a_linear_cost_stays_a_threshold_policy_as_its_gain_fades() -> None:
 
 
 def test_the_policy_of_a_long_horizon_costs_what_is_said() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, PRIVACY, LearningCost("quadratic", 0.6), 2000, 50)
+    problem = FiniteHorizon(TEXT_ORACLE, FALLING_COST, LearningCost("quadratic", 0.6), 2000, 50)
     solution = solve_horizon(problem)
     value = np.tile(problem.terminal_cost(), (3, 1))
     for learn in solution.learn:
         obfuscating, learning = state_action_costs(problem, value)
         value = np.where(learn, learning, obfuscating)
     np.testing.assert_allclose(value, solution.final_value, rtol=1e-9)
-
-
-def test_a_middling_state_that_is_about_to_improve_waits() -> None:
-    # The thresholds need not fall as the oracle improves, though M1, M2 and M5 hold (D5).
-    oracle = make_oracle([[0.9, 0.1, 0.0], [0.05, 0.05, 0.9], [0.0, 0.1, 0.9]], [0.5, 0.52, 0.9])
-    problem = FiniteHorizon(
-        oracle, np.array([1.0, 0.95, 0.1]), LearningCost("triangular", 3.0), 4, 4
-    )
-    solution = solve_horizon(problem)
-    assert solution.thresholds is not None
-    assert solution.thresholds[1].tolist() == [1, 2, 1]
-    reversal = find_oracle_reversal(solution.thresholds)
-    assert reversal is not None
-    assert list(reversal.values())[1:] == [2, 0, 1, 2]
-    assert find_rounds_reversal(solution.thresholds) is None
-
-
-def test_a_step_cost_gives_no_threshold_policy() -> None:
-    problem = FiniteHorizon(TEXT_ORACLE, np.full(3, 0.3), LearningCost("constant", 1.0), 3, 4)
-    solution = solve_horizon(problem)
-    assert not has_convex_terminal_cost(problem)
-    assert solution.thresholds is None
-    reversal = find_backlog_reversal(solution.learn)
-    assert reversal is not None
-    assert list(reversal.values())[1:] == [1, 1, 1]
 
 
 def test_reversals_are_found_first_by_rounds_left() -> None:

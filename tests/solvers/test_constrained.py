@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution
@@ -35,7 +34,6 @@ from tests.support.strategies import (
     SHAPES,
     find_limit_range,
     on_grid,
-    ordered_queue_problems,
     place_limit,
     queue_problems,
 )
@@ -164,21 +162,6 @@ def test_reference_queue() -> None:
     check_independently(solution)
 
 
-def test_constant_cost_gives_up_on_long_queues() -> None:
-    solution = solve_queue(constant_cost_queue())
-    assert solution.cost == pytest.approx(0.4232, abs=5e-5)
-    assert solution.evaluation.full_prob == pytest.approx(0.043, abs=5e-4)
-    worst = solution.policy.table[0, 0]
-    assert np.all(worst[1:7] == 1.0)
-    assert 0.0 < worst[7] < 1.0
-    assert np.all(worst[8:40] == 0.0)
-    assert np.all(solution.policy.table[1:, :, 1:] == 1.0)
-    # Each of those states is visited, so this is no artefact of the edge.
-    assert solution.evaluation.mass[0].min() > 1e-4
-    assert not is_monotone_in_backlog(solution)
-    check_independently(solution)
-
-
 @pytest.mark.parametrize(
     ("arrival_prob", "arrival_size", "optimum"), [(0.03, 10, 0.2208), (0.1, 4, 0.3054)]
 )
@@ -214,7 +197,7 @@ def test_sound_queue_with_an_unreachable_limit() -> None:
 def test_queue_of_the_documented_problem_file() -> None:
     solution = solve_queue(sound_queue(arrival_prob=0.05, limit=3.0))
     assert solution.cost == pytest.approx(0.127196, abs=5e-7)
-    assert is_monotone_in_backlog(solution)
+    assert examine_queue_solution(solution).monotone_in_backlog
 
 
 def test_a_loose_limit_leaves_the_cheapest_way_to_keep_up() -> None:
@@ -259,16 +242,6 @@ def test_unreachable_limits_name_the_best_reachable_value(
 # --- structure ----------------------------------------------------------------------------------
 
 
-def is_monotone_in_backlog(solution: QueueSolution) -> bool:
-    """Whether more owed never means less learning, among states with mass above 1e-9."""
-    table, mass = solution.policy.table, solution.evaluation.mass
-    for o, e in np.ndindex(*table.shape[:2]):
-        probs = table[o, e][mass[o, e] > 1e-9]
-        if np.any(np.diff(probs) < -1e-12):
-            return False
-    return True
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -282,22 +255,7 @@ def is_monotone_in_backlog(solution: QueueSolution) -> bool:
     ],
 )
 def test_growing_costs_give_threshold_policies_on_the_papers_numbers(problem: QueueProblem) -> None:
-    assert is_monotone_in_backlog(solve_queue(problem))
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(ordered_queue_problems(), st.sampled_from((0.01, 0.1, 0.3, 1.0, 3.0)))
-def test_random_ordered_queues_have_threshold_policies(bounded: QueueProblem, slack: float) -> None:
-    # M1, M2, M5 and a convex cost charged always, with room for every update (deviations D6, D7).
-    service = float(compute_stationary_distribution(bounded.oracle) @ bounded.oracle.success)
-    assume(bounded.load <= 0.85 * service)
-    problem = replace(bounded, capacity=None, overflow_cost=None, limit=1e-6)
-    with pytest.raises(Infeasible) as refusal:
-        solve_queue(problem)
-    solution = solve_queue(problem.with_limit(refusal.value.best * (1.0 + slack)))
-    assert is_monotone_in_backlog(solution)
-    assert solution.evaluation.full_prob < 1e-9
+    assert examine_queue_solution(solve_queue(problem)).monotone_in_backlog
 
 
 def test_near_the_edge_of_a_buffer_the_policy_is_distorted() -> None:
@@ -313,7 +271,7 @@ def test_near_the_edge_of_a_buffer_the_policy_is_distorted() -> None:
         overflow_cost=1.0,
     )
     solution = solve_queue(problem)
-    assert not is_monotone_in_backlog(solution)
+    assert not examine_queue_solution(solution).monotone_in_backlog
     check_independently(solution)
 
 

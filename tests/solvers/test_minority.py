@@ -24,6 +24,7 @@ from covertfl.solvers.minority import (
     rounds_needed,
     solve_minority,
 )
+from tests.support.paper_queues import TEXT_ORACLE
 
 
 def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
@@ -31,7 +32,6 @@ def make_oracle(transition: list[list[float]], success: list[float]) -> Oracle:
 
 
 SUCCESS = [0.1, 0.43, 0.95]
-TEXT_ORACLE = make_oracle([[0.8, 0.2, 0.0], [0.3, 0.5, 0.2], [0.0, 0.2, 0.8]], SUCCESS)
 CODE_ORACLE = make_oracle([[0.7, 0.3, 0.0], [0.15, 0.7, 0.15], [0.0, 0.15, 0.85]], SUCCESS)
 
 

@@ -97,15 +97,6 @@ def test_episodes_begin_again_also_between_calls() -> None:
     assert len(np.unique(path[4::5])) == 3
 
 
-def test_same_generator_same_rounds() -> None:
-    first, second = (
-        SimulatedSource(TEXT_ORACLE, 0.3, 2, generator=np.random.default_rng(6)).next_rounds(500)
-        for _ in range(2)
-    )
-    for name in ("oracle_state", "arrival", "success"):
-        assert np.array_equal(getattr(first, name), getattr(second, name))
-
-
 # --- log and feed -----------------------------------------------------------------------------
 
 

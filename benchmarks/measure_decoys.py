@@ -12,21 +12,18 @@ last table, where it also makes none before the ninth move, or all 16 before the
 from __future__ import annotations
 
 import argparse
-import datetime
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+from section import DOCUMENTS, describe_date, render_table, write_block
+from sklearn.metrics import roc_auc_score
 
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.registry import DECOYS, make_decoy
 from covertfl.decoys.update_rule import average_results
-from covertfl.files.atomic import write_atomically
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import Labels, LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
@@ -34,8 +31,6 @@ from covertfl.tasks.registry import make_task
 from covertfl.tasks.scores import compute_losses, score_accuracy
 from covertfl.tasks.task import DataSettings, TrainingTask
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "decoys.md"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MOVES, BATCH_SIZE, CLIENTS = 16, 40, 20
 SCENARIOS = {
     "toxicity, no positives (scenario 1)": {"task": "toxicity", "public_positive_share": 0.0},
@@ -118,12 +113,9 @@ def measure_alignment(replies: Replies, before: Vector, after: Vector) -> float:
     return float(np.mean(asked @ done / np.maximum(lengths, 1e-30)))
 
 
-def measure_ranking(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:
+def measure_ranking(outputs: npt.NDArray[np.float32], labels: Labels) -> float:
     """Return the area under the ROC curve of a binary task."""
-    positive = labels == 1
-    ranks, number = rankdata(outputs[:, 0]), int(positive.sum())
-    above = ranks[positive].sum() - number * (number + 1) / 2
-    return float(above / (number * (len(labels) - number)))
+    return float(roc_auc_score(labels == 1, outputs[:, 0]))
 
 
 def measure_loss(task: TrainingTask, outputs: npt.NDArray[np.float32], labels: Labels) -> float:
@@ -220,38 +212,31 @@ def gather(runs: Sequence[Sequence[Move]], name: str) -> npt.NDArray[np.float64]
     return np.array([[getattr(move, name) for move in moves] for moves in runs])
 
 
-def write_row(cells: Iterable[object]) -> str:
-    """Format one row of a Markdown table."""
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
 def show_range(values: npt.NDArray[np.float64]) -> str:
     """Format the median with the 5% and 95% quantiles in brackets."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def describe_decoy(kind: str, runs: Sequence[Sequence[Move]]) -> str:
+def describe_decoy(kind: str, runs: Sequence[Sequence[Move]]) -> list[str]:
     """Format a decoy's row in the table of a scenario."""
     accuracy, ranking = gather(runs, "accuracy"), gather(runs, "ranking")[:, -1].mean()
     loss, true_loss = gather(runs, "public_loss"), gather(runs, "true_public_loss")
-    return write_row(
-        [
-            kind,
-            f"{accuracy[:, -1].mean():.3f}",
-            f"{accuracy.max():.3f}",
-            f"{accuracy[:, 1:].max():.3f}",
-            "" if np.isnan(ranking) else f"{ranking:.2f}",
-            f"{loss[:, -1].mean():.2f}",
-            f"{gather(runs, 'balanced_loss')[:, -1].mean():.2f}",
-            f"{np.mean(loss < true_loss):.0%}",
-            show_range(gather(runs, "length_ratio")),
-            show_range(gather(runs, "alignment")),
-        ]
-    )
+    return [
+        kind,
+        f"{accuracy[:, -1].mean():.3f}",
+        f"{accuracy.max():.3f}",
+        f"{accuracy[:, 1:].max():.3f}",
+        "" if np.isnan(ranking) else f"{ranking:.2f}",
+        f"{loss[:, -1].mean():.2f}",
+        f"{gather(runs, 'balanced_loss')[:, -1].mean():.2f}",
+        f"{np.mean(loss < true_loss):.0%}",
+        show_range(gather(runs, "length_ratio")),
+        show_range(gather(runs, "alignment")),
+    ]
 
 
-def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -> str:
+def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -> list[str]:
     """Format the true model's row."""
     accuracy, ranking = [], []
     for setting in settings:
@@ -260,20 +245,18 @@ def describe_true(settings: Sequence[Setting], runs: Sequence[Sequence[Move]]) -
         accuracy.append(score_accuracy(outputs, validation.labels, setting.task.loss))
         if setting.task.loss == "binary":
             ranking.append(measure_ranking(outputs, validation.labels))
-    return write_row(
-        [
-            "*true model*",
-            f"{np.mean(accuracy):.3f}",
-            "",
-            "",
-            f"{np.mean(ranking):.2f}" if ranking else "",
-            f"{gather(runs, 'true_public_loss')[:, -1].mean():.2f}",
-            f"{gather(runs, 'true_balanced_loss')[:, -1].mean():.2f}",
-            "",
-            "1",
-            show_range(np.array([setting.alignment for setting in settings])),
-        ]
-    )
+    return [
+        "*true model*",
+        f"{np.mean(accuracy):.3f}",
+        "",
+        "",
+        f"{np.mean(ranking):.2f}" if ranking else "",
+        f"{gather(runs, 'true_public_loss')[:, -1].mean():.2f}",
+        f"{gather(runs, 'true_balanced_loss')[:, -1].mean():.2f}",
+        "",
+        "1",
+        show_range(np.array([setting.alignment for setting in settings])),
+    ]
 
 
 COLUMNS = (
@@ -290,59 +273,43 @@ COLUMNS = (
 )
 
 
-def make_table(scenario: str, seeds: Sequence[int]) -> list[str]:
+def make_table(scenario: str, seeds: Sequence[int]) -> str:
     """Measure all decoys in one scenario and format the table."""
     settings = [prepare(scenario, seed) for seed in seeds]
-    lines = [f"### {scenario[0].upper()}{scenario[1:]}", "", write_row(COLUMNS)]
-    lines.append(write_row(["---"] + ["---:"] * (len(COLUMNS) - 1)))
     runs = {kind: [follow_decoy(setting, kind) for setting in settings] for kind in DECOYS}
-    lines.append(describe_true(settings, runs["public"]))
-    lines += [describe_decoy(kind, runs[kind]) for kind in DECOYS]
-    return [*lines, ""]
+    rows = [describe_true(settings, runs["public"])]
+    rows += [describe_decoy(kind, runs[kind]) for kind in DECOYS]
+    return f"### {scenario[0].upper()}{scenario[1:]}\n\n{render_table(COLUMNS, rows)}"
 
 
-def make_pace_table(seeds: Sequence[int]) -> list[str]:
+def make_pace_table(seeds: Sequence[int]) -> str:
     """Measure the decoy that uses the learner's weights while it learns at another pace."""
-    head = ("decoy", "scenario", "the learner is", "accuracy, end", "peak", "loss below true")
-    lines = ["### When the learner learns", "", write_row(head), write_row(["---"] * len(head))]
-    cases = itertools.product(list(SCENARIOS)[:2], PACES)
-    for scenario, pace in cases:
-        runs = [follow_decoy(prepare(scenario, seed), "adversarial", pace) for seed in seeds]
-        accuracy = gather(runs, "accuracy")
-        below = gather(runs, "public_loss") < gather(runs, "true_public_loss")
-        end, peak = f"{accuracy[:, -1].mean():.3f}", f"{accuracy.max():.3f}"
-        lines.append(write_row(["adversarial", scenario, pace, end, peak, f"{below.mean():.0%}"]))
-    return [*lines, ""]
-
-
-def make_tables(seeds: Sequence[int]) -> str:
-    """Format everything between the markers."""
-    today = datetime.date.today().isoformat()
-    lines = [f"Measured on {today}, seeds {seeds[0]} to {seeds[-1]}.", ""]
-    for scenario in SCENARIOS:
-        lines += make_table(scenario, seeds)
-    return "\n".join([*lines, *make_pace_table(seeds)])
-
-
-def replace_between_markers(text: str, content: str) -> str:
-    """Return the document with new content between its markers."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{content}{END}{after}"
+    columns = ("decoy", "scenario", "the learner is", "accuracy, end", "peak", "loss below true")
+    rows = []
+    for scenario in list(SCENARIOS)[:2]:
+        for pace in PACES:
+            runs = [follow_decoy(prepare(scenario, seed), "adversarial", pace) for seed in seeds]
+            accuracy = gather(runs, "accuracy")
+            below = gather(runs, "public_loss") < gather(runs, "true_public_loss")
+            end, peak = f"{accuracy[:, -1].mean():.3f}", f"{accuracy.max():.3f}"
+            rows.append(["adversarial", scenario, pace, end, peak, f"{below.mean():.0%}"])
+    return f"### When the learner learns\n\n{render_table(columns, rows, left=len(columns))}"
 
 
 def main() -> None:
-    """Parse the arguments, measure, and print or write the tables."""
+    """Measure, and print or write the tables."""
     parser = argparse.ArgumentParser(description="Measure the decoys.")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, starting at 0")
     parser.add_argument("--write", action="store_true", help="write into docs/decoys.md")
-    arguments = parser.parse_args()
-    tables = make_tables(range(arguments.seeds))
-    if not arguments.write:
-        print(tables)
-        return
-    text = DOCUMENT.read_text("utf-8")
-    write_atomically(DOCUMENT, replace_between_markers(text, tables).encode("utf-8"))
+    asked = parser.parse_args()
+    seeds = range(asked.seeds)
+    tables = [*(make_table(scenario, seeds) for scenario in SCENARIOS), make_pace_table(seeds)]
+    text = "\n\n".join(tables)
+    print(text)
+    if asked.write:
+        made = describe_date("python benchmarks/measure_decoys.py --write")
+        text = f"{made}, seeds 0 to {seeds[-1]}.\n\n{text}\n"
+        write_block(DOCUMENTS / "decoys.md", "measured", text)
 
 
 if __name__ == "__main__":

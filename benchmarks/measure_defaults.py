@@ -8,7 +8,6 @@ trains runs of all alternatives in one federation, and reads what was sent from 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping
 from itertools import pairwise
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from section import render_table
+from section import read_lines, render_table
 
 from covertfl import FiniteHorizon, Oracle, Run, evaluate_horizon_policy, solve
 
@@ -53,8 +52,7 @@ COLUMNS = (
 def read_sent(folder: Path) -> dict[bool, list[str]]:
     """Return the names of the weights that were sent, by whether they are the true ones."""
     sent: dict[bool, list[str]] = {True: [], False: []}
-    for line in (folder / "private" / "rounds.jsonl").read_text("utf-8").splitlines():
-        record = json.loads(line)
+    for record in read_lines(folder / "private" / "rounds.jsonl"):
         sent[record["trajectory"] == 0].append(record["weights"])
     return sent
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import functools
 import json
 import shutil
@@ -31,21 +30,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
+from section import DOCUMENTS, describe_date, read_lines, render_table, write_block
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
+from covertfl import Run
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, deploy
-from covertfl.files.atomic import write_atomically
 from covertfl.flower import CovertStrategy, InProcessGrid, make_client_app, make_eavesdropper_app
-from covertfl.runs.files import read_lines
-from covertfl.runs.run_file import build_run
-from covertfl.runs.settings import RunSettings
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "threat_model.md"
-BEGIN, END = "<!-- timing: begin -->", "<!-- timing: end -->"
 LEAST_P = 0.01
 FOLDS = 5
 # Delays that are tried, as shares of a round.
@@ -82,9 +76,9 @@ Labels = npt.NDArray[np.int64]
 
 def make_settings(
     rounds: int, seed: int, mode: str, changes: Mapping[str, Any] | None = None
-) -> RunSettings:
+) -> Any:
     """Return the settings of a run in which half of the rounds learn."""
-    content = {
+    content: dict[str, Any] = {
         **CONTENT,
         **(changes or {}),
         "seed": seed,
@@ -92,7 +86,7 @@ def make_settings(
         "horizon": {"rounds": rounds, "updates": rounds // 2},
         "engine": {"kind": "flower", "mode": mode},
     }
-    return build_run(content, "measure_timing.py", folder=Path("/"))
+    return Run(**content).settings
 
 
 # --- federations ------------------------------------------------------------------------------
@@ -115,44 +109,27 @@ def run_deployed(out: Path, rounds: int, seed: int) -> None:
 # --- what a client sees -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Sightings:
-    """What a client saw of the rounds, and their actions.
-
-    Parameters
-    ----------
-    names : of the features
-    features : (n, f)
-    learns : (n,) 1 where the round sent the true weights
-    """
-
-    names: tuple[str, ...]
-    features: Matrix
-    learns: Labels
-
-
-def read_sightings(run: Path, delay: float = 0.0) -> Sightings:
-    """Return the features of each query that the eavesdropping client of a run was sent.
+def read_sightings(run: Path, delay: float = 0.0) -> tuple[Matrix, Labels]:
+    """Return what the eavesdropping client of a run saw of each query, and whether it was true.
 
     Parameters
     ----------
     delay : seconds that are added after every decoy's query, to measure the sensitivity
+
+    Returns
+    -------
+    (n, f) features that vary, and (n,) labels, 1 where the round sent the true weights
     """
-    seen = list(read_lines(run / EAVESDROPPER / "metadata.jsonl"))
+    seen = read_lines(run / EAVESDROPPER / "metadata.jsonl")
     sent = read_replies(run / EAVESDROPPER / "replies.jsonl")
     actions = {line["round"]: line["action"] for line in read_lines(run / "private/rounds.jsonl")}
     numbers = [find_round(entry) for entry in seen]
-    decoys = np.array([actions[number] != "learn" for number in numbers])
-    late = delay * (np.cumsum(decoys) - decoys)
+    learns = np.array([actions[number] == "learn" for number in numbers], dtype=np.int64)
+    late = delay * (np.cumsum(1 - learns) - (1 - learns))
     table = make_features(seen, [sent.get(number, np.nan) for number in numbers], late)
     features = np.column_stack(list(table.values()))
     # Features that never change reveal nothing; that most never do is part of the outcome.
-    changes = np.ptp(features, axis=0) > 0.0
-    return Sightings(
-        tuple(name for name, kept in zip(table, changes, strict=True) if kept),
-        features[:, changes],
-        np.array([actions[number] == "learn" for number in numbers], dtype=np.int64),
-    )
+    return features[:, np.ptp(features, axis=0) > 0.0], learns
 
 
 def read_replies(path: Path) -> dict[int, float]:
@@ -277,9 +254,19 @@ class Verdict:
     noticed: float | None
 
     @property
-    def is_visible(self) -> bool:
-        """Whether the actions are visible."""
-        return self.p <= LEAST_P
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        median, high = self.guess
+        noticed = "none tried" if self.noticed is None else f"{self.noticed * 1e3:.0f} ms"
+        return (
+            f"{self.rounds} {self.name}",
+            str(self.learning),
+            str(self.features),
+            *(f"{value:.3f}" for value in self.auc.values()),
+            f"{median:.3f}, 99% below {high:.3f}",
+            f"{self.p:.3f}",
+            f"{noticed} of {self.period * 1e3:.0f} ms",
+        )
 
 
 def hold_out(features: Matrix, learns: Labels) -> dict[str, float]:
@@ -300,8 +287,8 @@ def rank(features: Matrix) -> Matrix:
 
 def judge(name: str, run: Path, permutations: int) -> Verdict:
     """Compare the better classifier with the better one on permuted actions."""
-    sightings = read_sightings(run)
-    features, learns = rank(sightings.features), sightings.learns
+    seen, learns = read_sightings(run)
+    features = rank(seen)
     auc = hold_out(features, learns)
     generator = np.random.default_rng(0)
     permuted = [generator.permutation(learns) for _ in range(permutations)]
@@ -332,8 +319,8 @@ def find_noticed(run: Path, period: float, high: float) -> float | None:
     high : AUC that nearly all guesses stay below
     """
     for share in DELAYS:
-        later = read_sightings(run, share * period)
-        if max(hold_out(rank(later.features), later.learns).values()) > high:
+        later, learns = read_sightings(run, share * period)
+        if max(hold_out(rank(later), learns).values()) > high:
             return share * period
     return None
 
@@ -343,81 +330,19 @@ def find_noticed(run: Path, period: float, high: float) -> float | None:
 
 def measure(asked: argparse.Namespace) -> list[Verdict]:
     """Run and judge the federations that were asked for."""
+    adversarial = functools.partial(run_here, changes=ADVERSARIAL)
     verdicts = []
     for name, rounds, run in (
         ("in process", asked.rounds, run_here),
-        (
-            "in process, decoy adversarial",
-            asked.adversarial,
-            functools.partial(run_here, changes=ADVERSARIAL),
-        ),
+        ("in process, decoy adversarial", asked.adversarial, adversarial),
         ("in a deployment", asked.deployed, run_deployed),
     ):
-        if rounds == 0:
-            continue
-        out = asked.out / name.replace(",", "").replace(" ", "-")
-        if not asked.keep or not (out / "summary.json").exists():
+        if rounds:
+            out = asked.out / name.replace(",", "").replace(" ", "-")
             shutil.rmtree(out, ignore_errors=True)
-            started = time.perf_counter()
             run(out, rounds, asked.seed)
-            print(f"{name}: {rounds} rounds, {time.perf_counter() - started:.0f} s", flush=True)
-        verdict = judge(name, out, asked.permutations)
-        print(format_verdict(verdict), flush=True)
-        verdicts.append(verdict)
+            verdicts.append(judge(name, out, asked.permutations))
     return verdicts
-
-
-def format_verdict(verdict: Verdict) -> str:
-    """Return a line for the terminal."""
-    auc = ", ".join(f"{name} {value:.3f}" for name, value in verdict.auc.items())
-    median, high = verdict.guess
-    return (
-        f"{verdict.name}: held-out AUC {auc}; a guess reaches {median:.3f} (99%: {high:.3f}); "
-        f"p = {verdict.p:.3f} over {verdict.rounds} rounds; smallest delay that is noticed: "
-        f"{format_noticed(verdict)}"
-    )
-
-
-def format_noticed(verdict: Verdict) -> str:
-    """Return the delay that is noticed, with the length of a round."""
-    found = "none tried" if verdict.noticed is None else f"{verdict.noticed * 1e3:.0f} ms"
-    return f"{found} of {verdict.period * 1e3:.0f} ms"
-
-
-def format_table(verdicts: Sequence[Verdict]) -> str:
-    """Return the table for docs/threat_model.md."""
-    lines = [
-        "| rounds | learning | features that vary | " + " | ".join(CLASSIFIERS) + " | a guess | p "
-        "| delay that would show |",
-        "| --- |" + " ---: |" * (5 + len(CLASSIFIERS)),
-    ]
-    for verdict in verdicts:
-        median, high = verdict.guess
-        cells = [
-            f"{verdict.rounds} {verdict.name}",
-            str(verdict.learning),
-            str(verdict.features),
-            *(f"{value:.3f}" for value in verdict.auc.values()),
-            f"{median:.3f}, 99% below {high:.3f}",
-            f"{verdict.p:.3f}",
-            format_noticed(verdict),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def write_page(verdicts: Sequence[Verdict], permutations: int, seconds: float) -> None:
-    """Write the table to docs/threat_model.md, between its markers."""
-    made = (
-        f"Made on {datetime.date.today().isoformat()} by "
-        f"`python benchmarks/measure_timing.py --write` (`make test-timing` is the "
-        f"same without writing) in {seconds:.0f} s, {permutations} "
-        f"permutations, {FOLDS}-fold cross-validation."
-    )
-    before, rest = PAGE.read_text("utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    table = format_table(verdicts)
-    write_atomically(PAGE, f"{before}{BEGIN}\n{made}\n\n{table}\n{END}{after}")
 
 
 def main() -> int:
@@ -430,18 +355,26 @@ def main() -> int:
     parser.add_argument("--deployed", type=int, default=160, help="rounds of a deployment")
     parser.add_argument("--permutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "timing")
-    parser.add_argument("--keep", action="store_true", help="judge runs that are there already")
+    parser.add_argument("--out", type=Path, default=DOCUMENTS.parent / "out" / "timing")
     parser.add_argument("--write", action="store_true", help="write docs/threat_model.md")
     asked = parser.parse_args()
     started = time.perf_counter()
     verdicts = measure(asked)
+    columns = ("rounds", "learning", "features that vary", *CLASSIFIERS, "a guess", "p",
+               "delay that would show")  # fmt: skip
+    table = render_table(columns, [verdict.cells for verdict in verdicts])
+    print(table)
     if asked.write:
-        write_page(verdicts, asked.permutations, time.perf_counter() - started)
-    leaks = [verdict for verdict in verdicts if verdict.is_visible]
-    for verdict in leaks:
+        made = (
+            f"{describe_date('python benchmarks/measure_timing.py --write')} (`make test-timing` "
+            f"is the same without writing) in {time.perf_counter() - started:.0f} s, "
+            f"{asked.permutations} permutations, {FOLDS}-fold cross-validation."
+        )
+        write_block(DOCUMENTS / "threat_model.md", "timing", f"{made}\n\n{table}")
+    visible = [verdict for verdict in verdicts if verdict.p <= LEAST_P]
+    for verdict in visible:
         print(f"{verdict.name}: the actions are visible (p = {verdict.p:.3f})", file=sys.stderr)
-    return 1 if leaks else 0
+    return int(bool(visible))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -85,6 +87,11 @@ def write_block(path: Path, name: str, text: str) -> None:
     if not (first and last):
         raise SystemExit(f"{path} must have the lines {begin} and {end}")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Return the lines of a file of JSON."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def describe_date(command: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -106,9 +105,3 @@ def _await_start(folder: Path, running: subprocess.Popen[bytes]) -> Service:
                     return found
         time.sleep(0.1)
     raise RuntimeError(f"the service in {folder} has not started")
-
-
-def read_rounds(folder: Path) -> list[dict[str, Any]]:
-    """Return the private records of a service's rounds."""
-    text = (folder / "private" / "rounds.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from section import DOCUMENTS
-from service_process import ServiceProcess, read_rounds, running_service, write_service_file
+from section import DOCUMENTS, read_lines
+from service_process import ServiceProcess, running_service, write_service_file
 
 from covertfl import QueueProblem, QueueTable, Run, evaluate_queue_policy
 from covertfl.display.plots import PALETTE, new_figure, save_figure, tidy
@@ -213,7 +213,7 @@ def measure(out: Path, rounds: int, seed: int) -> dict[str, Any]:
         status = running.read_status()
         known = running.service.get("/requests?limit=1")
     seconds = time.monotonic() - started
-    records = read_rounds(out / "service")
+    records = read_lines(out / "service" / "private" / "rounds.jsonl")
     waits = [wait for wait in list_waits(records) if wait[0] <= status["round"]]
     mean, low, high = summarise_waits(waits)
     found = {

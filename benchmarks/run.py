@@ -40,7 +40,6 @@ BENCHMARKS = {
     "highs": "exact_against_highs.measure",
     "mdpsolver": "average_cost_against_mdpsolver.measure",
     "growth": "exact_growth.measure",
-    "frozen": "frozen_oracles.measure",
     "random": "random_queues.measure",
     "pymdptoolbox": "horizon_against_pymdptoolbox.measure",
     "planner": "horizon_against_pymdptoolbox.measure_plans",

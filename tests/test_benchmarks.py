@@ -61,15 +61,6 @@ def test_growth_of_a_power_is_its_exponent(load: Any) -> None:
     assert growth.fit_growth(sizes, timings) == pytest.approx(1.5)
 
 
-def test_refusals_of_frozen_oracles_are_explained(load: Any) -> None:
-    frozen = load("frozen_oracles")
-    solved, refused = frozen.solve_frozen(0.1, 0.05, 5.0), frozen.solve_frozen(1e-12, 0.05, 5.0)
-    assert solved.end.endswith("cost 0.01579")  # 0.05 * 0.3 / 0.95: the best state does all of it
-    assert (solved.sentence, solved.is_explained) == ("", True)
-    assert (refused.end, refused.is_explained) == ("SplitChain", True)
-    assert "stays in state 0 for 5e+12 rounds" in refused.sentence
-
-
 def test_random_queues_are_solved_in_both_ways(load: Any) -> None:
     queues = load("random_queues")
     outcomes = queues.solve_many(12)

@@ -17,24 +17,11 @@ from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.solvers import capacity, constrained
 from covertfl.solvers.average_cost import QueueOperator, always_learn
 from covertfl.solvers.constrained import solve_queue
-from tests.support.paper_queues import FALLING_COST, TEXT_ORACLE, sound_queue
+from tests.support.paper_queues import frozen_queue, sound_queue
 
 pytestmark = pytest.mark.slow
 
 FROZEN = (1e-3, 1e-4, 1e-6, 1e-8, 1e-12)
-
-
-def frozen_queue(moving: float, *, arrival_prob: float, limit: float) -> QueueProblem:
-    """The oracle of the paper's text, which moves only in a share of rounds."""
-    transition = (1.0 - moving) * np.eye(3) + moving * TEXT_ORACLE.transition
-    return QueueProblem(
-        Oracle(transition, TEXT_ORACLE.success),
-        FALLING_COST,
-        LearningCost("linear", 0.6, "always"),
-        arrival_prob=arrival_prob,
-        arrival_size=1,
-        limit=limit,
-    )
 
 
 @pytest.fixture

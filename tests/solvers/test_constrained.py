@@ -22,6 +22,7 @@ from tests.support.paper_queues import (
     FALLING_COST,
     TEXT_ORACLE,
     constant_cost_queue,
+    frozen_queue,
     reference_queue,
     sound_queue,
     tracking_queue,
@@ -349,3 +350,10 @@ def test_a_search_that_is_stopped_at_once_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(constrained, "MOST_WORK", 0)
     with pytest.raises(SolverFailed, match="0 states in all were evaluated; the oracle stays"):
         solve_queue(sound_queue())
+
+
+def test_an_oracle_that_hardly_ever_moves_is_solved_or_refused_by_its_longest_stay() -> None:
+    solution = solve_queue(frozen_queue(0.1, arrival_prob=0.05, limit=5.0))
+    assert solution.cost == pytest.approx(0.05 * 0.3 / 0.95)  # the best state does all the work
+    with pytest.raises(SplitChain, match=r"stays in state 0 for 5e\+12 rounds"):
+        solve_queue(frozen_queue(1e-12, arrival_prob=0.05, limit=5.0))

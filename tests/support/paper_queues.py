@@ -115,3 +115,16 @@ SIGMOID_PARAMETERS = np.array(
         [[0.7, 0.4], [0.5, 0.3], [0.2, 0.9]],
     ]
 )
+
+
+def frozen_queue(moving: float, *, arrival_prob: float, limit: float) -> QueueProblem:
+    """The oracle of the paper's text, which moves only in a share of rounds."""
+    transition = (1.0 - moving) * np.eye(3) + moving * TEXT_ORACLE.transition
+    return QueueProblem(
+        Oracle(transition, TEXT_ORACLE.success),
+        FALLING_COST,
+        LearningCost("linear", 0.6, "always"),
+        arrival_prob=arrival_prob,
+        arrival_size=1,
+        limit=limit,
+    )

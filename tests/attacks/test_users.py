@@ -24,7 +24,6 @@ from covertfl import InvalidInput
 from covertfl.demo.run import Condition, run_demo
 from covertfl.engines.flower.deployment.bundle import RECORDS
 from covertfl.engines.flower.deployment.federation import LocalFederation, LocalNode
-from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.processes import DeploymentFailed, wait_until
 from covertfl.engines.flower.deployment.rights import become_user, check_user, choose_user
 from covertfl.engines.flower.deployment.run import EAVESDROPPER, Deployment
@@ -36,6 +35,7 @@ from covertfl.engines.flower.deployment.scratch import (
     remove_abandoned_folders,
 )
 from covertfl.models.export import export_model
+from covertfl.processes import fork_and_run
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.run_file import format_run, list_versions
 from covertfl.training import train

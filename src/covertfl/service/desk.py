@@ -143,15 +143,15 @@ class Desk:
     def _replay(self, request: StoredRequest, state: RunState) -> RunState:
         replay = Replay(self._folder, self._changes, self._is_ending)
         found = replay.forget(request, state.round)
-        if found.learner is None or found.first_use is None:
+        if found is None:
             return state
-        versions = self._store.list_versions()
-        gone = [one.version for one in versions if one.round >= found.first_use]
+        learner, first_use = found
+        gone = [one.version for one in self._store.list_versions() if one.round >= first_use]
         self._store.withdraw(gone, request.id)
         for one in self._store.list_versions():
             if one.withdrawn is not None:
                 remove_version(self._folder, one.version)
-        return land(self._base, state, found.learner)
+        return land(self._base, state, learner)
 
     def _keep_membership(self, request: StoredRequest, state: RunState, when: str) -> None:
         """Store how well the loss of the purged rows tells them from fresh ones."""

@@ -36,20 +36,6 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Replayed:
-    """The result of a replay.
-
-    Parameters
-    ----------
-    learner : the trajectories, None if the rows were never used, so that nothing changes
-    first_use : round in which the rows were first used
-    """
-
-    learner: LearnerState | None
-    first_use: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Replay:
     """The rounds of a service, to be played again.
 
@@ -64,18 +50,22 @@ class Replay:
     changes: RoundChanges
     is_ending: Callable[[], bool] = lambda: False
 
-    def forget(self, purge: StoredRequest, last: int) -> Replayed:
-        """Return where the run would be after round `last` without the rows of an exact purge."""
+    def forget(self, purge: StoredRequest, last: int) -> tuple[LearnerState, int] | None:
+        """Return where the run would be after round `last` without the rows of an exact purge.
+
+        With the trajectories comes the round in which the rows were first used; None if they never
+        were, so that nothing changes.
+        """
         first = self.find_first_use(purge, last)
         if first is None:
-            return Replayed(None)
+            return None
         versions = self.changes.store.list_versions()
         kept = [one for one in versions if one.withdrawn is None and one.round < first]
         start = max(kept, key=lambda one: (one.round, one.version))
         exact = [one.id for one in self.changes.store.list_changing() if one.body.exact]
         forgotten = frozenset(number for number in exact if number <= purge.id)
         released = {one.version: one.round for one in versions}
-        return Replayed(self._play(start.version, forgotten, released, last).learner, first)
+        return self._play(start.version, forgotten, released, last).learner, first
 
     def find_first_use(self, purge: StoredRequest, last: int) -> int | None:
         """Return the first round whose replies rest on rows of a purge, None if there is none.

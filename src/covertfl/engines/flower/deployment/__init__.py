@@ -6,7 +6,6 @@
 - `checks`: refuse runs that cannot be deployed; find those in which no round can be accepted.
 - `federation`: `LocalFederation`, a SuperLink and SuperNodes on loopback, and calls to its control
   interface.
-- `fork`: forked processes, which end with the status of their work, and with their parent.
 - `gate`: refuse calls of a SuperLink without the owner's token, requests that are too large, and
   messages that are not their node's own.
 - `processes`: `SupervisedProcesses`, the processes of a federation by name.

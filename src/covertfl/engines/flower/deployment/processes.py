@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from covertfl.engines.flower.deployment.fork import GRACE, end_group
 from covertfl.errors import NoSolution
-from covertfl.processes import ChildProcess
+from covertfl.processes import GRACE, ChildProcess, end_group
 
 SUPERVISOR = "covertfl.engines.flower.deployment.supervisor"
 # Seconds that the supervisor has to import what all processes need, and to start one of them.

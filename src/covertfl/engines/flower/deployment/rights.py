@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from covertfl.engines.flower.deployment.fork import end_with_parent
 from covertfl.errors import InvalidInput
+from covertfl.processes import end_with_parent
 
 DEFAULT_USER = "nobody"
 PROBE = """

@@ -33,10 +33,10 @@ from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExec
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
 from covertfl.engines.flower.deployment.bundle import RECORDS
-from covertfl.engines.flower.deployment.fork import fork_and_run
 from covertfl.engines.flower.deployment.gate import Gate, require_own_messages
 from covertfl.engines.flower.deployment.rights import become_user
 from covertfl.engines.flower.deployment.server import NEWS, reporting_failures
+from covertfl.processes import fork_and_run
 
 Settings = Mapping[str, Any]
 

@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covertfl.engines.flower.deployment.fork import GRACE, end_group, fork_and_run
 from covertfl.engines.flower.deployment.scratch import hold_folder
+from covertfl.processes import GRACE, end_group, fork_and_run
 
 # Imported before anything is forked.  Threads do not survive a fork, and none of these starts any.
 PRELOADED = (

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from covertfl.decision.problem import QueueProblem
 from covertfl.decision.problem_file import read_preset
 from covertfl.errors import InvalidInput
-from paper.trials.cells import CellStore
+from paper.cells import CellStore
 
 Reading = Literal["sound", "paper-text", "paper-code"]
 ResultDict = dict[str, Any]
@@ -71,12 +71,8 @@ class Experiment:
     run : compute the result; stored parts are read from the store and new ones written to it
     uses_gpu : whether it trains on the requested device; others always use the CPU
     seeds : numbers of seeds in full and in the short form, None if its runs are not numbered
-    parts : number of parts in which it is computed where several processes are at work
-    run_part : compute one of the parts, with its number; None if they are parts of the seeds
-    is_long : whether its parts are begun before those of others, because they take longest
-    after : name of an experiment that has parts in common with it and comes first
-    check : load data, before anything is computed, or raise if it is missing; given whether it may
-        be downloaded; None if all is in the package
+    check : load data, before anything is computed, or raise if it is missing; None if all is in the
+        package
     """
 
     name: str
@@ -85,11 +81,7 @@ class Experiment:
     run: Callable[[Request, CellStore], ResultDict]
     uses_gpu: bool = False
     seeds: tuple[int, int] | None = None
-    parts: int = 1
-    run_part: Callable[[Request, CellStore, int], object] | None = None
-    is_long: bool = False
-    after: str | None = None
-    check: Callable[[bool], None] | None = None
+    check: Callable[[], None] | None = None
 
 
 def load_queue(name: str) -> QueueProblem:

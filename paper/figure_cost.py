@@ -33,9 +33,9 @@ from covertfl.solvers.average_cost import (
 )
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
+from paper.averages import round_curve
+from paper.cells import CellStore
 from paper.experiment import Experiment, Reading, Request, ResultDict, load_queue
-from paper.trials.averages import round_curve
-from paper.trials.cells import CellStore
 
 # The paper's settings: experiment 1's oracle and costs, a buffer of 40, 1,000 simulation runs.
 CAPACITY = 40
@@ -206,7 +206,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
         "horizon": partial(compute_horizon_curve, horizon, values, runs),
     }
     work = {name: ({**key, "curve": name}, compute) for name, compute in curves.items()}
-    found = store.work_out_all(work)
+    found = store.work_out(work)
     return {
         "settings": {
             "reading": request.reading,

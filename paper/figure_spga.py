@@ -24,9 +24,9 @@ from covertfl.solvers.spga.score import measure_gap
 from covertfl.solvers.spga.search import solve_spga
 from covertfl.solvers.spga.settings import Settings, default_settings, printed_settings
 from covertfl.solvers.structure import find_queue_thresholds
+from paper.averages import average, round_curve
+from paper.cells import CellStore
 from paper.experiment import Experiment, Request, ResultDict, load_queue
-from paper.trials.averages import average, round_curve
-from paper.trials.cells import CellStore
 
 # The paper's settings (section 4, Appendix A).
 RUNS = 100
@@ -162,7 +162,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
             compute = partial(run_variant, problem, settings, runs)
             work[f"{name}, {variant}"] = key, compute
             titles.append({"problem": name, "variant": variant})
-    found = store.work_out_all(work).values()
+    found = store.work_out(work).values()
     return {
         "settings": {
             "runs": runs,

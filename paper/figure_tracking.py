@@ -6,7 +6,7 @@ of docs/deviations.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +22,8 @@ from covertfl.solvers.spga.result import SpgaRun
 from covertfl.solvers.spga.rules import extract_rules
 from covertfl.solvers.spga.search import SpgaSearch, simulate_source
 from covertfl.solvers.spga.settings import Settings, default_settings
+from paper.averages import average, band
+from paper.cells import CellStore
 from paper.experiment import Experiment, Request, ResultDict, load_queue
 from paper.figure_spga import (
     SEED,
@@ -32,8 +34,6 @@ from paper.figure_spga import (
     evaluate_run,
     summarise_costs,
 )
-from paper.trials.averages import average, band
-from paper.trials.cells import CellStore
 
 # The paper's settings (Appendix A).
 RUNS = 100
@@ -65,16 +65,19 @@ def track_change(
 
 
 def run_searches(
-    before: QueueProblem, after: QueueProblem, settings: Settings, runs: int, store: CellStore
+    before: QueueProblem,
+    after: QueueProblem,
+    settings: Settings,
+    runs: int,
+    report: Callable[[str, float], None],
 ) -> Mapping[str, Any]:
     """Run all searches and evaluate them at the change and at the end."""
-    store.plan(runs)
     found = []
     with ThreadPoolExecutor(count_cores()) as pool:
         search = partial(track_change, before, after, settings)
         for pair in pool.map(search, range(runs)):
             found.append(pair)
-            store.advance(1, f"{len(found)} of {runs} runs")
+            report(f"{len(found)} of {runs} runs", len(found) / runs)
     paths = np.stack([effective_thresholds(run.history.parameters) for _, run in found])
     stages = []
     for stage, problem in enumerate((before, after)):
@@ -119,7 +122,8 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
         "settings": asdict(settings),
         "runs": runs,
     }
-    found = store.work_out(key, lambda: run_searches(before, after, settings, runs, store))
+    compute = partial(run_searches, before, after, settings, runs, store.report)
+    found = store.work_out({"searches": (key, compute)})["searches"]
     return {
         "settings": {
             "problems": names,

@@ -8,16 +8,15 @@ and a Dirichlet split, under which clients differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from paper import random_policy, table_mnist
+from paper.averages import average
+from paper.cells import CellStore
+from paper.covert_runs import Setup, choose_learning_rate
 from paper.experiment import Request, ResultDict
-from paper.trials.averages import average
-from paper.trials.cells import CellStore
-from paper.trials.covert_runs import Eavesdropping
-from paper.trials.setups import Setup, choose_learning_rate
 
 CODE_RATE = {"learning_rate": choose_learning_rate("paper-code")}
 # What a variant changes in the setup of the table with 20 clients.
@@ -51,43 +50,17 @@ def list_setups(request: Request) -> dict[str, Setup]:
     return {variant: replace(setup, **VARIANTS[variant]) for variant in variants}
 
 
-def compute(
-    setups: Iterable[Setup], request: Request, store: CellStore
-) -> dict[Setup, table_mnist.Outcomes]:
-    """Compute the outcomes of some setups; a GPU trains those of one learning rate together."""
-    distinct = list(dict.fromkeys(setups))
-    seeds = request.list_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
-    weakest = table_mnist.list_rows(random_policy.CLIENTS)[random_policy.WEAKEST]
-    against = [Eavesdropping(weakest.public)]
-    found, _ = table_mnist.compute_outcomes(distinct, POLICIES, seeds, against, request, store)
-    return dict(zip(distinct, found, strict=True))
-
-
-def run_part(request: Request, store: CellStore, number: int) -> None:
-    """Compute the variants with the table's learning rate, or the others.
-
-    What the table has, other experiments compute.
-    """
-    table, *others = list_setups(request).values()
-    keeps_rate = number == 0
-    chosen = {
-        setup
-        for setup in others
-        if setup != table and (setup.learning_rate == table.learning_rate) == keeps_rate
-    }
-    if chosen:
-        compute(sorted(chosen, key=others.index), request, store)
-
-
 def run(request: Request, store: CellStore) -> ResultDict:
     """Compute the learner's accuracy by variant and policy."""
     setups = list_setups(request)
-    found = compute(setups.values(), request, store)
-    rows = [
-        {"variant": variant, **row}
-        for variant, setup in setups.items()
-        for row in _compare(found[setup])
-    ]
+    seeds = request.list_seeds(table_mnist.SEEDS, table_mnist.QUICK_SEEDS)
+    weakest = table_mnist.list_rows(random_policy.CLIENTS)[random_policy.WEAKEST].public
+    rows = []
+    for variant, setup in setups.items():
+        outcomes, _ = table_mnist.compute_outcomes(
+            setup, POLICIES, seeds, [weakest], request, store
+        )
+        rows += [{"variant": variant, **row} for row in _compare(outcomes)]
     return {"settings": next(iter(setups.values())).describe(), "rows": rows}
 
 
@@ -102,12 +75,5 @@ def _compare(outcomes: table_mnist.Outcomes) -> list[ResultDict]:
 
 
 LEARNERS = table_mnist.make_experiment(
-    "mnist-learners",
-    "The learner on MNIST under other settings",
-    "Appendix A",
-    run,
-    parts=2,
-    run_part=run_part,
-    is_long=True,
-    after=random_policy.COMPARISON.name,
+    "mnist-learners", "The learner on MNIST under other settings", "Appendix A", run
 )

@@ -24,9 +24,9 @@ from covertfl.evaluation.horizon import evaluate_horizon_policy, simulate_horizo
 from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
+from paper.averages import average
+from paper.cells import CellStore
 from paper.experiment import Experiment, Request, ResultDict, load_queue
-from paper.trials.averages import average
-from paper.trials.cells import CellStore
 
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 RUNS, QUICK_RUNS = 20_000, 2000  # simulated horizons
@@ -142,7 +142,7 @@ def run_partial_oracle(request: Request, store: CellStore) -> ResultDict:
             {**key, "queue_runs": queue_runs},
             partial(measure_queue, error, queue_runs),
         )
-    cells = store.work_out_all(work)
+    cells = store.work_out(work)
     rows = {name: [cells[f"{name} {error}"] for error in ERRORS] for name in ("horizon", "queue")}
     settings = {"reading": request.reading, "runs": runs, "queue_runs": queue_runs}
     return {"settings": {**settings, "limit": LIMIT, "arrival_prob": ARRIVAL_PROB}, **rows}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paper import table_mnist
+from paper.cells import CellStore
+from paper.covert_runs import PublicData, Setup
 from paper.experiment import Reading, Request, ResultDict
-from paper.trials.cells import CellStore
-from paper.trials.setups import PublicData, Setup
 
 # The paper's settings (Appendix A); it does not state the number of clients for FedSGD.
 CLIENTS, ROUNDS, UPDATES, SEEDS = 20, 240, 75, 20
@@ -39,5 +39,4 @@ TABLE = table_mnist.make_experiment(
     "Table 2, left, Appendix A",
     run,
     seeds=(SEEDS, table_mnist.QUICK_SEEDS),
-    parts=2,
 )

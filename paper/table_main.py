@@ -7,19 +7,23 @@ exact one for the finite horizon (`optimal`) and the one that keeps learning que
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
-from covertfl.kernels.job import count_cores
-from covertfl.runs.build import KernelCache, require_torch
+from covertfl.demo.run import PAPER as TABLE_1
+from covertfl.demo.run import POSITIVE_SHARES
+from paper import covert_runs
+from paper.averages import band
+from paper.cells import CellStore
+from paper.covert_runs import (
+    Condition,
+    PublicData,
+    RunOutcome,
+    Setup,
+    choose_acceptance,
+    choose_learning_rate,
+    make_row,
+)
 from paper.experiment import Experiment, Reading, Request, ResultDict
-from paper.trials.averages import band
-from paper.trials.cells import CellStore
-from paper.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, make_row
-from paper.trials.setups import PublicData, Setup, choose_acceptance, choose_learning_rate
-from paper.trials.trial import prepare_trial
 
 # The paper's settings (section 4, Appendix A).
 ROUNDS, UPDATES = 45, 16
@@ -27,19 +31,11 @@ CLIENTS, PARTICIPATION = 20, (5, 10, 20)
 MIN_SHARE = 0.25
 # The paper has 10 seeds, too few for accuracies that depend on which trajectory is named.
 SEEDS = 100
-POSITIVE_SHARES: Mapping[int, float] = {1: 0.0, 2: 0.1}
-# Its Table 1: accuracy of eavesdropper and learner by scenario and policy.  Its optimal policy is
-# the stationary one of the policy gradient.
-PAPER: Mapping[tuple[int, str], tuple[float, float]] = {
-    (1, "greedy"): (0.83, 0.84),
-    (1, "spga"): (0.52, 0.81),
-    (2, "greedy"): (0.83, 0.82),
-    (2, "spga"): (0.69, 0.81),
-}
+# The names of policies in its Table 1: the optimal one is the stationary one of policy gradient.
+PRINTED_POLICIES = {"greedy": "greedy", "spga": "optimal"}
 POLICIES = ("greedy", "spga", "optimal", "minority")
 DECOYS = ("public", "adversarial")
 QUICK_SEEDS = 2
-AT_ONCE, PARTS = 2, 10  # seeds that are trained together, and parts for several processes
 
 
 @dataclass(frozen=True)
@@ -69,64 +65,34 @@ def make_setup(reading: Reading) -> Setup:
 def compute_outcomes(
     request: Request, store: CellStore
 ) -> tuple[dict[TableRow, list[RunOutcome]], Setup]:
-    """Compute the outcomes of every row by seed; a few seeds are trained together on each core."""
-    require_torch()
+    """Compute the outcomes of every row by seed."""
     setup, seeds = make_setup(request.reading), request.list_seeds(SEEDS, QUICK_SEEDS)
-    store.plan(len(seeds))
-    outcomes: dict[TableRow, list[RunOutcome]] = {
-        TableRow(scenario, policy, decoy): []
+    rows = {
+        TableRow(scenario, policy, decoy): Condition(policy, PublicData(positive_share=part), decoy)
         for decoy in DECOYS
-        for scenario in POSITIVE_SHARES
+        for scenario, part in POSITIVE_SHARES.items()
         for policy in POLICIES
     }
-    parts = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
-    work = partial(_run_seeds, setup, store.without_reports())
-    with ThreadPoolExecutor(min(count_cores(), len(parts))) as pool:
-        try:
-            for part, found in zip(parts, pool.map(work, parts), strict=True):
-                for row, outcome in found:
-                    outcomes[row].append(outcome)
-                store.advance(len(part), f"seeds up to {part[-1]}")
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return outcomes, setup
-
-
-def _run_seeds(
-    setup: Setup, store: CellStore, seeds: Sequence[int]
-) -> list[tuple[TableRow, RunOutcome]]:
-    """Return the outcomes of some seeds, in their order."""
-    kernels = KernelCache()
-    runs = [prepare_trial(setup, policy, seed, kernels) for seed in seeds for policy in POLICIES]
-    places = [(scenario, decoy) for scenario in POSITIVE_SHARES for decoy in DECOYS]
-    against = [
-        Eavesdropping(PublicData(positive_share=POSITIVE_SHARES[scenario]), decoy)
-        for scenario, decoy in places
-    ]
-    found = CovertRuns(store).work_out(runs, against)
-    return [
-        (TableRow(places[other][0], runs[number].policy, places[other][1]), outcome)
-        for (number, other), outcome in sorted(found.items())
-    ]
+    outcomes, _ = covert_runs.compute_outcomes(setup, seeds, list(rows.values()), store)
+    return {row: outcomes[condition] for row, condition in rows.items()}, setup
 
 
 def run_table(request: Request, store: CellStore) -> ResultDict:
     """Compute Table 1 with intervals, completion and exposure."""
     outcomes, setup = compute_outcomes(request, store)
     rows = [
-        {**vars(row), **make_row(runs), "paper": _find_printed(row)}
+        {**vars(row), **make_row(runs), "paper": find_printed(row)}
         for row, runs in outcomes.items()
     ]
     return {"settings": setup.describe(), "rows": rows}
 
 
-def _find_printed(row: TableRow) -> dict[str, float] | None:
+def find_printed(row: TableRow) -> dict[str, float] | None:
     """Return the paper's final values, None except for its own decoy and policies."""
-    paper = PAPER.get((row.scenario, row.policy))
-    if paper is None or row.decoy != "public":
+    paper = TABLE_1.get((row.scenario, PRINTED_POLICIES.get(row.policy, ""), row.decoy))
+    if paper is None:
         return None
-    return {"eavesdropper": paper[0], "learner": paper[1]}
+    return {name: paper[f"{name}_accuracy"] for name in ("eavesdropper", "learner")}
 
 
 def run_figure(request: Request, store: CellStore) -> ResultDict:
@@ -138,7 +104,7 @@ def run_figure(request: Request, store: CellStore) -> ResultDict:
             "seeds": len(runs),
             "learner": band([run.learner for run in runs], two_levels=True),
             "eavesdropper": band([run.eavesdropper for run in runs], two_levels=True),
-            "paper": _find_printed(row),
+            "paper": find_printed(row),
         }
         for row, runs in outcomes.items()
     ]
@@ -151,7 +117,6 @@ TABLE = Experiment(
     "Table 1",
     run_table,
     seeds=(SEEDS, QUICK_SEEDS),
-    parts=PARTS,
 )
 FIGURE = Experiment(
     "figure-accuracy",
@@ -159,6 +124,4 @@ FIGURE = Experiment(
     "Figure 3",
     run_figure,
     seeds=(SEEDS, QUICK_SEEDS),
-    parts=PARTS,
-    after=TABLE.name,
 )

@@ -1,8 +1,6 @@
 """The MNIST tables: 27 eavesdroppers, two policies, 20 and 50 clients (Appendix A).
 
-Neither actions nor successes depend on weights, and the true trajectory does not depend on the
-eavesdropper's data, so that a run's true trajectory is trained once for all 27.  The decoy is
-trained only as far as the estimate, equation (6) of the paper, refers to it.
+The true trajectory does not depend on the eavesdropper's data: it is trained once for all 27.
 """
 
 from __future__ import annotations
@@ -11,19 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from covertfl.kernels.job import count_cores
-from covertfl.runs.build import KernelCache, require_torch
-from paper.experiment import Experiment, Reading, Request, ResultDict
-from paper.trials.cells import CellStore
-from paper.trials.covert_runs import CovertRuns, Eavesdropping, RunOutcome, make_row
-from paper.trials.setups import (
+from covertfl.runs.build import require_torch
+from paper import covert_runs
+from paper.cells import CellStore
+from paper.covert_runs import (
+    Condition,
     PublicData,
+    RunOutcome,
     Setup,
     Transition,
     choose_acceptance,
     choose_learning_rate,
+    make_row,
 )
-from paper.trials.trial import prepare_trial
+from paper.experiment import Experiment, Reading, Request, ResultDict
 
 # The paper's settings (Appendix A).
 ROUNDS, UPDATES = 120, 30
@@ -70,8 +69,7 @@ STRIDE, QUICK_STRIDE = 10, 4
 # eavesdroppers.
 QUICK_MODEL, QUICK_THINNING, QUICK_DIVISOR, QUICK_SEEDS = "small-cnn", 12, 2, 2
 QUICK_ROWS = (0, 13, 26)
-CPU_RUNS = 2  # trained together on a CPU; a GPU trains all of them
-Outcomes = dict[tuple[str, int], list[RunOutcome]]  # by policy and number of the eavesdropper
+Outcomes = dict[tuple[str, int], list[RunOutcome]]  # by policy and number of the public set
 # Printed accuracy of eavesdropper, if there is one, and learner, by policy.
 Paper = Mapping[str, tuple[float | None, float]]
 
@@ -121,31 +119,24 @@ def make_setup(reading: Reading, clients: int, *, quick: bool) -> Setup:
 
 
 def compute_outcomes(
-    setups: Sequence[Setup],
+    setup: Setup,
     policies: Sequence[str],
     seeds: Sequence[int],
-    against: Sequence[Eavesdropping],
+    publics: Sequence[PublicData],
     request: Request,
     store: CellStore,
-) -> tuple[list[Outcomes], int]:
-    """Compute outcomes of each setup by policy and eavesdropper; count the examples trained on."""
-    kernels = KernelCache()
-    runs = [
-        (place, prepare_trial(setup, policy, seed, kernels, device=request.device))
-        for place, setup in enumerate(setups)
-        for seed in seeds
+) -> tuple[Outcomes, int]:
+    """Compute outcomes by policy and number of the public set; count the examples trained on."""
+    places = {
+        (policy, number): Condition(policy, public)
         for policy in policies
-    ]
-    stride = STRIDE if setups[0].thinning == 1 else QUICK_STRIDE
-    on_cpu = request.device == "cpu"
-    worker = CovertRuns(store, stride=stride, threads=1 if on_cpu else count_cores())
-    trials = [trial for _, trial in runs]
-    found = worker.work_out(trials, against, at_once=CPU_RUNS if on_cpu else None)
-    outcomes: list[Outcomes] = [{} for _ in setups]
-    for (number, other), outcome in sorted(found.items()):
-        place, trial = runs[number]
-        outcomes[place].setdefault((trial.policy, other), []).append(outcome)
-    return outcomes, worker.examples
+        for number, public in enumerate(publics)
+    }
+    stride = STRIDE if setup.thinning == 1 else QUICK_STRIDE
+    found, examples = covert_runs.compute_outcomes(
+        setup, seeds, list(places.values()), store, device=request.device, stride=stride
+    )
+    return {place: found[condition] for place, condition in places.items()}, examples
 
 
 def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
@@ -155,9 +146,8 @@ def run_table(clients: int, request: Request, store: CellStore) -> ResultDict:
     if request.quick:
         rows = [rows[number] for number in QUICK_ROWS]
     seeds = request.list_seeds(SEEDS, QUICK_SEEDS)
-    against = [Eavesdropping(row.public) for row in rows]
-    found, examples = compute_outcomes([setup], POLICIES, seeds, against, request, store)
-    outcomes = found[0]
+    publics = [row.public for row in rows]
+    outcomes, examples = compute_outcomes(setup, POLICIES, seeds, publics, request, store)
     return {
         "settings": setup.describe(),
         "examples": examples,
@@ -181,12 +171,11 @@ def compare_policies(
 ) -> ResultDict:
     """Compute policies against one eavesdropper, for tables with one row per policy."""
     used = request.list_seeds(seeds, QUICK_SEEDS)
-    against = [Eavesdropping(public)]
-    found, examples = compute_outcomes([setup], tuple(paper), used, against, request, store)
+    outcomes, examples = compute_outcomes(setup, tuple(paper), used, [public], request, store)
     return {
         "settings": setup.describe() | {"public": vars(public)},
         "examples": examples,
-        "rows": list_policy_rows(found[0], paper),
+        "rows": list_policy_rows(outcomes, paper),
     }
 
 
@@ -202,19 +191,16 @@ def list_policy_rows(outcomes: Outcomes, paper: Paper) -> list[ResultDict]:
     ]
 
 
-def check_images(may_download: bool = True) -> None:
+def check_images() -> None:
     """Load the images; raise `Missing` without them or torch."""
     require_torch()
-    from covertfl.tasks.mnist import has_files, load_mnist
+    from covertfl.tasks.mnist import load_mnist
 
-    if may_download or has_files():
-        load_mnist()
+    load_mnist()
 
 
 make_experiment = partial(Experiment, uses_gpu=True, seeds=(SEEDS, QUICK_SEEDS), check=check_images)
 TABLE_20, TABLE_50 = (
-    make_experiment(
-        f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n), parts=2
-    )
+    make_experiment(f"table-mnist-{n}", f"MNIST, {n} clients", place, partial(run_table, n))
     for n, place in ((20, "Table 3, Appendix A"), (50, "Table 4, Appendix A"))
 )

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paper import table_mnist
+from paper.cells import CellStore
+from paper.covert_runs import PublicData, Setup
 from paper.experiment import Reading, Request, ResultDict
-from paper.trials.cells import CellStore
-from paper.trials.setups import PublicData, Setup
 
 CLIENTS, PARTICIPATION = 100, (36, 41, 45, 50, 55, 58, 100)
 MIN_SHARE, SEEDS = 0.125, 30
@@ -45,5 +45,4 @@ TABLE = table_mnist.make_experiment(
     "Table 2, right, Appendix A",
     run,
     seeds=(SEEDS, table_mnist.QUICK_SEEDS),
-    parts=2,
 )

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from paper import theory_queues, theory_structure, theory_updates
+from paper.cells import CellStore
 from paper.experiment import Experiment, Request, ResultDict
-from paper.trials.cells import CellStore
 
 
 def run_theory(request: Request, store: CellStore) -> ResultDict:
@@ -28,7 +28,7 @@ def run_theory(request: Request, store: CellStore) -> ResultDict:
         name: ({"part": name, **arguments}, partial(compute, **arguments))
         for name, (arguments, compute) in parts.items()
     }
-    return {"settings": {"quick": quick}, **store.work_out_all(work)}
+    return {"settings": {"quick": quick}, **store.work_out(work)}
 
 
 THEORY = Experiment(

@@ -25,9 +25,9 @@ from covertfl.errors import CovertflError
 from covertfl.evaluation.bounds import is_always_stable, least_exposure, service_capacity
 from covertfl.evaluation.queue import evaluate_queue_policy, simulate_queue_policy
 from covertfl.solvers.constrained import QueueSolution, solve_queue
+from paper.averages import average
 from paper.experiment import load_queue
 from paper.theory_structure import sample_dominated_rows
-from paper.trials.averages import average
 
 QUEUES, QUICK_QUEUES = 300, 40
 SEED = 3

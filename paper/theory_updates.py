@@ -17,8 +17,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem_file import read_preset
 from covertfl.planning.updates import updates_needed_constant_step, updates_needed_decreasing_step
+from paper.averages import average
 from paper.noisy_function import NoisyFunction, make_function
-from paper.trials.averages import average
 
 UPDATES = (10, 30, 100, 300, 1000, 3000)
 QUICK_UPDATES = (10, 30, 100)

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import require_torch
+from paper.cells import CellStore, open_pool
 from paper.experiment import Request
 from paper.page.markdown import StoredResult
 from paper.page.page import draw_pictures, make_folder, render_section, write_page
 from paper.page.results import RESULT_SUFFIX, describe_making, format_result, load_results
-from paper.page.workers import Task, plan_tasks, run_tasks
 from paper.registry import EXPERIMENTS
-from paper.trials.cells import CellStore
 
 ALL, PAGE = "all", "page"
-MEMORY = 10e9  # bytes on the GPU, more than a process takes for the largest stack of networks
 CELLS = "cells"  # sub-folder of computed parts
 OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results
 
@@ -50,46 +48,25 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run experiments; stored parts are not computed again.
 
-    With a GPU, several run at the same time, in several processes (`workers`).
-
     Parameters
     ----------
-    on_progress : called with a description and the share that is done: of the experiment, or of
-        all parts of experiments if there are several processes
+    on_progress : called with a description and the share that is done: of the experiment
     on_result : called with each result as soon as it is known
     """
     _check_seeds(names, request)
     for folder in (out, out / CELLS):  # before any computation
         make_folder(folder)
-    check = partial(_check_needs, names, request.device)
-    found: dict[str, dict[str, Any]] = {}
-
-    def add(result: dict[str, Any], seconds: float | None = None) -> None:
-        if seconds is not None:
-            result["made"]["wall_seconds"] = round(seconds, 1)
-        found[result["experiment"]] = result
-        write_atomically(out / f"{result['experiment']}{RESULT_SUFFIX}", format_result(result))
-        draw_pictures([result], out)
-        if on_result is not None:
-            on_result(result)
-
-    report = on_progress or (lambda detail, share: None)
-    if request.device == "cpu":
-        check()
+    _check_needs(names, request.device)
+    found = []
+    with open_pool() as pool:
         for name in names:
-            add(_run_one(name, request, out, report))
-    else:
-        tasks = plan_tasks([EXPERIMENTS[name] for name in names], request)
-        run_tasks(
-            tasks,
-            partial(_run_task, out),
-            check=check,
-            prepare=partial(check, may_download=False),
-            count_room=partial(_count_room, request.device),
-            on_progress=report,
-            on_result=add,
-        )
-    return [found[name] for name in names]
+            result = _run_one(name, request, out, on_progress, pool)
+            write_atomically(out / f"{name}{RESULT_SUFFIX}", format_result(result))
+            draw_pictures([result], out)
+            if on_result is not None:
+                on_result(result)
+            found.append(result)
+    return found
 
 
 def _check_seeds(names: Sequence[str], request: Request) -> None:
@@ -100,7 +77,7 @@ def _check_seeds(names: Sequence[str], request: Request) -> None:
         raise InvalidInput(f"first_seed is only for {', '.join(known)}, got {', '.join(other)}")
 
 
-def _check_needs(names: Sequence[str], device: str, *, may_download: bool = True) -> None:
+def _check_needs(names: Sequence[str], device: str) -> None:
     """Load what experiments need; raise `Missing` or `InvalidInput` if something is not there."""
     if device != "cpu":
         require_torch()
@@ -109,43 +86,28 @@ def _check_needs(names: Sequence[str], device: str, *, may_download: bool = True
         check_device(device)
     for name in names:
         if (check := EXPERIMENTS[name].check) is not None:
-            check(may_download)
-
-
-def _count_room(device: str) -> int:
-    """Return the number of processes that a GPU has memory for, at least 1."""
-    import torch
-
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(int(free // MEMORY), 1)
-
-
-def _run_task(out: Path, task: Task) -> dict[str, Any] | None:
-    """Run an experiment, or a part of it, in one of several processes."""
-    request = task.request if task.uses_gpu else replace(task.request, device="cpu")
-    experiment, store = EXPERIMENTS[task.name], CellStore(out / CELLS)
-    if task.part is None:
-        return _run_one(task.name, request, out, lambda detail, share: None)
-    if experiment.run_part is not None:
-        experiment.run_part(request, store, task.part)
-    else:
-        experiment.run(request, store)
-    return None
+            check()
 
 
 def _run_one(
-    name: str, request: Request, out: Path, on_progress: Callable[[str, float], None]
+    name: str,
+    request: Request,
+    out: Path,
+    on_progress: Callable[[str, float], None] | None,
+    pool: ProcessPoolExecutor | None,
 ) -> dict[str, Any]:
-    """Run one experiment."""
+    """Run one experiment; one that does not use the GPU always uses the CPU."""
     experiment = EXPERIMENTS[name]
 
     def report(detail: str, share: float) -> None:
-        on_progress(f"{name}: {detail}", share)
+        if on_progress is not None:
+            on_progress(f"{name}: {detail}", share)
 
     started = time.perf_counter()
-    store = CellStore(out / CELLS, report)
+    store = CellStore(out / CELLS, report, pool)
     report("preparing", 0.0)
-    content = experiment.run(request, store)
+    own = request if experiment.uses_gpu else replace(request, device="cpu")
+    content = experiment.run(own, store)
     wall = time.perf_counter() - started
     return {
         "experiment": name,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper import figure_cost, figure_spga, figure_tracking
+from paper.cells import CellStore
 from paper.experiment import Request, load_queue
-from paper.trials.cells import CellStore
 
 from covertfl.decision.policy import QueueTable
 from covertfl.evaluation.queue import evaluate_queue_policy

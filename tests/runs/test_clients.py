@@ -14,7 +14,7 @@ from covertfl.runs.federation import start_run
 from covertfl.runs.learner import SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.records import summarise
-from covertfl.runs.responder import Outcome, Query
+from covertfl.runs.responder import Outcome, Query, ServerWork
 from tests.support.played_runs import build, play, play_with_faults
 
 NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -40,9 +40,10 @@ def test_a_secret_hides_acceptance_and_decoys_but_not_the_clients_own_work() -> 
         responder = federation.responder
         assert isinstance(responder, ClientResponder)
         hidden = replace(responder, settings=replace(federation.settings, secret=secret))
-        (job, *_) = hidden.plan_decoy(learner, query, outcome)[1]
         moving = hidden.propose(learner, query, outcome)
-        next(moving)
+        work = next(moving)
+        assert isinstance(work, ServerWork)
+        (job, *_) = work.plan()
         results = [learner.decoys[0] + np.float32(0.1), learner.decoys[0] + np.float32(0.2)]
         with pytest.raises(StopIteration) as moved:
             moving.send(results)

@@ -26,19 +26,11 @@ def answer_smallest(waiting: Mapping[int, int]) -> dict[int, int]:
     return {place: waiting[place] + 1}
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("answer", [answer_all, answer_smallest])
-def test_results_are_in_order_however_requests_are_answered(answer: object, threads: int) -> None:
+def test_results_are_in_order_however_requests_are_answered(answer: object) -> None:
     assert callable(answer)
     generators = [count_up(10 * place, steps) for place, steps in enumerate((3, 0, 5))]
-    assert drive(generators, answer, threads=threads) == [3, 10, 25]
-
-
-def test_each_end_is_reported_once_and_at_once() -> None:
-    reports: list[dict[int, int]] = []
-    generators = [count_up(0, steps) for steps in (0, 2, 1, 2)]
-    drive(generators, answer_all, on_end=lambda ended: reports.append(dict(ended)))
-    assert reports == [{0: 0}, {2: 1}, {1: 2, 3: 2}]
+    assert drive(generators, answer) == [3, 10, 25]
 
 
 def test_nothing_to_drive() -> None:

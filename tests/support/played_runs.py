@@ -11,12 +11,13 @@ import numpy as np
 from covertfl.engines.simulated import run_together
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import ROUNDS, UPDATES
 from covertfl.runs.learner import Reply
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.responder import ClientWork, Work
+from covertfl.runs.responder import ScoreWork, ServerWork, Work
 from covertfl.runs.rounds import run_rounds
 from tests.support.small_runs import DRAWN_QUEUE, FEW, HORIZON, make_run
 
@@ -68,12 +69,16 @@ def play_with_faults(federation: Federation, spoil: Callable[[Reply], Reply]) ->
     def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
         return {number: answer_one(work) for number, work in waiting.items()}
 
-    def answer_one(work: Work) -> list[Any]:
-        if not isinstance(work, ClientWork):
-            return [job.weights for job in work.jobs]
+    def answer_one(work: Work) -> Any:
+        assert isinstance(federation.responder, ClientResponder)
+        if isinstance(work, ScoreWork):
+            return federation.responder.score(work.weights)
+        if isinstance(work, ServerWork):
+            return [job.weights for job in work.plan()]
         clients = work.attendance.clients[work.attendance.batches > 0].tolist()
         values = np.full(len(work.weights), 0.01, dtype=np.float32)
-        return [spoil(Reply(client, values.copy(), 100)) for client in clients]
+        replies = [spoil(Reply(client, values.copy(), 100)) for client in clients]
+        return federation.responder.sift(work, replies if work.needed else ())
 
     rounds = run_rounds(federation, folder, start_run(federation))
     [final] = drive([rounds], answer)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -155,3 +155,21 @@ class LocalKernel(Protocol):
     def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
         ...
+
+
+@runtime_checkable
+class StackKernel(Protocol):
+    """A kernel that predicts with many weights at once, as that of a GPU does."""
+
+    def predict_many(self, weights: Sequence[Vector], features: Float32Array) -> Float32Array:
+        """Return the (K, n, outputs) outputs of K weights for the same features."""
+        ...
+
+
+def predict_all(
+    kernel: LocalKernel, weights: Sequence[Vector], features: Float32Array
+) -> Sequence[Float32Array]:
+    """Return the (n, outputs) outputs of each of several weights for the same features."""
+    if isinstance(kernel, StackKernel):
+        return list(kernel.predict_many(weights, features))
+    return [kernel.predict(each, features) for each in weights]

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
     measured: int = 0
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of weights of the model."""
         return sum(math.prod(shape) for shape in self.shapes)
@@ -44,7 +45,7 @@ class Layout:
         """Names of the parameters, without measured arrays."""
         return self.names[: len(self.names) - self.measured]
 
-    @property
+    @cached_property
     def num_trained(self) -> int:
         """Number of weights that are parameters; they come first in the vector."""
         return sum(math.prod(shape) for shape in self.shapes[: len(self.trained_names)])

@@ -56,7 +56,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as JSON values."""
-        return asdict(self)
+        return {**vars(self), "observation": dict(vars(self.observation))}
 
     @property
     def learns(self) -> bool:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.replica import Replicas
-from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel, LocalOptimizer, predict_all
 from covertfl.kernels.weights import Float32Array, Layout, Vector
 from covertfl.runs.learner import (
     LearnerState,
     Reply,
+    SiftedReplies,
     average_replies,
     move_to_average,
     move_true,
@@ -33,7 +34,15 @@ from covertfl.runs.participation import (
     find_least_share,
 )
 from covertfl.runs.replay import RecordedRounds
-from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, ServerWork, Work
+from covertfl.runs.responder import (
+    ClientWork,
+    Outcome,
+    Query,
+    Remembered,
+    ScoreWork,
+    ServerWork,
+    Work,
+)
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from covertfl.tasks.scores import FURTHER, Scores, compute_losses, compute_scores, score_accuracy
@@ -55,6 +64,14 @@ def add_mark(values: Vector, start: Vector, share: float, pattern: Vector) -> Ve
     """Return a reply with a pattern `share` times as long as the reply is away from its start."""
     length = float(np.linalg.norm(values.astype(np.float64) - start))
     return np.asarray(values + np.float32(share * length) * pattern, dtype=np.float32)
+
+
+def group_jobs(jobs: Sequence[LocalJob]) -> list[list[LocalJob]]:
+    """Return groups of jobs of the same size, which run at the same time in a steady run.
+
+    Jobs of unlike size may take less time together than one after the other.
+    """
+    return [list(group) for _, group in itertools.groupby(jobs, key=lambda job: len(job.rows))]
 
 
 def count_sizes(task: TrainingTask) -> IntArray:
@@ -80,17 +97,6 @@ def make_client_job(
         seed=own,
         work="train" if section.algorithm == "fedavg" else "gradient",
     )
-
-
-def make_replies(
-    attendance: Attendance, jobs: Sequence[LocalJob], results: Sequence[Vector]
-) -> list[Reply]:
-    """Return the replies of the clients that took part, from the results of their jobs."""
-    present = attendance.clients[attendance.batches > 0]
-    return [
-        Reply(int(client), values, len(job.rows))
-        for client, job, values in zip(present, jobs, results, strict=True)
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +151,13 @@ class ClientResponder:
 
     def score(self, weights: Vector) -> float:
         """Return the accuracy on the validation set."""
-        validation = self.task.validation
-        outputs = self.kernel.predict(weights, validation.features)
-        return score_accuracy(outputs, validation.labels, self.task.loss)
+        return self.score_all([weights])[0]
+
+    def score_all(self, weights: Sequence[Vector]) -> list[float]:
+        """Return the accuracies of several weights on the validation set."""
+        validation, loss = self.task.validation, self.task.loss
+        found = predict_all(self.kernel, weights, validation.features)
+        return [score_accuracy(outputs, validation.labels, loss) for outputs in found]
 
     def measure_loss(self, weights: Vector) -> float:
         """Return the mean loss on the validation set."""
@@ -174,15 +184,18 @@ class ClientResponder:
         """Send the query to the clients that take part; skip replies that nobody needs."""
         attendance = self.draw_clients(query.oracle_state, query.round)
         is_needed = self.needs_replies(query.trajectory)
-        replies: Sequence[Reply]
-        replies = yield ClientWork(query.round, query.weights, attendance, is_needed)
-        replies = self._add_mark(replies, query.weights) if is_needed else ()
-        sifted = sift_replies(replies, len(query.weights), int(self.sizes.max()))
+        sifted: SiftedReplies
+        sifted = yield ClientWork(query.round, query.weights, attendance, is_needed)
         examples = sifted.total if is_needed else self.count_examples(attendance)
         number = len(sifted.clients) if is_needed else np.count_nonzero(attendance.batches)
         has_quorum = self.has_quorum(int(number))
         accepted = has_quorum and self.is_accepted(query.oracle_state, query.round, examples)
         return Outcome(attendance, examples, sifted, accepted, has_quorum)
+
+    def sift(self, work: ClientWork, replies: Sequence[Reply]) -> SiftedReplies:
+        """Return the valid ones among the replies to a query."""
+        marked = self._add_mark(replies, work.weights)
+        return sift_replies(marked, len(work.weights), int(self.sizes.max()))
 
     def needs_replies(self, trajectory: int) -> bool:
         """Return whether replies are used; those to the truth and to replicas always are."""
@@ -332,10 +345,18 @@ class ClientResponder:
         assert decoy is not None
         if decoy.needs_replies and not len(outcome.replies.examples):
             return None
-        view, jobs = self.plan_decoy(learner, query, outcome)
+        view = self.view_decoy(learner, query, outcome)
+        planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
+        plan = partial(decoy.plan, view, generator=planning)
         results: list[Vector] = []
-        for group in self._group_jobs(jobs):
-            results += yield ServerWork(group)
+        if self.is_steady:
+            for group in group_jobs(plan()):
+                results += yield ServerWork(partial(tuple, group))
+        elif decoy.needs_replies:
+            results = yield ServerWork(plan)
+        else:
+            origin = (id(decoy), self.settings.hidden_seed, query.round, view.moves)
+            results = yield ServerWork(plan, (view.weights, view.learner), origin)
         moving = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 1)
         results = [self._hold_measured(result, view.weights) for result in results]
         return self._measure(decoy.move(view, results, generator=moving), outcome)
@@ -363,23 +384,12 @@ class ClientResponder:
             measured[place] = average_replies(replace(replies, values=parts))
         return measured
 
-    def _group_jobs(self, jobs: Sequence[LocalJob]) -> list[tuple[LocalJob, ...]]:
-        """Return the jobs that run at the same time: all, or those of the same size.
-
-        Jobs of unlike size may take less time together than one after the other.
-        """
-        if not self.is_steady:
-            return [tuple(jobs)] if jobs else []
-        return [tuple(group) for _, group in itertools.groupby(jobs, key=lambda job: len(job.rows))]
-
-    def plan_decoy(
-        self, learner: LearnerState, query: Query, outcome: Outcome
-    ) -> tuple[DecoyView, tuple[LocalJob, ...]]:
-        """Return the view of the decoy that was queried, and its jobs."""
+    def view_decoy(self, learner: LearnerState, query: Query, outcome: Outcome) -> DecoyView:
+        """Return what the decoy that was queried may use."""
         decoy = self.decoy
         assert decoy is not None
         replies = outcome.replies.stack() if decoy.needs_replies else NOTHING
-        view = DecoyView(
+        return DecoyView(
             weights=query.weights,
             learner=learner.true,
             replies=self._hold_measured(replies, query.weights),
@@ -388,15 +398,15 @@ class ClientResponder:
             predict=self.kernel.predict,
             is_steady=self.is_steady,
         )
-        planning = make_generator(self.settings.hidden_seed, Stream.DECOY, query.round, 0)
-        return view, tuple(decoy.plan(view, generator=planning))
 
     def rescore(
         self, scores: Sequence[float], before: LearnerState, after: LearnerState
-    ) -> tuple[float, ...]:
+    ) -> Generator[Work, Any, tuple[float, ...]]:
         """Return the score of each trajectory after a round; unmoved ones keep their score."""
-        pairs = zip(scores, before.trajectories, after.trajectories, strict=True)
-        return tuple(known if old is new else self.score(new) for known, old, new in pairs)
+        found = []
+        for known, old, new in zip(scores, before.trajectories, after.trajectories, strict=True):
+            found.append(known if old is new else (yield ScoreWork(new)))
+        return tuple(found)
 
     def prepare(self, learner: LearnerState) -> None:
         """Make ready what the next round sends, while the last is being sealed."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -66,6 +67,11 @@ class SiftedReplies:
     def total(self) -> int:
         """Number of examples behind all valid replies."""
         return int(self.examples.sum())
+
+    @cached_property
+    def mean(self) -> Vector:
+        """The (P,) mean of at least one reply, found once for all runs that share the replies."""
+        return average_replies(self)
 
     def choose(self, places: Sequence[int] | IntArray) -> SiftedReplies:
         """Return some of the valid replies, by their places."""
@@ -207,7 +213,7 @@ def move_true(
     state: LearnerState, replies: SiftedReplies, optimizer: LocalOptimizer
 ) -> LearnerState:
     """Move the true trajectory on replies: FedAvg, or FedSGD if the state has a memory."""
-    return move_to_average(state, average_replies(replies), optimizer)
+    return move_to_average(state, replies.mean, optimizer)
 
 
 def move_to_average(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from covertfl.decoys.replica import Replicas
@@ -53,7 +52,7 @@ def pack_state(
         "rejected": dict(state.rejected),
         "totals": dict(state.totals),
         "seen": len(state.seen),
-        "live": asdict(state.live),
+        "live": dict(vars(state.live)),
     }
     facts |= {"kept": kept.facts} if kept.facts else {}
     if replicas is not None:

@@ -7,7 +7,7 @@ with the work of other runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,12 +36,28 @@ class ClientWork:
 
 @dataclass(frozen=True, eq=False)
 class ServerWork:
-    """Training that the server does for a decoy."""
+    """Training that the server does for a decoy.
 
-    jobs: tuple[LocalJob, ...]
+    Parameters
+    ----------
+    plan : returns its jobs
+    weights : the decoy's, and the true ones; empty where the jobs are not for other runs, too
+    origin : what determines the jobs and their results beside the weights
+    """
+
+    plan: Callable[[], Sequence[LocalJob]]
+    weights: tuple[Vector, ...] = ()
+    origin: Hashable = None
 
 
-Work = ClientWork | ServerWork
+@dataclass(frozen=True, eq=False)
+class ScoreWork:
+    """Weights whose score on the validation set is needed."""
+
+    weights: Vector
+
+
+Work = ClientWork | ServerWork | ScoreWork
 
 
 @dataclass(frozen=True, eq=False)

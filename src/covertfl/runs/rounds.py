@@ -128,7 +128,7 @@ def play_round(
         state = replace(state, generation=generation)
     else:
         learner, outcome = yield from update_trajectories(federation, policy, state, query, outcome)
-    return _close_round(federation, state, decision, outcome, learner)
+    return (yield from _close_round(federation, state, decision, outcome, learner))
 
 
 def update_trajectories(
@@ -206,7 +206,7 @@ def _close_round(
     decision: Decision,
     outcome: Outcome,
     learner: LearnerState,
-) -> PlayedRound:
+) -> Generator[Work, Any, PlayedRound]:
     """Serve and fill the queue, charge the costs and score the trajectories after a round."""
     number, problem = state.round + 1, federation.problem
     queue, done = state.queue, None
@@ -222,13 +222,14 @@ def _close_round(
     costs = charge_round(problem, state.queue.backlog, decision, lost)
     seen = (decision.oracle_state, decision.arrival, outcome.accepted)
     rejected = Counter(state.rejected) + Counter(reason for _, reason in outcome.replies.rejected)
+    scores = yield from federation.responder.rescore(state.scores, state.learner, learner)
     after = RunState(
         round=number,
         learner=learner,
         queue=queue,
         oracle_state=decision.oracle_state,
         queries=_count_query(state.queries, decision.trajectory),
-        scores=federation.responder.rescore(state.scores, state.learner, learner),
+        scores=scores,
         rejected=dict(rejected),
         totals=_add_totals(state, costs, done, _count_replies(federation, decision, outcome)),
         seen=_remember(federation, state, seen),

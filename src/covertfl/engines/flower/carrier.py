@@ -38,13 +38,13 @@ from covertfl.engines.flower.strategy_settings import StartSettings, StrategySet
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
-from covertfl.kernels.job import LocalKernel
+from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import Clock
 from covertfl.runs.driver import drive
 from covertfl.runs.federation import RunState
 from covertfl.runs.folder import report_errors
 from covertfl.runs.learner import Reply
-from covertfl.runs.responder import ClientWork, Work
+from covertfl.runs.responder import ClientWork, ScoreWork, Work
 from covertfl.runs.rounds import Rounds
 
 NODES = "private/nodes.jsonl"
@@ -93,14 +93,16 @@ class Carrier:
         self.clock.begin()
         return self._nodes
 
-    def run(self, rounds: Rounds, kernel: LocalKernel) -> RunState:
+    def run(self, rounds: Rounds, clients: ClientResponder) -> RunState:
         """Carry out a run to its end and return its final state."""
 
         def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
             work = waiting[0]
             if isinstance(work, ClientWork):
                 return {0: self.ask(work)}
-            return {0: kernel.run(list(work.jobs))}
+            if isinstance(work, ScoreWork):
+                return {0: clients.score(work.weights)}
+            return {0: clients.kernel.run(work.plan())}
 
         [final] = drive([rounds], answer)
         return final

@@ -141,13 +141,13 @@ class GridResponder(ClientResponder):
 
     def rescore(
         self, scores: Sequence[float], before: LearnerState, after: LearnerState
-    ) -> tuple[float, ...]:
+    ) -> Generator[Work, Any, tuple[float, ...]]:
         """Score every trajectory anew, moved or not, so that every round takes the same time.
 
         Replicas all move in the same rounds, so that they need not be scored in the others.
         """
         if self.replicas is not None:
-            return super().rescore(scores, before, after)
+            return (yield from super().rescore(scores, before, after))
         return tuple(self.score(weights) for weights in after.trajectories)
 
     def move_learner(

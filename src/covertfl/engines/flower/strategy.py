@@ -177,7 +177,7 @@ class CovertStrategy(StrategySettings, Strategy):
             run = PreparedRun(federation, state, folder)
             with _open_intake(self, run, form, evaluate) as (intake, after_round):
                 rounds = watch_run(run, self.on_round, started, after_round, intake)
-                final = carrier.run(rounds, clients.kernel)
+                final = carrier.run(rounds, responder)
             result.arrays = form.find(final.learner.true)
             return result
         finally:

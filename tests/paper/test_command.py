@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,11 @@ from paper.experiment import Experiment, Request
 from paper.page.figures import PICTURES
 from paper.page.page import SECTIONS, render_page, render_section
 from paper.page.results import format_command, load_results
-from paper.page.run import _run_task, choose_names, rebuild_page, reproduce
-from paper.page.workers import Task
+from paper.page.run import choose_names, rebuild_page, reproduce
 from paper.registry import EXPERIMENTS
 from typer.testing import CliRunner
 
-from covertfl.errors import CovertflError, InvalidInput, Missing
+from covertfl.errors import InvalidInput, Missing
 from covertfl.runs import participation
 from covertfl.tasks import mnist
 
@@ -97,80 +95,22 @@ def test_experiments_reach_the_page(tmp_path: Path, names: list[str]) -> None:
     assert "nan" not in page
 
 
-@pytest.fixture
-def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were a GPU."""
-    monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
-
-
+@pytest.mark.parametrize("uses_gpu", [True, False])
 def test_an_experiment_is_given_the_device_if_it_uses_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uses_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[str, int | None]] = []
+    found: list[str] = []
 
-    def note(request: Request, _: object, number: int | None = None) -> dict[str, Any]:
-        found.append((request.device, number))
+    def note(request: Request, _: object) -> dict[str, Any]:
+        found.append(request.device)
         return {}
 
-    busy = Experiment("busy", "Busy", "nowhere", note, parts=2, run_part=note)
+    busy = Experiment("busy", "Busy", "nowhere", note, uses_gpu=uses_gpu)
     monkeypatch.setattr("paper.page.run.EXPERIMENTS", {"busy": busy})
     monkeypatch.setattr("paper.page.results.describe_machine", lambda device: device)
-    for uses_gpu in (True, False):
-        request = Request(device="cuda")
-        assert _run_task(tmp_path, Task("busy", request, 1, uses_gpu)) is None
-        whole = _run_task(tmp_path, Task("busy", request, None, uses_gpu))
-        assert whole is not None and whole["made"]["machine"] == found[-1][0]
-    assert found == [("cuda", 1), ("cuda", None), ("cpu", 1), ("cpu", None)]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_gpu")
-def test_what_needs_no_gpu_is_run_beside(tmp_path: Path) -> None:
-    request = Request(quick=True, seeds=2, device="cuda")
-    told: list[dict[str, Any]] = []
-    names = ["theory", "figure-tracking"]
-    results = reproduce(names, request, tmp_path, on_result=told.append)
-    assert [result["experiment"] for result in results] == names
-    assert sorted(result["experiment"] for result in told) == sorted(names)
-    assert results[0]["made"]["command"] == "python -m paper theory --seeds 2 --quick"
-    alone = reproduce(["theory"], request, tmp_path)[0]
-    assert json.dumps(alone["theorem-2"]) == json.dumps(results[0]["theorem-2"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_gpu")
-def test_parts_of_an_experiment_make_the_whole(tmp_path: Path) -> None:
-    asked = Request(quick=True, seeds=3, first_seed=4)
-    (alone,) = reproduce(["table-main"], asked, tmp_path / "alone")
-    (whole,) = reproduce(["table-main"], replace(asked, device="cuda"), tmp_path / "parts")
-    assert json.dumps(whole["rows"]) == json.dumps(alone["rows"])
-    assert whole["made"]["command"] == alone["made"]["command"]
-    stored = json.loads((tmp_path / "parts" / "table-main.json").read_text("utf-8"))
-    assert stored["made"]["wall_seconds"] == whole["made"]["wall_seconds"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_gpu")
-def test_a_failure_beside_is_told(tmp_path: Path) -> None:
-    (tmp_path / "theory.json").mkdir()  # in the way of the result
-    request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(InvalidInput, match=r"theory\.json"):
-        reproduce(["theory"], request, tmp_path)
-
-
-def kill_oneself(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_gpu")
-def test_a_process_beside_that_is_killed_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paper.page.workers._carry_out", kill_oneself)
-    request = Request(quick=True, seeds=2, device="cuda")
-    with pytest.raises(CovertflError, match="the process for experiments ended with status -9"):
-        reproduce(["theory"], request, tmp_path)
+    monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
+    reproduce(["busy"], Request(device="cuda"), tmp_path)
+    assert found == ["cuda" if uses_gpu else "cpu"]
 
 
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
@@ -229,7 +169,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_missing_images_are_missed_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def miss(may_download: bool) -> None:
+    def miss() -> None:
         raise Missing("no images")
 
     names = ["theory", "table-mnist-20"]

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paper.trials.averages import (
-    FEWEST_RESAMPLED,
-    average,
-    average_estimate,
-    average_levels,
-    band,
-    share,
-)
+from paper.averages import FEWEST_RESAMPLED, average, average_estimate, average_levels, band, share
 
 TRUTH, DECOY = 0.82, 0.5
 

@@ -127,17 +127,6 @@ def test_without_matplotlib(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert run("solve", "--preset", "sound/main", "--json").status == 0
 
 
-@pytest.mark.slow
-def test_pictures(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for preset in ("sound/queue", "sound/main"):
-        path = tmp_path / "policy.png"
-        assert run("solve", "--preset", preset, "--plot", path, "--json").content
-        assert path.read_bytes().startswith(b"\x89PNG")
-    message = refuse(run("solve", "--preset", "sound/main", "--plot", tmp_path / "x.bmp"), 2)
-    assert "a picture's name must end in .png, .svg, .pdf" in message
-
-
 # --- odd but valid ------------------------------------------------------------------------------
 
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-import covertfl as cf
-from covertfl.report.measures import compute_little_wait
-from covertfl.report.records import read_audit, read_run_records
-from covertfl.report.write import list_notes, write_report
-from covertfl.runs.files import find_runs
+from tests.support.commands import Run, refuse
 from tests.support.reports import (
-    COMMAND,
     FIGURES,
     NUM_ROUNDS,
     SETTINGS,
@@ -27,12 +21,6 @@ from tests.support.reports import (
 from tests.support.small_runs import DRAWN_QUEUE, run_small
 
 pytestmark = pytest.mark.usefixtures("unrendered")
-
-
-def read_notes(folder: Path) -> str:
-    """What the page warns of."""
-    runs = [read_run_records(path) for path in find_runs(folder)]
-    return "\n".join(list_notes(runs, read_audit(folder)))
 
 
 def test_without_an_audit_the_page_says_how_to_make_one(folder: Path) -> None:
@@ -49,13 +37,14 @@ def test_one_run(folder: Path) -> None:
     assert page.num_plots == len(FIGURES) - 1
 
 
-def test_a_public_folder_alone(folder: Path) -> None:
+def test_a_public_folder_alone(folder: Path, run: Run) -> None:
     public, output = folder / "seed-0" / "public", folder.parent / "page"
     before = sorted(public.rglob("*"))
-    for place in (None, public, public / "weights"):
-        with pytest.raises(cf.InvalidInput, match="what clients were sent and nothing else"):
-            write_report(public, command=COMMAND, output=place)
-    page = Page(write_report(public, command=COMMAND, output=output).read_text("utf-8"))
+    for place in ((), ("-o", public), ("-o", public / "weights")):
+        said = refuse(run("report", public, *place), 2)
+        assert "what clients were sent and nothing else" in said
+    assert run("report", public, "-o", output).status == 0
+    page = Page((output / "report.html").read_text("utf-8"))
     assert sorted(public.rglob("*")) == before and (output / "report").is_dir()
     assert "without any of the learner's actions" in page.words
     assert page.num_plots == 0
@@ -104,20 +93,20 @@ def test_no_update_done(folder: Path) -> None:
 
 def test_an_audit_of_other_runs(folder: Path) -> None:
     write_run(folder / "seed-3", 3)
-    assert "The audit is of another set of runs" in read_notes(folder)
+    assert "The audit is of another set of runs" in read_page(folder).words
 
 
 def test_an_audit_of_fewer_rounds(folder: Path) -> None:
     audit = json.loads((folder / "audit.json").read_text())
     audit["learner"]["exposure_by_round"] = [0.3]
     (folder / "audit.json").write_text(json.dumps(audit))
-    assert "The audit covers fewer rounds" in read_notes(folder)
+    assert "The audit covers fewer rounds" in read_page(folder).words
 
 
 def test_runs_of_different_settings(folder: Path) -> None:
     path = folder / "seed-1" / "run.toml"
     path.write_text(path.read_text().replace('"optimal"', '"greedy"'))
-    assert "differ in more than their seeds ([policy] kind)" in read_notes(folder)
+    assert "differ in more than their seeds ([policy] kind)" in read_page(folder).words
 
 
 def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
@@ -128,8 +117,8 @@ def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
     assert row[6] == str(summary.rounds)
     assert row[7] == str(summary.learning_queries)
     check_number(row[11], summary.mean_wait, 1.0)
-    little = compute_little_wait([read_run_records(tmp_path / "run")])
-    assert little == pytest.approx(summary.little_wait)
+    assert summary.little_wait is not None
+    assert f"by Little's law {summary.little_wait:.1f}" in page.words
 
 
 @pytest.mark.parametrize(
@@ -162,15 +151,14 @@ def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:
         ("seed-0/run.toml", "= 3", "not valid TOML"),
     ],
 )
-def test_damaged_files_are_named(folder: Path, file: str, content: str, words: str) -> None:
+def test_damaged_files_are_named(
+    folder: Path, run: Run, file: str, content: str, words: str
+) -> None:
     (folder / file).write_text(content)
-    with pytest.raises(cf.InvalidInput, match=re.escape(words)):
-        write_report(folder, command=COMMAND)
+    assert words in refuse(run("report", folder), 2)
     assert not (folder / "report.html").exists()
 
 
-def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(cf.InvalidInput, match="holds no run"):
-        write_report(tmp_path, command=COMMAND)
-    with pytest.raises(cf.InvalidInput, match="no such folder"):
-        write_report(tmp_path / "nowhere", command=COMMAND)
+def test_a_folder_without_runs(tmp_path: Path, run: Run) -> None:
+    assert "holds no run" in refuse(run("report", tmp_path), 2)
+    assert "no such folder" in refuse(run("report", tmp_path / "nowhere"), 2)
